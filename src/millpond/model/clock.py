@@ -1,0 +1,20 @@
+"""Time, injected. Wall time stamps records and judges retention; monotonic time measures waits."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall time, milliseconds since the epoch. May jump."""
+
+    def monotonic_ms(self) -> int:
+        """Never goes back; says nothing about the date."""
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

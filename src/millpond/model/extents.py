@@ -1,0 +1,51 @@
+"""Where bytes lie: locations in the store and the extents that give them offsets."""
+
+from dataclasses import dataclass
+
+from millpond.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A run of bytes inside one object of the store."""
+
+    key: str
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A place to enter an extent: the batch at `position` starts at `offset`.
+
+    `max_timestamp` is the newest timestamp from here to the next entry. Offsets and positions count from the
+    extent's own start, so an index is written before the extent knows its offsets and survives a move.
+    """
+
+    offset: int
+    position: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of consecutive batches of one partition: in the catalog itself (`inline`) or inside an object."""
+
+    where: TopicPartition
+    base_offset: int
+    end_offset: int
+    epoch: int
+    position: int
+    length: int
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    stamped: bool
+    key: str | None
+    inline: bytes | None
+    index: tuple[IndexEntry, ...] = ()
+
+    @property
+    def location(self) -> Location:
+        assert self.key is not None, "an inline extent has no location"
+        return Location(self.key, self.position, self.length)
