@@ -14,7 +14,7 @@
     ├── Fenced                       this writer may no longer write here
     │   └── NotOwner  WriterDead
     ├── Unavailable                  try again later; nothing was acknowledged
-    │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown
+    │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown  CatalogFailed
     │   └── FlushFailed  Overloaded  Stopping
     ├── Damaged                      stored bytes or rows are not what was written
     │   └── CorruptObject  CorruptCatalog
@@ -171,6 +171,10 @@ class CatalogUnavailable(Unavailable):
 
 class OutcomeUnknown(CatalogUnavailable):
     """The catalog's connection was lost during COMMIT; whether it took effect is not known yet."""
+
+
+class CatalogFailed(CatalogUnavailable):
+    """The catalog's disk failed ({reason}). This process writes no more: what the disk holds is not known."""
 
 
 class FlushFailed(Unavailable):

@@ -1,0 +1,56 @@
+# Everything is done from here; `make help` lists the targets. The only needs are Python 3.11 or newer and the
+# Python package registry (and Java 17 once there are Spark parts).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve demo test test-long test-peers lint format bench pins clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+install: $(READY) ## install into .venv
+
+serve: $(READY) ## run a broker on ./millpond-data
+	$(BIN)/millpond serve
+
+demo: $(READY) ## see the product at work, in a temporary directory
+	$(BIN)/millpond demo
+
+test: $(READY) ## run all tests
+	$(BIN)/python -m pytest -m "not long and not peers"
+
+test-long: $(READY) ## the same, and the longer forms of the fault tests
+	$(BIN)/python -m pytest -m "not peers"
+
+test-peers: $(READY) ## tests against programs that are not Python packages (MinIO); says what it skips
+	$(BIN)/python -m pytest -m peers -rs
+
+lint: $(READY) ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## measure, side by side with a baseline in the same run (PART=engine)
+	$(BIN)/python -m benchmarks $(PART)
+
+pins: ## renew requirements*.txt (needs uv)
+	uv pip compile -q pyproject.toml --no-emit-index-url --no-header --no-annotate -o requirements.txt
+	uv pip compile -q pyproject.toml --extra dev --no-emit-index-url --no-header --no-annotate -o requirements-dev.txt
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,215 @@
+"""The assembly: settings become parts, and parts start and stop in order. Reads like a parts list."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millpond.catalog.database import Database
+from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
+from millpond.cluster.membership import Heartbeat, join, leave
+from millpond.log import AppendResult, FetchRequest, Log
+from millpond.maintenance import Maintenance
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import (
+    DataDirectoryLocked,
+    DataDirectoryUnusable,
+    InvalidSettings,
+    MillpondError,
+    UnknownTopic,
+)
+from millpond.model.ids import TopicPartition, new_session
+from millpond.objects.open import open_store
+from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import Metrics
+from millpond.records import Record, build_batch, iter_records
+from millpond.settings import Settings
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long one thread may keep Python to itself while another wants it. The default of 5 ms would make the writer
+thread wait that long after each of its statements whenever the event loop is busy."""
+
+READ_BYTES = 1024 * 1024
+
+logger = logging.getLogger(__name__)
+WrapStore = Callable[[ObjectStore], ObjectStore]
+
+
+class Broker:
+    """One node. `async with Broker(Settings(...)) as broker:` starts it and drains it on the way out."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        clock: Clock | None = None,
+        wrap_store: WrapStore = lambda store: store,
+        maintain: bool = True,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.session = new_session()
+        self.metrics = Metrics()
+        self.clock = clock or SystemClock()
+        self._wrap_store = wrap_store
+        self._maintain = maintain
+        self._lock: int | None = None
+        self._services: asyncio.Task[None] | None = None
+        self._failure: asyncio.Future[MillpondError] | None = None
+
+    async def start(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        settings = self.settings
+        if settings.uses_data_dir():
+            self._lock = lock_data_dir(settings.data_dir)
+        try:
+            self.database = open_database(settings)
+            self.database.migrate()
+            self.store = self._wrap_store(
+                open_store(settings.store_url(), self.session, metrics=self.metrics)
+            )
+            self.coordinator_epochs = join(
+                self.database,
+                self.session,
+                address="",
+                lease_ms=settings.lease,
+                clock=self.clock,
+                alone=self._lock is not None,
+            )
+            await self._start_parts()
+        except BaseException:
+            self._unlock()
+            raise
+
+    async def _start_parts(self) -> None:
+        settings = self.settings
+        self._failure = asyncio.get_running_loop().create_future()
+        self.log = Log(
+            self.database,
+            self.store,
+            self.session,
+            clock=self.clock,
+            limits=settings.log_limits(),
+            broker_defaults=settings.topic_defaults(),
+            on_failure=self._on_failure,
+        )
+        self.maintenance = Maintenance(
+            self.log, self.store, self.session, clock=self.clock, limits=settings.maintenance_limits()
+        )
+        self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
+        await self.log.start()
+        self._services = asyncio.create_task(self._run_services())
+
+    async def _run_services(self) -> None:
+        async with asyncio.TaskGroup() as services:
+            services.create_task(self._heartbeat.run())
+            if self._maintain:
+                services.create_task(self.maintenance.run())
+
+    async def stop(self) -> None:
+        """Drain: take nothing more, answer what was taken, leave the catalog, release the directory."""
+        if self._services is not None:
+            self._services.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._services
+            self._services = None
+            await self.log.stop()
+            with contextlib.suppress(MillpondError):
+                leave(self.database, self.session, clock=self.clock)
+            self.store.close()
+            self.database.close()
+        self._unlock()
+
+    async def failed(self) -> MillpondError:
+        """Returns when the broker can no longer write, with the reason."""
+        assert self._failure is not None, "start() comes first"
+        return await asyncio.shield(self._failure)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- simple calls -----------------------------------------------------------------------------------------
+
+    async def produce(self, topic: str, *records: Record | bytes, partition: int = 0) -> AppendResult:
+        """Append records to a topic, which is created if need be; returns when they are durable."""
+        where = await self._where(topic, partition)
+        whole = [Record(value=each) if isinstance(each, bytes) else each for each in records]
+        return await self.log.append(where, build_batch(whole, now_ms=self.clock.now_ms()))
+
+    async def read(
+        self, topic: str, offset: int = 0, *, partition: int = 0, wait_ms: int = 0
+    ) -> list[Record]:
+        """Records from `offset` on, up to about a mebibyte of them; waits for the first if told to."""
+        where = self.log.topics.partition(topic, partition)
+        request = FetchRequest(where, offset, READ_BYTES)
+        [result] = await self.log.fetch([request], bytes_max=READ_BYTES, wait_ms=wait_ms)
+        if result.error is not None:
+            raise result.error
+        limit = self.settings.log_limits().decompressed_bytes_max
+        records = (r for batch in result.batches for r in iter_records(batch, decompressed_bytes_max=limit))
+        return [record for record in records if record.offset >= offset]
+
+    async def _where(self, topic: str, partition: int) -> TopicPartition:
+        try:
+            return self.log.topics.partition(topic, partition)
+        except UnknownTopic:
+            if not self.settings.auto_create_topics:
+                raise
+            await self.log.create_topic(topic, self.settings.default_partitions)
+            return self.log.topics.partition(topic, partition)
+
+    def _on_failure(self, error: MillpondError) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(error)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def open_database(settings: Settings) -> Database:
+    """The catalog a broker, a tool or a Spark job of these settings uses."""
+    if not settings.catalog:
+        return SqliteDatabase(settings.data_dir / "catalog.db")
+    if settings.catalog == "memory://":
+        return SqliteMemoryDatabase()
+    if settings.catalog.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(settings.catalog)
+    reason = "it is neither empty nor memory:// nor postgresql://…"
+    raise InvalidSettings(name="catalog", value=settings.catalog, reason=reason)
+
+
+def _open_postgres(url: str) -> Database:
+    try:
+        from millpond.catalog.postgres import PostgresDatabase
+    except ImportError as error:
+        reason = "it needs one more package: pip install 'millpond[postgres]'"
+        raise InvalidSettings(name="catalog", value=url.partition("@")[2] or url, reason=reason) from error
+    return PostgresDatabase(url)
+
+
+def lock_data_dir(path: Path) -> int:
+    """Keep a second broker off the directory. Other writers (tools, Spark) may come and go."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DataDirectoryUnusable(path=path, reason=error.strerror) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise DataDirectoryLocked(path=path) from error
+    return descriptor

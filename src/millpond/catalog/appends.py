@@ -1,0 +1,219 @@
+"""Appending a flush: the statements that give bytes their offsets.
+
+The order matters. Partition rows are locked first, in (topic id, partition) order, by the UPDATE that moves their
+end; an owner compares its epoch in the same statement. Only then, in statements of their own, are transactions
+and producer sequences checked: checked before the lock, a late batch could slip in behind its own transaction's
+marker. A share that is refused gives its offsets back while its row is still locked, so nobody sees a gap and
+its neighbours in the flush are not touched.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.catalog import extents, objects, producers
+from millpond.catalog.commits import decode_error, encode_error
+from millpond.catalog.database import Transaction
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidTransactionState,
+    MillpondError,
+    NotOwner,
+    OutOfOrderSequence,
+    ProducerFenced,
+    UnknownPartition,
+)
+from millpond.model.ids import TopicPartition
+from millpond.model.producers import ProducerState, SequencedBatch, judge
+
+EXTEND: Final = """
+    UPDATE partitions SET end_offset = end_offset + ?, bytes = bytes + ?,
+      high_timestamp = CASE WHEN high_timestamp < ? THEN ? ELSE high_timestamp END
+    WHERE topic_id = ? AND partition = ? AND (epoch = ? OR ? < 0)
+    RETURNING end_offset, epoch, log_start, high_timestamp
+"""
+GIVE_BACK: Final = """
+    UPDATE partitions SET end_offset = end_offset - ?, bytes = bytes - ?, high_timestamp = coalesce(
+      (SELECT e.high_timestamp FROM extents e WHERE e.topic_id = partitions.topic_id
+         AND e.partition = partitions.partition ORDER BY e.base_offset DESC LIMIT 1), -1)
+    WHERE topic_id = ? AND partition = ?
+"""
+EXISTS: Final = "SELECT epoch FROM partitions WHERE topic_id = ? AND partition = ?"
+TOUCH_TRANSACTION: Final = """
+    UPDATE txn_partitions SET first_offset = coalesce(first_offset, ?)
+    WHERE topic_id = ? AND partition = ? AND producer_id = ? AND producer_epoch = ?
+"""
+IN_TRANSACTION: Final = """
+    SELECT 1 FROM txn_partitions WHERE topic_id = ? AND partition = ? AND producer_id = ? AND producer_epoch = ?
+"""
+FOREIGN: Final = -1
+"""The epoch of a writer that is not the owner: it takes the row lock and is fenced by its `writers` row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One partition's part of a flush. Offsets in `sequences` count from the share's own start."""
+
+    where: TopicPartition
+    epoch: int
+    position: int
+    length: int
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    sparse_index: bytes | None = None
+    inline: bytes | bytearray | memoryview | None = None
+    sequences: tuple[SequencedBatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a share went."""
+
+    base_offset: int
+    epoch: int
+    log_start: int
+
+
+ShareResult = Placed | MillpondError
+_Extended = tuple[int, int, int, int]
+
+
+def append(
+    tx: Transaction, shares: Sequence[Share], new_object: objects.NewObject | None, *, now_ms: int
+) -> list[ShareResult]:
+    """Give each share its offsets, or say why not; results are in the order of `shares`. A partition appears
+    at most once. `new_object` is where the bytes are, None if every share is inline."""
+    ordered = sorted(shares, key=lambda share: share.where)
+    extended = tx.each(EXTEND, [_extend_parameters(share) for share in ordered])
+    placed: dict[TopicPartition, _Extended] = {}
+    results: dict[TopicPartition, ShareResult] = {}
+    for share, rows in zip(ordered, extended, strict=True):
+        if rows:
+            end, epoch, log_start, high = rows[0]
+            placed[share.where] = (end, epoch, log_start, high)
+            results[share.where] = Placed(end - share.records, epoch, log_start)
+        else:
+            results[share.where] = _why_not(tx, share.where)
+    _check_producers(tx, [share for share in ordered if share.where in placed], results, now_ms)
+    locked = [share for share in ordered if share.where in placed]
+    _give_back(tx, [share for share in locked if not isinstance(results[share.where], Placed)])
+    accepted = [share for share in locked if isinstance(results[share.where], Placed)]
+    _insert(tx, accepted, placed, new_object, now_ms)
+    return [results[share.where] for share in shares]
+
+
+def encode_results(results: Sequence[ShareResult]) -> Any:
+    return [
+        [each.base_offset, each.epoch, each.log_start] if isinstance(each, Placed) else encode_error(each)
+        for each in results
+    ]
+
+
+def decode_results(encoded: Any) -> list[ShareResult]:
+    return [Placed(*each) if isinstance(each[0], int) else decode_error(each) for each in encoded]
+
+
+def _extend_parameters(share: Share) -> tuple[int | bytes, ...]:
+    newest = share.max_timestamp
+    return (share.records, share.length, newest, newest, *share.where, share.epoch, share.epoch)
+
+
+def _why_not(tx: Transaction, where: TopicPartition) -> MillpondError:
+    if tx.rows(EXISTS, where):
+        return NotOwner()
+    return UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+
+
+def _check_producers(
+    tx: Transaction, shares: Sequence[Share], results: dict[TopicPartition, ShareResult], now_ms: int
+) -> None:
+    sequenced = [share for share in shares if share.sequences]
+    if not sequenced:
+        return
+    wanted = {(share.where, batch.producer_id) for share in sequenced for batch in share.sequences}
+    known = producers.load_some(tx, sorted(wanted))
+    changed: dict[tuple[TopicPartition, int], ProducerState] = {}
+    for share in sequenced:
+        placed = results[share.where]
+        assert isinstance(placed, Placed), "only placed shares are checked"
+        try:
+            changed.update(_follow(tx, share, placed.base_offset, known))
+        except (OutOfOrderSequence, ProducerFenced) as error:
+            results[share.where] = FlushFailed(f"The owner's view of a producer was stale. {error}")
+        except InvalidTransactionState as error:
+            results[share.where] = error
+    producers.save(tx, changed, now_ms=now_ms)
+
+
+def _follow(
+    tx: Transaction,
+    share: Share,
+    base_offset: int,
+    known: dict[tuple[TopicPartition, int], ProducerState],
+) -> dict[tuple[TopicPartition, int], ProducerState]:
+    """The producers' states after this share. Raises if a batch is not the next one of its producer."""
+    states: dict[tuple[TopicPartition, int], ProducerState] = {}
+    for batch in share.sequences:
+        key = (share.where, batch.producer_id)
+        state = states.get(key) or known.get(key)
+        if judge(state, batch) is not None:
+            raise OutOfOrderSequence(
+                producer_id=batch.producer_id, sequence=batch.base_sequence, expected="a new batch"
+            )
+        placed = batch._replace(offset=base_offset + batch.offset)
+        before = state or ProducerState(batch.producer_id, batch.producer_epoch)
+        states[key] = before.after(placed)
+    _touch_transactions(tx, share, base_offset)
+    return states
+
+
+def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None:
+    """All transactional batches must belong to open transactions; nothing is touched if one does not.
+    Two statements are safe: ending a transaction needs the partition row, which this one has locked."""
+    batches = [batch for batch in share.sequences if batch.transactional]
+    keys = [(*share.where, batch.producer_id, batch.producer_epoch) for batch in batches]
+    for batch, found in zip(batches, tx.each(IN_TRANSACTION, keys), strict=True):
+        if not found:
+            raise InvalidTransactionState(producer_id=batch.producer_id)
+    firsts = [base_offset + batch.offset for batch in batches]
+    tx.each(TOUCH_TRANSACTION, [(first, *key) for first, key in zip(firsts, keys, strict=True)])
+
+
+def _give_back(tx: Transaction, refused: Sequence[Share]) -> None:
+    tx.each(GIVE_BACK, [(share.records, share.length, *share.where) for share in refused])
+
+
+def _insert(
+    tx: Transaction,
+    accepted: Sequence[Share],
+    placed: dict[TopicPartition, _Extended],
+    new_object: objects.NewObject | None,
+    now_ms: int,
+) -> None:
+    stored = sum(1 for share in accepted if share.inline is None)
+    object_id = None
+    if stored:
+        assert new_object is not None, "bytes outside the catalog need an object"
+        object_id = objects.add(tx, new_object, extents=stored, now_ms=now_ms)
+    extents.insert(tx, [_extent(share, placed[share.where], object_id) for share in accepted])
+
+
+def _extent(share: Share, placed: _Extended, object_id: int | None) -> extents.NewExtent:
+    end, epoch, _, high = placed
+    return extents.NewExtent(
+        where=share.where,
+        base_offset=end - share.records,
+        end_offset=end,
+        epoch=epoch,
+        object_id=None if share.inline is not None else object_id,
+        position=share.position,
+        length=share.length,
+        records=share.records,
+        min_timestamp=share.min_timestamp,
+        max_timestamp=share.max_timestamp,
+        high_timestamp=high,
+        stamped=False,
+        sparse_index=share.sparse_index,
+        inline=share.inline,
+    )

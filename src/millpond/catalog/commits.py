@@ -1,0 +1,151 @@
+"""Numbered commits: many operations, one COMMIT, and an answer that survives a lost connection.
+
+A writer's k-th commit first moves its `writers` row from k-1 to k and last stores its result there. When the
+answer to COMMIT is lost, the same k is sent again: if the row already says k with our token, the stored result
+is the answer; if the first transaction is still undecided, the row lock makes the second wait for it. Each
+operation has its own savepoint, so one that fails leaves its neighbours alone.
+"""
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.catalog import writers
+from millpond.catalog.database import Database, Transaction, savepoint
+from millpond.model import errors
+from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, OutcomeUnknown
+from millpond.model.ids import Session
+
+Json = Any
+Operation = Callable[[Transaction], Json]
+"""Runs inside the transaction; returns something json can keep. Raises a `MillpondError` to be undone alone."""
+
+ATTEMPTS_MAX: Final = 6
+RETRY_DELAY_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one operation came to: a value, or the error it was refused with."""
+
+    value: Json = None
+    error: MillpondError | None = None
+
+
+class Committer:
+    """The commits of one (session, lane), one at a time: call it from one thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        session: Session,
+        lane: int = 0,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._database = database
+        self._session = session
+        self._lane = lane
+        self._last = 0
+        self._sleep = sleep
+
+    def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """All operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
+        committed, or `OutcomeUnknown` if even several tries could not tell."""
+        token = secrets.token_hex(4)
+        unknown: OutcomeUnknown | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return self._attempt(operations, token)
+            except CatalogFailed:
+                raise
+            except OutcomeUnknown as error:
+                unknown = error
+            except CatalogUnavailable as error:
+                if unknown is None and attempt >= ATTEMPTS_MAX // 2:
+                    raise error
+            self._sleep(RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+        raise unknown or CatalogUnavailable(reason="the catalog kept refusing the commit")
+
+    def _attempt(self, operations: Sequence[Operation], token: str) -> list[Outcome]:
+        number = self._last + 1
+        try:
+            with self._database.write() as tx:
+                taken = writers.take_number(tx, self._session, self._lane, number, token)
+                if taken is None:
+                    outcomes = _run_all(tx, operations)
+                    writers.keep_result(tx, self._session, self._lane, _encode(outcomes))
+        except _OnlyOneRefusedError as refused:
+            return [Outcome(error=refused.error)]
+        if taken is None:
+            self._last = number
+            return outcomes
+        return self._already_taken(taken, operations, token)
+
+    def _already_taken(
+        self, taken: writers.LastCommit, operations: Sequence[Operation], token: str
+    ) -> list[Outcome]:
+        """Our own commit whose answer was lost, or an earlier one that nobody could resolve at the time."""
+        self._last = taken.number
+        if taken.token == token and taken.result is not None:
+            return _decode(taken.result)
+        return self._attempt(operations, token)
+
+
+class _OnlyOneRefusedError(Exception):
+    def __init__(self, error: MillpondError) -> None:
+        self.error = error
+
+
+def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
+    """One operation needs no savepoint: the transaction itself can be rolled back, two round trips cheaper."""
+    if len(operations) > 1:
+        return [_run(tx, operation) for operation in operations]
+    try:
+        return [Outcome(value=operation(tx)) for operation in operations]
+    except CatalogUnavailable:
+        raise
+    except MillpondError as error:
+        raise _OnlyOneRefusedError(error) from error
+
+
+def _run(tx: Transaction, operation: Operation) -> Outcome:
+    try:
+        with savepoint(tx):
+            return Outcome(value=operation(tx))
+    except CatalogUnavailable:
+        raise
+    except MillpondError as error:
+        return Outcome(error=error)
+
+
+def _encode(outcomes: Sequence[Outcome]) -> str:
+    return json.dumps([_encode_one(outcome) for outcome in outcomes], separators=(",", ":"))
+
+
+def _encode_one(outcome: Outcome) -> Json:
+    if outcome.error is None:
+        return [outcome.value]
+    return [None, encode_error(outcome.error)]
+
+
+def _decode(result: str) -> list[Outcome]:
+    return [
+        Outcome(each[0], decode_error(each[1]) if len(each) == 2 else None) for each in json.loads(result)
+    ]
+
+
+def encode_error(error: MillpondError) -> Json:
+    """An error as it travels inside a stored result."""
+    facts = {name: value for name, value in error.facts.items() if isinstance(value, int | str)}
+    return [type(error).__name__, str(error), facts]
+
+
+def decode_error(encoded: Json) -> MillpondError:
+    name, message, facts = encoded
+    kind: type[MillpondError] = getattr(errors, name)
+    return kind(message, **facts)

@@ -1,0 +1,255 @@
+"""Extents: which bytes hold which offsets. Every read is an index scan that stops at its budget.
+
+`high_timestamp` is the newest timestamp of the partition up to and including the extent. It never falls from
+one extent to the next, so a timestamp is found by bisection, without an index of its own to keep up to date.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog import objects
+from millpond.catalog.database import Row, Transaction
+from millpond.model.errors import ExtentsChanged
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.segments.index import unpack_index
+
+INSERT: Final = """
+    INSERT INTO extents (topic_id, partition, base_offset, end_offset, epoch, object_id, position, length,
+      records, min_timestamp, max_timestamp, high_timestamp, stamped, sparse_index, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+COLUMNS: Final = """
+    e.topic_id, e.partition, e.base_offset, e.end_offset, e.epoch, e.position, e.length, e.records,
+    e.min_timestamp, e.max_timestamp, e.stamped, o.key, e.sparse_index
+"""
+FROM: Final = (
+    "FROM extents e LEFT JOIN objects o ON o.id = e.object_id WHERE e.topic_id = ? AND e.partition = ?"
+)
+# One statement, hence one snapshot: looked up first and scanned after, an extent that a merge replaces in between
+# would be skipped without a trace.
+SCAN: Final = f"""
+    SELECT {COLUMNS}, e.inline {FROM} AND e.base_offset >= coalesce(
+      (SELECT max(f.base_offset) FROM extents f WHERE f.topic_id = ? AND f.partition = ? AND f.base_offset <= ?), 0)
+    ORDER BY e.base_offset LIMIT ?
+"""  # noqa: S608  # our own columns
+SCAN_FACTS: Final = f"""
+    SELECT {COLUMNS}, NULL {FROM} AND e.base_offset >= ? ORDER BY e.base_offset LIMIT ?
+"""
+BY_MAX_TIMESTAMP: Final = f"""
+    SELECT {COLUMNS}, e.inline {FROM} AND e.max_timestamp >= ? AND e.base_offset >= ?
+    ORDER BY e.base_offset LIMIT 1
+"""
+NEWEST_TIMESTAMP: Final = f"""
+    SELECT {COLUMNS}, e.inline {FROM} ORDER BY e.max_timestamp DESC, e.base_offset LIMIT 1
+"""
+BOUNDS: Final = "SELECT min(base_offset), max(base_offset) FROM extents WHERE topic_id = ? AND partition = ?"
+HIGH_AT: Final = """
+    SELECT base_offset, high_timestamp FROM extents WHERE topic_id = ? AND partition = ? AND base_offset <= ?
+    ORDER BY base_offset DESC LIMIT 1
+"""
+REMOVE: Final = """
+    DELETE FROM extents WHERE topic_id = ? AND partition = ? AND base_offset = ? AND end_offset <= ?
+    RETURNING object_id, length
+"""
+OLDEST: Final = """
+    SELECT base_offset FROM extents WHERE topic_id = ? AND partition = ? AND base_offset < ? AND end_offset <= ?
+    ORDER BY base_offset LIMIT ?
+"""
+REMOVE_EXACT: Final = """
+    DELETE FROM extents WHERE topic_id = ? AND partition = ? AND base_offset = ? AND end_offset = ?
+      AND position = ? AND length = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
+    RETURNING object_id, high_timestamp, base_offset
+"""
+SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ?"
+SMALL: Final = """
+    SELECT topic_id, partition, min(base_offset) FROM extents WHERE length < ?
+    GROUP BY topic_id, partition HAVING count(*) > 1 ORDER BY topic_id, partition
+"""
+COUNT: Final = """
+    SELECT count(*), coalesce(sum(CASE WHEN inline IS NULL THEN 0 ELSE 1 END), 0),
+      coalesce(sum(CASE WHEN inline IS NULL THEN 0 ELSE length END), 0) FROM extents
+"""
+
+BASE_OFFSET_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewExtent:
+    """A row about to be inserted; `sparse_index` is packed."""
+
+    where: TopicPartition
+    base_offset: int
+    end_offset: int
+    epoch: int
+    object_id: int | None
+    position: int
+    length: int
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    high_timestamp: int
+    stamped: bool
+    sparse_index: bytes | None
+    inline: bytes | bytearray | memoryview | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentTotals:
+    """How many rows there are, and how much of the data rides in the catalog."""
+
+    extents: int
+    inline: int
+    inline_bytes: int
+
+
+def insert(tx: Transaction, rows: Sequence[NewExtent]) -> None:
+    tx.each(INSERT, [_parameters(row) for row in rows])
+
+
+def find(
+    tx: Transaction, where: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
+) -> list[Extent]:
+    """Extents from the one that holds `offset` (or the next, in a gap) on, until a budget is used up."""
+    rows = [_extent(row) for row in tx.rows(SCAN, (*where, *where, offset, extents_max + 1))]
+    return _within(bytes_max, extents_max, [extent for extent in rows if extent.end_offset > offset])
+
+
+def facts(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Extent]:
+    """Extents from base offset `offset` on without their inline bytes: what plans need."""
+    return [_extent(row) for row in tx.rows(SCAN_FACTS, (*where, offset, limit))]
+
+
+def first_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int) -> Extent | None:
+    """The first extent that holds a record of this time or later. O(log n) unless retention has taken the
+    extent that reached it first, which only times that run backwards can bring about."""
+    low, high = tx.rows(BOUNDS, where)[0]
+    if low is None:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        reached = tx.rows(HIGH_AT, (*where, middle))  # empty if retention has been here meanwhile
+        if reached and reached[0][1] >= timestamp:
+            high = reached[0][0]
+        else:
+            low = middle + 1
+    return next_with_timestamp(tx, where, timestamp, low)
+
+
+def next_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int, offset: int) -> Extent | None:
+    """The first extent from base offset `offset` on that holds a record of this time or later."""
+    found = tx.rows(BY_MAX_TIMESTAMP, (*where, timestamp, offset))
+    return _extent(found[0]) if found else None
+
+
+def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | None:
+    """The first extent among those that hold the newest timestamp."""
+    newest = tx.rows(HIGH_AT, (*where, BASE_OFFSET_MAX))
+    if not newest:
+        return None
+    found = first_with_timestamp(tx, where, newest[0][1])
+    if found is not None:
+        return found
+    rows = tx.rows(NEWEST_TIMESTAMP, where)
+    return _extent(rows[0]) if rows else None
+
+
+def remove_below(tx: Transaction, where: TopicPartition, offset: int, *, limit: int, now_ms: int) -> int:
+    """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns how many went."""
+    bases = [row[0] for row in tx.rows(OLDEST, (*where, offset, offset, limit))]
+    gone = [row for rows in tx.each(REMOVE, [(*where, base, offset) for base in bases]) for row in rows]
+    if gone:
+        tx.rows(SHRINK, (sum(row[1] for row in gone), *where))
+        objects.release(tx, (row[0] for row in gone if row[0] is not None), now_ms=now_ms)
+    return len(gone)
+
+
+def replace(
+    tx: Transaction, old: Sequence[Extent], new: NewExtent, new_object: objects.NewObject, *, now_ms: int
+) -> None:
+    """Put one extent in the place of several. Raises `ExtentsChanged` unless all of them are as they were."""
+    keys = [(*e.where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in old]
+    removed = [row for rows in tx.each(REMOVE_EXACT, keys) for row in rows]
+    if len(removed) != len(old):
+        raise ExtentsChanged
+    high = max(removed, key=lambda row: row[2])[1]
+    tx.rows(SHRINK, (sum(e.length for e in old) - new.length, *new.where))
+    object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
+    insert(tx, [dataclasses.replace(new, object_id=object_id, high_timestamp=high)])
+    objects.release(tx, (row[0] for row in removed if row[0] is not None), now_ms=now_ms)
+
+
+def partitions_with_small_extents(tx: Transaction, smaller_than: int) -> list[tuple[TopicPartition, int]]:
+    """(partition, base offset of its first small extent) where there are at least two. Reads every row."""
+    rows = tx.rows(SMALL, (smaller_than,))
+    return [(TopicPartition(TopicId(bytes(row[0])), row[1]), row[2]) for row in rows]
+
+
+def totals(tx: Transaction) -> ExtentTotals:
+    return ExtentTotals(*(int(value) for value in tx.rows(COUNT)[0]))
+
+
+def _within(bytes_max: int, extents_max: int, extents: list[Extent]) -> list[Extent]:
+    taken: list[Extent] = []
+    room = bytes_max
+    for extent in extents[:extents_max]:
+        if taken and room <= 0:
+            break
+        taken.append(extent)
+        room -= extent.length
+    return taken
+
+
+def _parameters(row: NewExtent) -> tuple[int | bytes | bytearray | memoryview | None, ...]:
+    return (
+        *row.where,
+        row.base_offset,
+        row.end_offset,
+        row.epoch,
+        row.object_id,
+        row.position,
+        row.length,
+        row.records,
+        row.min_timestamp,
+        row.max_timestamp,
+        row.high_timestamp,
+        int(row.stamped),
+        row.sparse_index,
+        row.inline,
+    )
+
+
+def _extent(row: Row) -> Extent:
+    (
+        topic_id,
+        partition,
+        base,
+        end,
+        epoch,
+        position,
+        length,
+        records,
+        low,
+        high,
+        stamped,
+        key,
+        index,
+        inline,
+    ) = row
+    return Extent(
+        where=TopicPartition(TopicId(bytes(topic_id)), partition),
+        base_offset=base,
+        end_offset=end,
+        epoch=epoch,
+        position=position,
+        length=length,
+        records=records,
+        min_timestamp=low,
+        max_timestamp=high,
+        stamped=bool(stamped),
+        key=key,
+        inline=None if inline is None else bytes(inline),
+        index=unpack_index(bytes(index)) if index else (),
+    )

@@ -1,0 +1,81 @@
+"""The append row of each partition: who owns it, where its log starts and where it ends."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog.database import Row, Transaction
+from millpond.model.errors import OffsetOutOfRange, UnknownPartition
+from millpond.model.ids import TopicId, TopicPartition
+
+COLUMNS: Final = """
+    SELECT topic_id, partition, owner, epoch, log_start, end_offset, bytes, high_timestamp FROM partitions
+"""
+ONE: Final = f"{COLUMNS} WHERE topic_id = ? AND partition = ?"
+OWNED: Final = f"{COLUMNS} WHERE owner = ? ORDER BY topic_id, partition"
+OF_TOPIC: Final = f"{COLUMNS} WHERE topic_id = ? ORDER BY partition"
+CLAIM_ALL: Final = """
+    UPDATE partitions SET owner = ?, epoch = epoch + 1 WHERE owner IS NULL OR owner <> ? RETURNING partition
+"""
+CLAIM: Final = """
+    UPDATE partitions SET owner = ?, epoch = epoch + 1 WHERE topic_id = ? AND partition = ? RETURNING epoch
+"""
+ADVANCE: Final = """
+    UPDATE partitions SET log_start = ? WHERE topic_id = ? AND partition = ? AND log_start < ? AND end_offset >= ?
+    RETURNING log_start
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    where: TopicPartition
+    owner: str | None
+    epoch: int
+    log_start: int
+    end_offset: int
+    bytes: int
+    high_timestamp: int
+
+
+def read(tx: Transaction, where: TopicPartition) -> PartitionRow:
+    found = tx.rows(ONE, where)
+    if not found:
+        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+    return _row(found[0])
+
+
+def owned_by(tx: Transaction, owner: str) -> list[PartitionRow]:
+    return [_row(row) for row in tx.rows(OWNED, (owner,))]
+
+
+def of_topic(tx: Transaction, topic_id: TopicId) -> list[PartitionRow]:
+    return [_row(row) for row in tx.rows(OF_TOPIC, (topic_id,))]
+
+
+def claim_all(tx: Transaction, owner: str) -> int:
+    """Take every partition, raising its epoch: whoever owned it before can no longer commit there."""
+    return len(tx.rows(CLAIM_ALL, (owner, owner)))
+
+
+def claim(tx: Transaction, where: TopicPartition, owner: str) -> int:
+    found = tx.rows(CLAIM, (owner, *where))
+    if not found:
+        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+    epoch: int = found[0][0]
+    return epoch
+
+
+def advance_log_start(tx: Transaction, where: TopicPartition, offset: int) -> int:
+    """Forget everything below `offset`; never goes back. Returns the log start that then holds."""
+    if tx.rows(ADVANCE, (offset, *where, offset, offset)):
+        return offset
+    row = read(tx, where)
+    if offset > row.end_offset:
+        raise OffsetOutOfRange(offset=offset, log_start=row.log_start, end_offset=row.end_offset)
+    return row.log_start
+
+
+def _row(row: Row) -> PartitionRow:
+    topic_id, partition, owner, epoch, log_start, end_offset, size, high = row
+    return PartitionRow(
+        TopicPartition(TopicId(bytes(topic_id)), partition), owner, epoch, log_start, end_offset, size, high
+    )

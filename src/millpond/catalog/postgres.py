@@ -1,0 +1,181 @@
+"""PostgreSQL, through psycopg 3: READ COMMITTED, pipelines for many rows, a pool.
+
+Correctness rests on compare-and-set of single rows and on the row locks an UPDATE takes, so nothing stronger
+than READ COMMITTED is needed. No NOTIFY and no session advisory locks: the first serialises every commit of
+the cluster, the second vanish with a connection.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from millpond.catalog.database import Parameters, Row
+from millpond.catalog.schema import migrate
+from millpond.model.errors import (
+    CatalogUnavailable,
+    CorruptCatalog,
+    InvalidRequest,
+    OutcomeUnknown,
+    UnsafeDatabase,
+)
+
+CONNECTIONS_MAX: Final = 8
+CONNECT_TIMEOUT_S: Final = 10
+STATEMENT_TIMEOUT_MS: Final = 60_000
+FOREIGN_CHECK_MS: Final = 1_000
+MIGRATION_LOCK: Final = 7_303_014
+"""An arbitrary number that every millpond uses for the same transaction-level lock."""
+
+UNSTORABLE: Final = (psycopg.DataError, UnicodeEncodeError)
+MUST_BE_ON: Final = ("fsync", "full_page_writes", "synchronous_commit")
+OPTIONS: Final = (
+    f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} "
+    "-c default_transaction_isolation=read\\ committed"
+)
+
+Connection = psycopg.Connection[Row]
+
+
+class PostgresTransaction:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor(binary=True)
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        try:
+            cursor = self._cursor.execute(_placeholders(sql), parameters)
+        except UNSTORABLE as error:
+            raise InvalidRequest(reason=str(error)) from error
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def each(self, sql: str, many: Sequence[Parameters]) -> list[list[Row]]:
+        if not many:
+            return []
+        try:
+            self._cursor.executemany(_placeholders(sql), many, returning=True)
+        except UNSTORABLE as error:
+            raise InvalidRequest(reason=str(error)) from error
+        return [cursor.fetchall() if cursor.description else [] for cursor in self._cursor.results()]
+
+    def lease_clock(self) -> tuple[str, int]:
+        now = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+        return "postgres", self.rows(now)[0][0]
+
+
+class PostgresDatabase:
+    def __init__(self, url: str, *, schema: str | None = None) -> None:
+        options = OPTIONS if schema is None else f"{OPTIONS} -c search_path={schema}"
+        keywords: dict[str, Any] = {
+            "options": options,
+            "tcp_user_timeout": 30_000,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+        }
+        self._schema = schema
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            url, min_size=1, max_size=CONNECTIONS_MAX, kwargs=keywords, open=False, name="millpond-catalog"
+        )
+        self._checked_ms = 0
+        try:
+            self._pool.open()
+            self._refuse_unsafe()
+        except BaseException:
+            self._pool.close()
+            raise
+
+    @contextmanager
+    def write(self) -> Iterator[PostgresTransaction]:
+        with self._connection() as connection:
+            with _errors_translated():
+                try:
+                    yield PostgresTransaction(connection)
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+            _commit(connection)
+
+    @contextmanager
+    def read(self) -> Iterator[PostgresTransaction]:
+        with self._connection() as connection, _errors_translated():
+            connection.autocommit = True
+            try:
+                yield PostgresTransaction(connection)
+            finally:
+                with suppress(psycopg.Error):
+                    connection.autocommit = False
+
+    def changed_elsewhere(self) -> bool:
+        """PostgreSQL has no cheap answer: assume so once a second."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        due = now_ms - self._checked_ms >= FOREIGN_CHECK_MS
+        if due:
+            self._checked_ms = now_ms
+        return due
+
+    def migrate(self) -> None:
+        with self.write() as tx:
+            tx.rows("SELECT pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
+            if self._schema is not None:
+                tx.rows(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+            migrate(tx, dialect="postgres")
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            connection = self._pool.getconn(timeout=CONNECT_TIMEOUT_S)
+        except (PoolTimeout, psycopg.Error) as error:
+            raise CatalogUnavailable(reason=str(error)) from error
+        try:
+            yield connection
+        finally:
+            lost = connection.closed
+            self._pool.putconn(connection)
+            if lost:  # its neighbours went with it if the server restarted: do not meet them one by one
+                self._pool.check()
+
+    def _refuse_unsafe(self) -> None:
+        with self.read() as tx:
+            for setting in MUST_BE_ON:
+                value = tx.rows("SELECT current_setting(?)", (setting,))[0][0]
+                if value == "off":
+                    raise UnsafeDatabase(setting=setting, value=value)
+
+
+def _commit(connection: Connection) -> None:
+    """COMMIT is the one statement whose lost answer leaves the outcome unknown."""
+    try:
+        connection.commit()
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise OutcomeUnknown from error
+    except psycopg.Error as error:
+        raise CatalogUnavailable(reason=str(error)) from error
+
+
+def _roll_back(connection: Connection) -> None:
+    with suppress(psycopg.Error):
+        connection.rollback()
+
+
+@lru_cache(maxsize=512)
+def _placeholders(sql: str) -> Any:
+    return sql.replace("?", "%s").encode()
+
+
+@contextmanager
+def _errors_translated() -> Iterator[None]:
+    try:
+        yield
+    except (errors.DataCorrupted, errors.IndexCorrupted) as error:
+        raise CorruptCatalog(reason=str(error)) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError, errors.TransactionRollback) as error:
+        raise CatalogUnavailable(reason=str(error)) from error
+    except (errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout) as error:
+        raise CatalogUnavailable(reason=str(error)) from error

@@ -1,0 +1,63 @@
+"""What each partition remembers of its idempotent producers, and producer ids handed out in blocks."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from millpond.catalog.database import Row, Transaction
+from millpond.model.ids import TopicPartition
+from millpond.model.producers import ProducerState, pack_batches, unpack_batches
+
+COLUMNS: Final = "SELECT producer_id, producer_epoch, last_batches FROM producers"
+ALL: Final = f"{COLUMNS} WHERE topic_id = ? AND partition = ?"
+ONE: Final = f"{COLUMNS} WHERE topic_id = ? AND partition = ? AND producer_id = ?"
+SAVE: Final = """
+    INSERT INTO producers (topic_id, partition, producer_id, producer_epoch, last_batches, updated_at)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (topic_id, partition, producer_id) DO UPDATE SET producer_epoch = excluded.producer_epoch,
+      last_batches = excluded.last_batches, updated_at = excluded.updated_at
+"""
+EXPIRE: Final = """
+    DELETE FROM producers WHERE updated_at < ? AND NOT EXISTS
+      (SELECT 1 FROM txn_partitions t WHERE t.topic_id = producers.topic_id
+        AND t.partition = producers.partition AND t.producer_id = producers.producer_id)
+    RETURNING topic_id, partition
+"""
+TAKE_IDS: Final = "UPDATE counters SET next = next + ? WHERE name = 'producer_id' RETURNING next"
+
+
+def load(tx: Transaction, where: TopicPartition) -> dict[int, ProducerState]:
+    states = (_state(row) for row in tx.rows(ALL, where))
+    return {state.producer_id: state for state in states}
+
+
+def load_some(
+    tx: Transaction, wanted: Iterable[tuple[TopicPartition, int]]
+) -> dict[tuple[TopicPartition, int], ProducerState]:
+    keys = list(wanted)
+    found = tx.each(ONE, [(*where, producer_id) for where, producer_id in keys])
+    return {key: _state(rows[0]) for key, rows in zip(keys, found, strict=True) if rows}
+
+
+def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState], *, now_ms: int) -> None:
+    tx.each(
+        SAVE,
+        [
+            (*where, producer_id, state.epoch, pack_batches(state.batches), now_ms)
+            for (where, producer_id), state in states.items()
+        ],
+    )
+
+
+def expire(tx: Transaction, *, unused_since_ms: int) -> int:
+    return len(tx.rows(EXPIRE, (unused_since_ms,)))
+
+
+def take_ids(tx: Transaction, count: int) -> range:
+    """A block of producer ids that nobody else will get."""
+    end: int = tx.rows(TAKE_IDS, (count,))[0][0]
+    return range(end - count, end)
+
+
+def _state(row: Row) -> ProducerState:
+    producer_id, epoch, packed = row
+    return ProducerState(producer_id, epoch, unpack_batches(bytes(packed)))

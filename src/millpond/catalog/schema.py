@@ -1,0 +1,165 @@
+"""The tables, as numbered migrations that run once on either engine.
+
+Expand first, contract later: a migration only adds, so that the version before it can go on working beside it;
+what an old version would break is announced by raising `min_code_version`, and older code then refuses to start.
+"""
+
+import secrets
+from typing import Final, Literal
+
+from millpond.catalog.database import Transaction
+from millpond.model.errors import NewerSchema
+
+CODE_VERSION: Final = 1
+"""The newest migration this code knows."""
+
+MIN_CODE_VERSION: Final = 1
+"""The oldest code that may run on the schema this code makes."""
+
+COORDINATOR_SHARDS: Final = 64
+
+Dialect = Literal["sqlite", "postgres"]
+
+META = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)
+"""
+
+FIRST: Final = (
+    """
+    CREATE TABLE writers (
+      session TEXT NOT NULL, lane BIGINT NOT NULL, kind TEXT NOT NULL, address TEXT NOT NULL,
+      clock TEXT NOT NULL, expires_at BIGINT NOT NULL, dead_since BIGINT,
+      commit_no BIGINT NOT NULL DEFAULT 0, token TEXT, result TEXT,
+      PRIMARY KEY (session, lane)) WITHOUT ROWID
+    """,
+    "CREATE TABLE coordinators (shard BIGINT PRIMARY KEY, owner TEXT, epoch BIGINT NOT NULL DEFAULT 0)",
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, next BIGINT NOT NULL)",
+    """
+    CREATE TABLE topics (
+      id BLOB PRIMARY KEY, name TEXT NOT NULL, partitions BIGINT NOT NULL, config TEXT NOT NULL,
+      created_at BIGINT NOT NULL, deleted_at BIGINT)
+    """,
+    "CREATE UNIQUE INDEX topics_living ON topics (name) WHERE deleted_at IS NULL",
+    """
+    CREATE TABLE partitions (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, owner TEXT, epoch BIGINT NOT NULL DEFAULT 0,
+      log_start BIGINT NOT NULL DEFAULT 0, end_offset BIGINT NOT NULL DEFAULT 0,
+      bytes BIGINT NOT NULL DEFAULT 0, high_timestamp BIGINT NOT NULL DEFAULT -1,
+      PRIMARY KEY (topic_id, partition)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE objects (
+      id {identity}, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, session TEXT NOT NULL,
+      bytes BIGINT NOT NULL, extents BIGINT NOT NULL, sealed BIGINT NOT NULL,
+      created_at BIGINT NOT NULL, dead_since BIGINT)
+    """,
+    "CREATE INDEX objects_dead ON objects (dead_since) WHERE dead_since IS NOT NULL",
+    # Inline bytes come last, so that a scan of the other columns never touches their overflow pages.
+    """
+    CREATE TABLE extents (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, base_offset BIGINT NOT NULL,
+      end_offset BIGINT NOT NULL, epoch BIGINT NOT NULL, object_id BIGINT, position BIGINT NOT NULL,
+      length BIGINT NOT NULL, records BIGINT NOT NULL, min_timestamp BIGINT NOT NULL,
+      max_timestamp BIGINT NOT NULL, high_timestamp BIGINT NOT NULL, stamped BIGINT NOT NULL,
+      sparse_index BLOB, inline BLOB,
+      PRIMARY KEY (topic_id, partition, base_offset)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE producers (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, producer_id BIGINT NOT NULL,
+      producer_epoch BIGINT NOT NULL, last_batches BLOB NOT NULL, updated_at BIGINT NOT NULL,
+      PRIMARY KEY (topic_id, partition, producer_id)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE transactions (
+      transactional_id TEXT PRIMARY KEY, shard BIGINT NOT NULL, producer_id BIGINT NOT NULL UNIQUE,
+      producer_epoch BIGINT NOT NULL, timeout_ms BIGINT NOT NULL, state TEXT NOT NULL,
+      started_at BIGINT, ended_producer_id BIGINT, ended_epoch BIGINT, updated_at BIGINT NOT NULL)
+    """,
+    """
+    CREATE TABLE txn_partitions (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, producer_id BIGINT NOT NULL,
+      producer_epoch BIGINT NOT NULL, first_offset BIGINT,
+      PRIMARY KEY (topic_id, partition, producer_id)) WITHOUT ROWID
+    """,
+    "CREATE INDEX txn_partitions_of_producer ON txn_partitions (producer_id)",
+    """
+    CREATE TABLE txn_offsets (
+      producer_id BIGINT NOT NULL, group_id TEXT NOT NULL, topic_id BLOB NOT NULL, partition BIGINT NOT NULL,
+      committed_offset BIGINT NOT NULL, leader_epoch BIGINT NOT NULL, metadata TEXT NOT NULL,
+      PRIMARY KEY (producer_id, group_id, topic_id, partition)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE aborted_txns (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, last_offset BIGINT NOT NULL,
+      first_offset BIGINT NOT NULL, producer_id BIGINT NOT NULL,
+      PRIMARY KEY (topic_id, partition, last_offset)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE groups (
+      group_id TEXT PRIMARY KEY, shard BIGINT NOT NULL, generation BIGINT NOT NULL,
+      protocol_type TEXT NOT NULL, state TEXT NOT NULL, members TEXT NOT NULL, updated_at BIGINT NOT NULL)
+    """,
+    """
+    CREATE TABLE group_offsets (
+      group_id TEXT NOT NULL, topic_id BLOB NOT NULL, partition BIGINT NOT NULL,
+      committed_offset BIGINT NOT NULL, leader_epoch BIGINT NOT NULL, metadata TEXT NOT NULL,
+      committed_at BIGINT NOT NULL,
+      PRIMARY KEY (group_id, topic_id, partition)) WITHOUT ROWID
+    """,
+    "INSERT INTO counters (name, next) VALUES ('producer_id', 1)",
+)
+
+MIGRATIONS: Final = (FIRST,)
+
+HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
+HOT_SETTINGS: Final = (
+    "fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
+)
+POSTGRES_TUNING: Final = (
+    *(f"ALTER TABLE {table} SET ({HOT_SETTINGS})" for table in HOT_TABLES),
+    "ALTER TABLE extents ALTER COLUMN inline SET STORAGE EXTERNAL",
+)
+
+
+def migrate(tx: Transaction, *, dialect: Dialect) -> None:
+    """Apply the migrations that are missing. Runs inside one transaction that nobody else can share."""
+    tx.rows(_in_dialect(META, dialect))
+    meta: dict[str, str] = dict(tx.rows("SELECT name, value FROM meta"))
+    if int(meta.get("min_code_version", "0")) > CODE_VERSION:
+        raise NewerSchema(needed=meta["min_code_version"], code=CODE_VERSION)
+    current = int(meta.get("schema_version", "0"))
+    for version, statements in enumerate(MIGRATIONS[current:], start=current + 1):
+        _apply(tx, version, statements, dialect)
+
+
+def _apply(tx: Transaction, version: int, statements: tuple[str, ...], dialect: Dialect) -> None:
+    for statement in statements:
+        tx.rows(_in_dialect(statement, dialect))
+    if version == 1:
+        tx.each("INSERT INTO coordinators (shard) VALUES (?)", [(n,) for n in range(COORDINATOR_SHARDS)])
+        tx.rows("INSERT INTO meta (name, value) VALUES ('cluster_id', ?)", (secrets.token_urlsafe(16),))
+        tx.rows("INSERT INTO meta (name, value) VALUES ('incarnation', ?)", (secrets.token_hex(8),))
+        for statement in POSTGRES_TUNING if dialect == "postgres" else ():
+            tx.rows(statement)
+    _set_meta(tx, "schema_version", version)
+    _set_meta(tx, "min_code_version", MIN_CODE_VERSION)
+
+
+def _set_meta(tx: Transaction, name: str, value: int) -> None:
+    upsert = (
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
+    tx.rows(upsert, (name, str(value)))
+
+
+def _in_dialect(statement: str, dialect: Dialect) -> str:
+    if dialect == "sqlite":
+        return statement.replace("{identity}", "INTEGER PRIMARY KEY")
+    identity = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    return statement.replace("{identity}", identity).replace("WITHOUT ROWID", "").replace("BLOB", "BYTEA")
+
+
+def read_meta(tx: Transaction, name: str) -> str:
+    value: str = tx.rows("SELECT value FROM meta WHERE name = ?", (name,))[0][0]
+    return value

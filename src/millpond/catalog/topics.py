@@ -1,0 +1,123 @@
+"""Topics and their partition rows: create, describe, configure, grow, delete and create again.
+
+A deleted topic keeps its row, without partitions, until its extents are gone; its name is free at once, and the
+next topic of that name has another id.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from millpond.catalog.database import Row, Transaction
+from millpond.model.configs import check_configs
+from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
+from millpond.model.ids import TopicId, check_topic_name, new_topic_id
+from millpond.model.topics import Topic, check_partition_count
+
+INSERT: Final = """
+    INSERT INTO topics (id, name, partitions, config, created_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING RETURNING id
+"""
+INSERT_PARTITION: Final = "INSERT INTO partitions (topic_id, partition, owner, epoch) VALUES (?, ?, ?, ?)"
+COLUMNS: Final = "SELECT id, name, partitions, config, created_at FROM topics"
+ALL: Final = f"{COLUMNS} WHERE deleted_at IS NULL ORDER BY name"
+BY_NAME: Final = f"{COLUMNS} WHERE name = ? AND deleted_at IS NULL"
+LOCK: Final = """
+    UPDATE topics SET name = name WHERE name = ? AND deleted_at IS NULL
+    RETURNING id, name, partitions, config, created_at
+"""
+SET_CONFIG: Final = "UPDATE topics SET config = ? WHERE id = ?"
+SET_PARTITIONS: Final = "UPDATE topics SET partitions = ? WHERE id = ?"
+DELETE: Final = "UPDATE topics SET deleted_at = ? WHERE id = ?"
+DELETE_PARTITIONS: Final = "DELETE FROM partitions WHERE topic_id = ?"
+DELETED: Final = "SELECT id, partitions FROM topics WHERE deleted_at IS NOT NULL"
+FORGET: Final = "DELETE FROM topics WHERE id = ? AND deleted_at IS NOT NULL"
+TABLES_BY_TOPIC: Final = ("producers", "txn_partitions", "txn_offsets", "aborted_txns", "group_offsets")
+
+
+def create(
+    tx: Transaction,
+    name: str,
+    partitions: int,
+    overrides: Mapping[str, str],
+    *,
+    now_ms: int,
+    owner: str | None = None,
+) -> Topic:
+    check_topic_name(name)
+    check_partition_count(partitions)
+    check_configs(overrides)
+    topic = Topic(new_topic_id(), name, partitions, now_ms, dict(overrides))
+    if not tx.rows(INSERT, (topic.id, name, partitions, json.dumps(topic.overrides), now_ms)):
+        raise TopicExists(topic=name)
+    _insert_partitions(tx, topic.id, range(partitions), owner)
+    return topic
+
+
+def all_topics(tx: Transaction) -> list[Topic]:
+    return [_topic(row) for row in tx.rows(ALL)]
+
+
+def find(tx: Transaction, name: str) -> Topic:
+    found = tx.rows(BY_NAME, (name,))
+    if not found:
+        raise UnknownTopic(topic=name)
+    return _topic(found[0])
+
+
+def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) -> Topic:
+    """Set configs, or with None go back to the default."""
+    check_configs({key: value for key, value in changes.items() if value is not None})
+    topic = _lock(tx, name)
+    merged = {**topic.overrides, **changes}
+    overrides = {key: value for key, value in merged.items() if value is not None}
+    tx.rows(SET_CONFIG, (json.dumps(overrides), topic.id))
+    return Topic(topic.id, name, topic.partitions, topic.created_at, overrides)
+
+
+def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None = None) -> Topic:
+    check_partition_count(total)
+    topic = _lock(tx, name)
+    if total <= topic.partitions:
+        reason = f"it has {topic.partitions}, and partitions can only be added"
+        raise InvalidPartitionCount(partitions=total, reason=reason)
+    tx.rows(SET_PARTITIONS, (total, topic.id))
+    _insert_partitions(tx, topic.id, range(topic.partitions, total), owner)
+    return Topic(topic.id, name, total, topic.created_at, topic.overrides)
+
+
+def delete(tx: Transaction, name: str, *, now_ms: int) -> Topic:
+    """The partition rows go now, which refuses every later commit; extents go in `maintenance`."""
+    topic = _lock(tx, name)
+    tx.rows(DELETE_PARTITIONS, (topic.id,))
+    tx.rows(DELETE, (now_ms, topic.id))
+    for table in TABLES_BY_TOPIC:
+        tx.rows(f"DELETE FROM {table} WHERE topic_id = ?", (topic.id,))  # noqa: S608  # our own table names
+    return topic
+
+
+def deleted(tx: Transaction) -> list[tuple[TopicId, int]]:
+    """Deleted topics that may still have extents, with their partition counts."""
+    return [(TopicId(bytes(row[0])), row[1]) for row in tx.rows(DELETED)]
+
+
+def forget(tx: Transaction, topic_id: TopicId) -> None:
+    tx.rows(FORGET, (topic_id,))
+
+
+def _lock(tx: Transaction, name: str) -> Topic:
+    """Find a topic and keep its row until the transaction ends: what is read here is what gets changed."""
+    found = tx.rows(LOCK, (name,))
+    if not found:
+        raise UnknownTopic(topic=name)
+    return _topic(found[0])
+
+
+def _insert_partitions(tx: Transaction, topic_id: TopicId, numbers: range, owner: str | None) -> None:
+    epoch = 0 if owner is None else 1
+    tx.each(INSERT_PARTITION, [(topic_id, number, owner, epoch) for number in numbers])
+
+
+def _topic(row: Row) -> Topic:
+    topic_id, name, partitions, config, created_at = row
+    return Topic(TopicId(bytes(topic_id)), name, partitions, created_at, json.loads(config))

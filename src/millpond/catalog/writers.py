@@ -1,0 +1,108 @@
+"""Writers: every process that commits has a row, and every commit of it a number.
+
+A session marked dead can never commit again, which is what makes its unreferenced bytes safe to collect.
+A broker's heartbeat renews `expires_at`; it is judged only by the clock that wrote it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog.database import Transaction
+from millpond.model.errors import WriterDead
+from millpond.model.ids import Session
+
+REGISTER: Final = """
+    INSERT INTO writers (session, lane, kind, address, clock, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+"""
+RENEW: Final = """
+    UPDATE writers SET clock = ?, expires_at = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
+"""
+NUMBER: Final = """
+    UPDATE writers SET commit_no = ?, token = ? WHERE session = ? AND lane = ? AND commit_no = ?
+       AND dead_since IS NULL RETURNING commit_no
+"""
+KEEP_RESULT: Final = "UPDATE writers SET result = ? WHERE session = ? AND lane = ?"
+LAST_COMMIT: Final = "SELECT commit_no, token, result, dead_since FROM writers WHERE session = ? AND lane = ?"
+BURY: Final = """
+    UPDATE writers SET dead_since = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
+"""
+BURY_OTHER_BROKERS: Final = """
+    UPDATE writers SET dead_since = ? WHERE kind = 'broker' AND session <> ? AND dead_since IS NULL
+    RETURNING session
+"""
+BURY_EXPIRED: Final = """
+    UPDATE writers SET dead_since = ? WHERE dead_since IS NULL AND (clock <> ? OR expires_at < ?)
+    RETURNING session
+"""
+DEAD: Final = "SELECT DISTINCT session, dead_since FROM writers WHERE dead_since IS NOT NULL ORDER BY session"
+FORGET: Final = "DELETE FROM writers WHERE session = ? AND dead_since IS NOT NULL"
+LIVING: Final = (
+    "SELECT session, kind, address FROM writers WHERE dead_since IS NULL AND lane = 0 ORDER BY session"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    number: int
+    token: str | None
+    result: str | None
+
+
+def register(
+    tx: Transaction, session: Session, *, kind: str, address: str, lease_ms: int, lane: int = 0
+) -> None:
+    """Lane 0 comes first. A further lane holds the rows of its session, so that a dead one cannot get a new life."""
+    if lane > 0:
+        renew(tx, session, lease_ms)
+    clock, now_ms = tx.lease_clock()
+    tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms))
+
+
+def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
+    """Raises `WriterDead` if somebody has given this session up."""
+    clock, now_ms = tx.lease_clock()
+    if not tx.rows(RENEW, (clock, now_ms + lease_ms, session)):
+        raise WriterDead(session=session)
+
+
+def bury(tx: Transaction, session: Session, now_ms: int) -> None:
+    """Declare a session dead; its own last act when it stops in order."""
+    tx.rows(BURY, (now_ms, session))
+
+
+def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
+    """For the holder of the data directory's lock: every other broker on it must be gone."""
+    return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
+
+
+def bury_expired(tx: Transaction, now_ms: int) -> list[Session]:
+    clock, lease_now_ms = tx.lease_clock()
+    return sorted({Session(row[0]) for row in tx.rows(BURY_EXPIRED, (now_ms, clock, lease_now_ms))})
+
+
+def dead_sessions(tx: Transaction) -> list[tuple[Session, int]]:
+    """(session, dead since), oldest name first."""
+    return [(Session(row[0]), row[1]) for row in tx.rows(DEAD)]
+
+
+def forget(tx: Transaction, session: Session) -> None:
+    """Drop a dead session's row. Without a row it still cannot commit."""
+    tx.rows(FORGET, (session,))
+
+
+def take_number(tx: Transaction, session: Session, lane: int, number: int, token: str) -> LastCommit | None:
+    """Claim commit `number`. None: it is ours. A `LastCommit`: it was taken before, and this was its result.
+    Raises `WriterDead`, unless it is our own commit that took effect before the session died."""
+    if tx.rows(NUMBER, (number, token, session, lane, number - 1)):
+        return None
+    found = tx.rows(LAST_COMMIT, (session, lane))
+    if not found:
+        raise WriterDead(session=session)
+    last, last_token, result, dead_since = found[0]
+    if dead_since is not None and last_token != token:
+        raise WriterDead(session=session)
+    return LastCommit(last, last_token, result)
+
+
+def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> None:
+    tx.rows(KEEP_RESULT, (result, session, lane))

@@ -1,0 +1,78 @@
+"""`millpond serve`: run a broker until it is told to stop."""
+
+import asyncio
+import json
+import signal
+import time
+from pathlib import Path
+
+import click
+import uvloop
+
+from millpond.broker import Broker
+from millpond.cli.options import load_settings, settings_options
+from millpond.model.errors import MillpondError
+from millpond.observability.logs import set_up_logging
+from millpond.settings import Settings
+from millpond.version import __version__
+
+
+@click.command()
+@settings_options
+@click.option("--json", "as_json", is_flag=True, help="Say where things are as one line of JSON.")
+def serve(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
+    """Run a broker. Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first."""
+    settings = load_settings(data_dir, config, assignments)
+    set_up_logging(settings.log_level)
+    uvloop.run(_serve(settings, as_json))
+
+
+async def _serve(settings: Settings, as_json: bool) -> None:
+    started = time.perf_counter()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Broker(settings) as broker:
+        _announce(broker, time.perf_counter() - started, as_json)
+        error = await _until_stopped(broker, stop)
+        if not as_json:
+            click.echo("stopping: flushing what was accepted")
+    if error is not None:
+        raise error
+    if not as_json:
+        click.echo("stopped")
+
+
+async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError | None:
+    stopped = asyncio.create_task(stop.wait())
+    failed = asyncio.create_task(broker.failed())
+    done, waiting = await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    return failed.result() if failed in done else None
+
+
+def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
+    settings = broker.settings
+    facts: dict[str, object] = {
+        "version": __version__,
+        "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
+        "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
+        "store": settings.store_url(),
+        "topics": len(broker.log.topics.all()),
+        "listeners": [],
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    click.echo(f"millpond {__version__} is ready after {seconds * 1000:.0f} ms")
+    click.echo(f"  data       {facts['data'] or '(in memory or elsewhere)'}")
+    click.echo(f"  catalog    {facts['catalog']}")
+    click.echo(f"  store      {facts['store']}")
+    click.echo(f"  topics     {facts['topics']}")
+    click.echo("  listeners  none: this version has no network faces yet; use it in-process (see README)")
+
+
+def _without_secrets(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,0 +1,1 @@
+"""Who serves what: membership of brokers and ownership of partitions."""

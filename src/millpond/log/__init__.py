@@ -1,0 +1,9 @@
+"""The log engine: buffers, flushes and commits on the way in; caches and plans on the way out."""
+
+from millpond.log.buffer import AppendResult
+from millpond.log.fetcher import FetchRequest, FetchResult
+from millpond.log.limits import LogLimits
+from millpond.log.log import Log
+from millpond.log.offsets import TimedOffset
+
+__all__ = ["AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "TimedOffset"]

@@ -1,0 +1,151 @@
+"""Appends on their way to the store: what waits, and how a flush of it is laid out.
+
+A buffer keeps its appends by partition, each partition's in arrival order; sealed and laid out it becomes one
+journal object (frame, batches, frame, batches …) and one share for each partition. All of it is pure.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from millpond.catalog.appends import Share
+from millpond.model.ids import TopicPartition
+from millpond.model.producers import SequencedBatch
+from millpond.records import BatchHeader, Buffer
+from millpond.segments.frame import FRAME_BYTES, pack_frame
+from millpond.segments.index import INDEX_EVERY_BYTES, build_index, pack_index
+
+APPEND_TIME_UNUSED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where an append went. `timestamp` is the broker's time if the topic uses append time, else -1."""
+
+    base_offset: int
+    log_start: int
+    timestamp: int = APPEND_TIME_UNUSED
+
+
+class Pending:
+    """One append that has been accepted and not yet answered."""
+
+    __slots__ = ("data", "future", "headers", "records", "sequence", "size", "timestamp", "where")
+
+    def __init__(
+        self,
+        where: TopicPartition,
+        data: Buffer,
+        headers: list[tuple[int, BatchHeader]],
+        future: "asyncio.Future[AppendResult]",
+        timestamp: int,
+    ) -> None:
+        self.where = where
+        self.data = data
+        self.headers = headers
+        self.future = future
+        self.timestamp = timestamp
+        self.size = len(data)
+        self.records = sum(header.last_offset_delta + 1 for _, header in headers)
+        self.sequence = sequence_of(headers[0][1])
+
+    def refuse(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # whoever asked may be gone; that is no warning's business
+
+
+class FlushBuffer:
+    """Appends that will be flushed together."""
+
+    __slots__ = ("appends", "bytes", "opened_at")
+
+    def __init__(self, opened_at: float) -> None:
+        self.appends: dict[TopicPartition, list[Pending]] = {}
+        self.bytes = 0
+        self.opened_at = opened_at
+
+    def add(self, pending: Pending) -> None:
+        self.appends.setdefault(pending.where, []).append(pending)
+        self.bytes += pending.size
+
+    def take_partition(self, where: TopicPartition) -> list[Pending]:
+        """Give up one partition's appends, because an earlier flush of it failed."""
+        taken = self.appends.pop(where, [])
+        self.bytes -= sum(pending.size for pending in taken)
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A flush ready to be written. Positions in `shares` count from the start of `parts`."""
+
+    parts: list[Buffer]
+    shares: list[Share]
+    length: int
+
+
+def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
+    """One journal object: every partition's batches behind a frame."""
+    parts: list[Buffer] = []
+    shares: list[Share] = []
+    position = 0
+    for where, pendings in buffer.appends.items():
+        share = _share(where, pendings, epochs[where], position + FRAME_BYTES)
+        batches = sum(len(pending.headers) for pending in pendings)
+        parts.append(pack_frame(where, batches, share.records, share.length))
+        parts.extend(pending.data for pending in pendings)
+        shares.append(share)
+        position += FRAME_BYTES + share.length
+    return Layout(parts, shares, position)
+
+
+def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> list[Share]:
+    """The same flush as rows: every share carries its own bytes."""
+    return [
+        _share(where, pendings, epochs[where], 0, inline=b"".join([pending.data for pending in pendings]))
+        for where, pendings in buffer.appends.items()
+    ]
+
+
+def sequence_of(header: BatchHeader) -> SequencedBatch | None:
+    """How the partition tells this batch apart, if its producer is idempotent."""
+    if header.producer_id < 0:
+        return None
+    return SequencedBatch(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.newest_timestamp,
+        header.is_transactional,
+        -1,
+    )
+
+
+def _share(
+    where: TopicPartition, pendings: list[Pending], epoch: int, position: int, inline: bytes | None = None
+) -> Share:
+    length = records = 0
+    oldest, newest = 2**63 - 1, -1
+    sequences = []
+    for pending in pendings:
+        for _, header in pending.headers:
+            newest = max(newest, header.newest_timestamp)
+            oldest = min(oldest, header.base_timestamp)
+        if pending.sequence is not None:
+            sequences.append(pending.sequence._replace(offset=records))
+        length += pending.size
+        records += pending.records
+    index = _index(pendings) if length > INDEX_EVERY_BYTES else None
+    return Share(where, epoch, position, length, records, oldest, newest, index, inline, tuple(sequences))
+
+
+def _index(pendings: list[Pending]) -> bytes | None:
+    batches = []
+    position = offset = 0
+    for pending in pendings:
+        for start, header in pending.headers:
+            batches.append((offset, position + start, header.newest_timestamp))
+            offset += header.last_offset_delta + 1
+        position += pending.size
+    return pack_index(build_index(batches)) or None

@@ -1,0 +1,171 @@
+"""The read path: tail cache, then read cache, then the store; and waiting at the end of the log.
+
+A reader at the tail never leaves the event loop. Others share reads of the same place (single flight) and run
+on their own threads, so they neither evict the tail nor delay the writer.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from millpond.catalog import transactions
+from millpond.catalog.database import Database
+from millpond.catalog.transactions import Aborted
+from millpond.log.cache import ReadCache
+from millpond.log.limits import LogLimits
+from millpond.log.partition import Partition
+from millpond.log.reader import StoreReader
+from millpond.log.runs import Run, take
+from millpond.log.waiters import Waiters
+from millpond.model.errors import OffsetOutOfRange
+from millpond.model.ids import TopicPartition
+from millpond.records import Buffer
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    where: TopicPartition
+    offset: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """Whole stamped batches from the one that holds the asked offset on. `error` is set instead of batches."""
+
+    where: TopicPartition
+    batches: Sequence[Buffer]
+    next_offset: int
+    log_start: int
+    end_offset: int
+    last_stable_offset: int
+    aborted: Sequence[Aborted] = ()
+    error: OffsetOutOfRange | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.batches))
+
+
+class Fetcher:
+    def __init__(
+        self,
+        database: Database,
+        reader: StoreReader,
+        waiters: Waiters,
+        pool: ThreadPoolExecutor,
+        limits: LogLimits,
+    ) -> None:
+        self._database = database
+        self._reader = reader
+        self._waiters = waiters
+        self._pool = pool
+        self._limits = limits
+        self._cache = ReadCache(limits.cache_bytes_max)
+        self._under_way: dict[tuple[TopicPartition, int], asyncio.Future[list[Run]]] = {}
+
+    async def fetch(
+        self,
+        requests: Sequence[tuple[Partition, FetchRequest]],
+        *,
+        bytes_max: int,
+        bytes_min: int,
+        wait_ms: int,
+        read_committed: bool,
+    ) -> list[FetchResult]:
+        """Answers as soon as `bytes_min` are there or something is out of range, at the latest after `wait_ms`.
+        The first partition that has anything gets at least one batch, however small the budgets."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        wheres = [request.where for _, request in requests]
+        while True:
+            with self._waiters.watch(wheres) as watch:
+                results = await self._once(requests, bytes_max, read_committed)
+                left_s = deadline - loop.time()
+                enough = sum(result.size for result in results) >= bytes_min
+                if enough or left_s <= 0 or any(result.error for result in results):
+                    return results
+                await watch.wait(left_s)
+
+    def forget(self, where: TopicPartition) -> None:
+        self._cache.forget(where)
+
+    async def _once(
+        self, requests: Sequence[tuple[Partition, FetchRequest]], bytes_max: int, read_committed: bool
+    ) -> list[FetchResult]:
+        results = []
+        room = bytes_max
+        for partition, request in requests:
+            budget = min(request.bytes_max, room)
+            empty_so_far = room == bytes_max
+            result = await self._one(partition, request, budget, read_committed, must_yield=empty_so_far)
+            room = max(room - result.size, 0)
+            results.append(result)
+        return results
+
+    async def _one(
+        self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
+    ) -> FetchResult:
+        log_start, end = partition.log_start, partition.end_offset
+        if not log_start <= request.offset <= end:
+            error = OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
+            return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+        stable = await self._last_stable(partition) if read_committed else end
+        limit = min(stable, end)
+        batches, following = await self._batches(partition, request.offset, budget, limit, must_yield)
+        aborted: Sequence[Aborted] = ()
+        if read_committed and batches:
+            aborted = await self._in_pool(self._aborted, request.where, request.offset, following)
+        return FetchResult(request.where, batches, following, log_start, end, stable, aborted)
+
+    async def _batches(
+        self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
+    ) -> tuple[Sequence[Buffer], int]:
+        if offset >= limit or (budget <= 0 and not must_yield):
+            return (), offset
+        if partition.holds_in_tail(offset):
+            return take(partition.tail.runs_from(offset), offset, budget, limit)
+        cached = self._cached(partition.where, offset, budget)
+        runs = cached or await self._from_store(partition.where, offset, budget)
+        batches, following = take(runs, offset, budget, limit)
+        return batches, following if batches or runs else limit
+
+    def _cached(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
+        runs: list[Run] = []
+        while budget > 0 and (run := self._cache.find(where, offset)) is not None:
+            runs.append(run)
+            budget -= len(run.data)
+            offset = run.end_offset
+        return runs
+
+    async def _from_store(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
+        """One read for everybody who waits at the same place."""
+        key = (where, offset)
+        future = self._under_way.get(key)
+        if future is None:
+            wanted = max(budget, self._limits.read_bytes)
+            future = asyncio.ensure_future(self._in_pool(self._reader.read_runs, where, offset, wanted))
+            self._under_way[key] = future
+            future.add_done_callback(lambda _: self._under_way.pop(key, None))
+        runs = await asyncio.shield(future)
+        for run in runs:
+            self._cache.put(where, run)
+        return runs
+
+    async def _last_stable(self, partition: Partition) -> int:
+        return await self._in_pool(self._read_last_stable, partition.where, partition.end_offset)
+
+    def _read_last_stable(self, where: TopicPartition, end_offset: int) -> int:
+        with self._database.read() as tx:
+            return transactions.last_stable_offset(tx, where, end_offset)
+
+    def _aborted(self, where: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
+        with self._database.read() as tx:
+            return transactions.aborted(tx, where, start, end_offset)
+
+    async def _in_pool(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

@@ -1,0 +1,353 @@
+"""When buffers are sealed, how flushes overtake nothing, and what a failed one takes with it.
+
+Local stores: no timer. While one flush is under way the next buffer fills (group commit), so an idle broker
+answers at once and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is full or
+has waited long enough, and several upload side by side; a flush is committed only after every earlier flush
+that shares a partition with it, so a slow upload delays nobody else. On either, a small buffer rides in the
+catalog as long as its byte budget lasts.
+
+A flush that fails takes along, retriably, everything behind it that shares one of its failed partitions:
+flushes on their way (`Flight.predecessors`) and appends still buffered. Changes only between awaits, except
+`Flight.refused`, which the writer thread sets and later jobs of the same thread read.
+"""
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from millpond.catalog.appends import Placed, Share, ShareResult, append, decode_results, encode_results
+from millpond.catalog.commits import Json, Outcome
+from millpond.catalog.database import Transaction
+from millpond.catalog.objects import NewObject, seal_earlier
+from millpond.log.budget import ByteBudget
+from millpond.log.buffer import FlushBuffer, Layout, Pending, lay_out, lay_out_inline
+from millpond.log.limits import LogLimits
+from millpond.log.writer import Job, Writer
+from millpond.model.clock import Clock
+from millpond.model.errors import FlushFailed, MillpondError, Overloaded, Stopping, Unavailable
+from millpond.model.extents import Location
+from millpond.model.ids import Session, TopicPartition
+from millpond.objects.store import ObjectStore
+
+Committed = Callable[[list[Pending], Placed], None]
+Failed = Callable[[TopicPartition, list[Pending], MillpondError], None]
+EpochOf = Callable[[TopicPartition], int]
+
+LOCAL_FLIGHTS_MAX = 2
+"""One being written and, if it is already full, one waiting right behind it."""
+
+
+class Flight:
+    """A sealed buffer on its way to the store and the catalog."""
+
+    __slots__ = ("buffer", "location", "parts", "predecessors", "refused", "shares", "submitted", "uploaded")
+
+    def __init__(self, buffer: FlushBuffer, shares: list[Share], parts: Layout | None) -> None:
+        self.buffer = buffer
+        self.shares = shares
+        self.parts = parts
+        self.location: Location | None = None
+        self.predecessors: list[Flight] = []
+        self.refused: set[TopicPartition] = set()
+        self.uploaded = False
+        self.submitted = False
+
+    @property
+    def inline(self) -> bool:
+        return self.parts is None
+
+    def refuse_all(self) -> None:
+        self.refused = set(self.buffer.appends)
+
+    def doomed(self) -> set[TopicPartition]:
+        """Partitions whose earlier flush has failed."""
+        return {where for earlier in self.predecessors for where in earlier.refused} & set(
+            self.buffer.appends
+        )
+
+
+class Flusher:
+    def __init__(
+        self,
+        store: ObjectStore,
+        writer: Writer,
+        *,
+        session: Session,
+        clock: Clock,
+        limits: LogLimits,
+        epoch_of: EpochOf,
+        committed: Committed,
+        failed: Failed,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._session = session
+        self._clock = clock
+        self._limits = limits
+        self._epoch_of = epoch_of
+        self._committed = committed
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._budget = ByteBudget(limits.inline_bytes_per_second)
+        self._uploads = self._upload_pool()
+        self._full: deque[FlushBuffer] = deque()
+        self._open: FlushBuffer | None = None
+        self._flights: list[Flight] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._held_bytes = 0
+        self._turn = asyncio.Lock()
+        self._room: asyncio.Future[None] | None = None
+        self._refusal: Unavailable | None = None
+        self._refuse_until = 0.0
+        self._drained: asyncio.Event | None = None
+        self._journal_key: str | None = None
+        self.flushes = 0
+
+    # -- accepting --------------------------------------------------------------------------------------------
+
+    def check_available(self) -> None:
+        """Refuse before buffering while the store or the catalog is known not to work."""
+        if self._drained is not None:
+            raise Stopping
+        if self._refusal is not None:
+            if self._loop.time() < self._refuse_until:
+                raise self._refusal
+            self._refusal = None
+
+    async def room_for(self, size: int) -> None:
+        """Wait until `size` bytes may be buffered; first come, first served."""
+        if self._fits(size) and not self._turn.locked():
+            return
+        try:
+            async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._turn:
+                while not self._fits(size):
+                    self._room = self._loop.create_future()
+                    await self._room
+        except TimeoutError:
+            raise Overloaded(waiting=self._held_bytes, limit=self._limits.buffer_bytes_max) from None
+
+    def add(self, pending: Pending) -> None:
+        if self._open is None:
+            self._open = FlushBuffer(self._loop.time())
+        self._open.add(pending)
+        self._held_bytes += pending.size
+        if self._open.bytes >= self._limits.flush_bytes:
+            self._full.append(self._open)
+            self._open = None
+        self._launch_what_may()
+
+    async def drain(self) -> None:
+        """Take nothing more, flush what is there, and wait until all of it is answered."""
+        self._drained = asyncio.Event()
+        self._launch_what_may()
+        self._check_drained()
+        await self._drained.wait()
+        if self._uploads is not None:
+            self._uploads.shutdown(wait=False)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    # -- launching --------------------------------------------------------------------------------------------
+
+    def _launch_what_may(self) -> None:
+        while (buffer := self._next_buffer()) is not None:
+            self._launch(buffer)
+
+    def _next_buffer(self) -> FlushBuffer | None:
+        if self._store.appends_are_uploads:
+            return self._next_for_upload()
+        if self._full and len(self._flights) < LOCAL_FLIGHTS_MAX:
+            return self._full.popleft()
+        return self._take_open() if not self._flights and not self._full else None
+
+    def _next_for_upload(self) -> FlushBuffer | None:
+        if self._full:
+            return self._full.popleft() if self._uploading() < self._limits.uploads_max else None
+        if self._open is None:
+            return None
+        if self._may_ride_inline(self._open):
+            return self._take_open()
+        waited = self._loop.time() - self._open.opened_at
+        if self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
+            return self._take_open() if self._uploading() < self._limits.uploads_max else None
+        self._wake_up_in(self._limits.flush_delay_ms / 1000 - waited)
+        return None
+
+    def _may_ride_inline(self, buffer: FlushBuffer) -> bool:
+        """A small buffer goes at once, unless one like it is under way: then it waits for company."""
+        small = buffer.bytes <= self._limits.inline_bytes_max and self._budget.has(
+            buffer.bytes, self._loop.time()
+        )
+        return small and not any(flight.inline for flight in self._flights)
+
+    def _take_open(self) -> FlushBuffer | None:
+        buffer, self._open = self._open, None
+        return buffer
+
+    def _uploading(self) -> int:
+        return sum(1 for flight in self._flights if not flight.inline and not flight.uploaded)
+
+    def _wake_up_in(self, delay_s: float) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(max(delay_s, 0.001), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._launch_what_may()
+
+    def _launch(self, buffer: FlushBuffer) -> None:
+        if not buffer.appends:
+            return
+        flight = self._lay_out(buffer)
+        partitions = set(buffer.appends)
+        flight.predecessors = [
+            each for each in self._flights if not partitions.isdisjoint(each.buffer.appends)
+        ]
+        self._flights.append(flight)
+        self.flushes += 1
+        if self._uploads is not None and flight.parts is not None:
+            upload = self._loop.run_in_executor(self._uploads, self._store.append, flight.parts.parts)
+            upload.add_done_callback(lambda done: self._on_uploaded(flight, done))
+        else:
+            flight.uploaded = True
+            self._submit_ready()
+
+    def _lay_out(self, buffer: FlushBuffer) -> Flight:
+        epochs = {where: self._epoch_of(where) for where in buffer.appends}
+        if buffer.bytes <= self._limits.inline_bytes_max and self._budget.take(
+            buffer.bytes, self._loop.time()
+        ):
+            return Flight(buffer, lay_out_inline(buffer, epochs), None)
+        layout = lay_out(buffer, epochs)
+        return Flight(buffer, layout.shares, layout)
+
+    def _on_uploaded(self, flight: Flight, upload: "asyncio.Future[Location]") -> None:
+        error = upload.exception()
+        if error is None:
+            flight.uploaded = True
+            flight.location = upload.result()
+            self._submit_ready()
+        else:
+            flight.refuse_all()
+            refusal = (
+                error if isinstance(error, MillpondError) else FlushFailed(f"The upload failed: {error!r}")
+            )
+            self._on_done(flight, Outcome(error=refusal))
+
+    def _submit_ready(self) -> None:
+        """Commit in seal order wherever partitions are shared."""
+        blocked: set[TopicPartition] = set()
+        for flight in self._flights:
+            if flight.submitted:
+                continue
+            if flight.uploaded and blocked.isdisjoint(flight.buffer.appends):
+                self._submit(flight)
+            else:
+                blocked.update(flight.buffer.appends)
+
+    def _submit(self, flight: Flight) -> None:
+        flight.submitted = True
+        self._writer.submit(
+            Job(
+                operation=lambda tx: self._append(tx, flight),
+                done=lambda outcome: self._on_done(flight, outcome),
+                prepare=lambda: self._make_durable(flight),
+                settled=lambda outcome: self._settle(flight, outcome),
+                starts_commit=True,
+            )
+        )
+
+    # -- on the writer thread ---------------------------------------------------------------------------------
+
+    def _make_durable(self, flight: Flight) -> None:
+        if (
+            flight.parts is not None
+            and flight.location is None
+            and flight.doomed() != set(flight.buffer.appends)
+        ):
+            flight.location = self._store.append(flight.parts.parts)
+
+    def _append(self, tx: Transaction, flight: Flight) -> Json:
+        doomed = flight.doomed()
+        shares = [_placed_in(share, flight.location) for share in flight.shares if share.where not in doomed]
+        placed = iter(append(tx, shares, self._new_object(tx, flight), now_ms=self._clock.now_ms()))
+        results: list[ShareResult] = [
+            FlushFailed() if share.where in doomed else next(placed) for share in flight.shares
+        ]
+        return encode_results(results)
+
+    def _new_object(self, tx: Transaction, flight: Flight) -> NewObject | None:
+        location = flight.location
+        if location is None:
+            return None
+        is_open = self._store.is_open(location.key)
+        if is_open and location.key != self._journal_key:
+            seal_earlier(tx, self._session, location.key)
+        return NewObject(location.key, "journal", self._session, location.length, sealed=not is_open)
+
+    def _settle(self, flight: Flight, outcome: Outcome) -> None:
+        results = zip(flight.shares, _results(flight, outcome), strict=True)
+        flight.refused = {share.where for share, result in results if not isinstance(result, Placed)}
+        if outcome.error is None and flight.location is not None:
+            self._journal_key = flight.location.key
+
+    # -- settling ---------------------------------------------------------------------------------------------
+
+    def _on_done(self, flight: Flight, outcome: Outcome) -> None:
+        self._flights.remove(flight)
+        results = _results(flight, outcome)
+        for share, result in zip(flight.shares, results, strict=True):
+            pendings = flight.buffer.appends[share.where]
+            if isinstance(result, Placed):
+                self._committed(pendings, result)
+            else:
+                self._fail(share.where, pendings, result)
+        self._release(flight.buffer.bytes)
+        if isinstance(outcome.error, Unavailable):
+            self._refusal = outcome.error
+            self._refuse_until = self._loop.time() + self._limits.refuse_ms / 1000
+        self._submit_ready()
+        self._launch_what_may()
+        self._check_drained()
+
+    def _fail(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
+        """Everything of the partition that is still buffered goes too; what flies behind is refused in turn."""
+        self._failed(where, pendings, error)
+        buffers = [*self._full, *([self._open] if self._open is not None else [])]
+        buffered = [pending for buffer in buffers for pending in buffer.take_partition(where)]
+        if buffered:
+            self._failed(where, buffered, FlushFailed())
+            self._release(sum(pending.size for pending in buffered))
+
+    def _release(self, size: int) -> None:
+        self._held_bytes -= size
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return self._held_bytes == 0 or self._held_bytes + size <= self._limits.buffer_bytes_max
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not self._flights and not self._full and self._open is None:
+            self._drained.set()
+
+    def _upload_pool(self) -> ThreadPoolExecutor | None:
+        if not self._store.appends_are_uploads:
+            return None
+        return ThreadPoolExecutor(self._limits.uploads_max, thread_name_prefix="millpond-upload")
+
+
+def _placed_in(share: Share, location: Location | None) -> Share:
+    if location is None or location.position == 0:
+        return share
+    return dataclasses.replace(share, position=location.position + share.position)
+
+
+def _results(flight: Flight, outcome: Outcome) -> list[ShareResult]:
+    if outcome.error is not None:
+        return [outcome.error] * len(flight.shares)
+    return decode_results(outcome.value)

@@ -1,0 +1,357 @@
+"""The log: append, fetch, find offsets, manage topics. The one door through which every face comes.
+
+Reading order for a newcomer: `append` here, `buffer`, `flusher`, `writer` (the way in); `fetcher`, `plan`,
+`reader` (the way out). Lives on one event loop; its state changes only between awaits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from millpond.catalog import extents, partitions, producers, topics, transactions
+from millpond.catalog.appends import Placed
+from millpond.catalog.commits import Committer, Operation
+from millpond.catalog.database import Database, Transaction
+from millpond.catalog.partitions import PartitionRow
+from millpond.log.admission import admit
+from millpond.log.buffer import AppendResult, Pending, sequence_of
+from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
+from millpond.log.flusher import Flusher
+from millpond.log.limits import LogLimits
+from millpond.log.offsets import OffsetFinder, TimedOffset
+from millpond.log.partition import Partition
+from millpond.log.producers import Sequences
+from millpond.log.reader import StoreReader
+from millpond.log.runs import stamped
+from millpond.log.tail import TailCache
+from millpond.log.topics import TopicRegistry
+from millpond.log.waiters import Waiters
+from millpond.log.writer import Writer
+from millpond.model.clock import Clock
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidTransactionState,
+    MillpondError,
+    NotOwner,
+    UnknownPartition,
+)
+from millpond.model.ids import Session, TopicPartition
+from millpond.model.producers import CommittedBatch
+from millpond.model.topics import Topic
+from millpond.objects.store import ObjectStore
+from millpond.records import Buffer
+
+REMOVED_PER_STEP = 1_000
+"""Extents one transaction removes; the rest goes in the next."""
+
+logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+
+class Log:
+    """Open it inside the running loop with `start`, leave it with `stop`."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: ObjectStore,
+        session: Session,
+        *,
+        clock: Clock,
+        limits: LogLimits,
+        broker_defaults: Mapping[str, str],
+        on_failure: Callable[[MillpondError], None],
+    ) -> None:
+        self.database = database
+        self._session = session
+        self._clock = clock
+        self._limits = limits
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._grown: dict[TopicPartition, int] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self.topics = TopicRegistry(broker_defaults)
+        self.waiters = Waiters()
+        self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
+        self._tails = TailCache(limits.tail_bytes_max)
+        self._pool = ThreadPoolExecutor(limits.read_threads, thread_name_prefix="millpond-read")
+        self._fetcher = Fetcher(database, self.reader, self.waiters, self._pool, limits)
+        self._finder = OffsetFinder(
+            database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
+        )
+        self.writer = Writer(
+            database,
+            Committer(database, session),
+            foreign_check_ms=limits.foreign_check_ms,
+            on_change=self._on_foreign_change,
+            on_failure=on_failure,
+        )
+        self._flusher = Flusher(
+            store,
+            self.writer,
+            session=session,
+            clock=clock,
+            limits=limits,
+            epoch_of=self._epoch_of,
+            committed=self._on_committed,
+            failed=self._on_failed,
+        )
+
+    async def start(self) -> None:
+        """The session is registered and owns its partitions already; load what it owns."""
+        self.writer.start()
+        await self.refresh()
+
+    async def stop(self) -> None:
+        """Take nothing more, answer what was taken, and end the threads."""
+        await self._flusher.drain()
+        await self.writer.stop()
+        self.waiters.wake_all()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    async def append(self, where: TopicPartition, data: Buffer) -> AppendResult:
+        """Durably append whole record batches; returns when they have offsets. See `submit`."""
+        return await (await self.submit(where, data))
+
+    async def submit(self, where: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
+        """Accept record batches; the future is their answer. Batches are appended in the order in which their
+        submits returned. A writable buffer becomes the log's own: it is stamped in place."""
+        partition = self.partition(where)
+        data, headers, timestamp = admit(
+            data,
+            self.topics.config(where.topic_id),
+            now_ms=self._clock.now_ms(),
+            decompressed_bytes_max=self._limits.decompressed_bytes_max,
+        )
+        self._flusher.check_available()
+        sequence = sequence_of(headers[0][1])
+        if sequence is not None and partition.sequences is None:
+            await self._load_sequences(partition)
+        await self._flusher.room_for(len(data))
+        if partition.fenced:
+            raise NotOwner
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        if sequence is not None:
+            sequences = partition.sequences or await self._load_sequences(partition)
+            known = sequences.admit(sequence)
+            if isinstance(known, CommittedBatch):
+                future.set_result(AppendResult(known.offset, partition.log_start, timestamp))
+                return future
+            if known is not None:
+                return known
+            sequences.expect(sequence, future)
+        self._flusher.add(Pending(where, data, headers, future, timestamp))
+        return future
+
+    async def delete_records(self, where: TopicPartition, offset: int) -> int:
+        """Forget everything below `offset` (-1: everything); returns the new log start."""
+        partition = self.partition(where)
+        wanted = partition.end_offset if offset == -1 else offset
+        log_start: int = await self.write(lambda tx: self._advance(tx, where, wanted))
+        partition.log_start = max(partition.log_start, log_start)
+        while await self.write(lambda tx: self._remove_below(tx, where, log_start)) == REMOVED_PER_STEP:
+            pass
+        return log_start
+
+    async def write(self, operation: Operation) -> Any:
+        """Run an operation of the catalog through the commit queue."""
+        return await self.writer.run(operation)
+
+    async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
+        """Run a read of the catalog on the readers' threads."""
+
+        def run() -> Answer:
+            with self.database.read() as tx:
+                return function(tx)
+
+        return await self.in_pool(run)
+
+    async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        bytes_max: int,
+        bytes_min: int = 1,
+        wait_ms: int = 0,
+        read_committed: bool = False,
+    ) -> list[FetchResult]:
+        """See `Fetcher.fetch`. Results are in the order of the requests."""
+        pairs = [(self.partition(request.where), request) for request in requests]
+        return await self._fetcher.fetch(
+            pairs, bytes_max=bytes_max, bytes_min=bytes_min, wait_ms=wait_ms, read_committed=read_committed
+        )
+
+    async def offset_at(self, where: TopicPartition, timestamp: int) -> TimedOffset | None:
+        """The first record at or after a time."""
+        log_start = self.partition(where).log_start
+        return await self.in_pool(lambda: self._finder.at_or_after(where, timestamp, log_start))
+
+    async def newest_offset(self, where: TopicPartition) -> TimedOffset | None:
+        """The record with the newest timestamp."""
+        log_start = self.partition(where).log_start
+        return await self.in_pool(lambda: self._finder.newest(where, log_start))
+
+    def partition(self, where: TopicPartition) -> Partition:
+        """What the owner knows of a partition: log start, end, epoch."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            topic = self.topics.with_id(where.topic_id)
+            raise UnknownPartition(topic=topic.name, partition=where.partition)
+        if partition.fenced:
+            raise NotOwner
+        return partition
+
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def take_grown(self) -> dict[TopicPartition, int]:
+        """Partitions that have grown since the last call, each with the offset it grew from."""
+        grown, self._grown = self._grown, {}
+        return grown
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes accepted and not yet answered."""
+        return self._flusher.held_bytes
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, overrides: Mapping[str, str] | None = None
+    ) -> Topic:
+        def create(tx: Transaction) -> None:
+            topics.create(
+                tx, name, partitions, overrides or {}, now_ms=self._clock.now_ms(), owner=self._session
+            )
+
+        await self.write(create)
+        return await self._after_change(name)
+
+    async def add_partitions(self, name: str, total: int) -> Topic:
+        def add(tx: Transaction) -> None:
+            topics.add_partitions(tx, name, total, owner=self._session)
+
+        await self.write(add)
+        return await self._after_change(name)
+
+    async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
+        def alter(tx: Transaction) -> None:
+            topics.alter_config(tx, name, changes)
+
+        await self.write(alter)
+        return await self._after_change(name)
+
+    async def delete_topic(self, name: str) -> None:
+        def delete(tx: Transaction) -> None:
+            topics.delete(tx, name, now_ms=self._clock.now_ms())
+
+        await self.write(delete)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Take in what the catalog says now: topics, partitions, and appends by others."""
+        known, rows = await self.read(
+            lambda tx: (topics.all_topics(tx), partitions.owned_by(tx, self._session))
+        )
+        self.topics.replace_all(known)
+        owned = {row.where: row for row in rows}
+        for where, partition in list(self._partitions.items()):
+            if where not in owned:
+                self._drop(where, partition)
+        for where, row in owned.items():
+            self._take_in(where, row)
+
+    async def _after_change(self, name: str) -> Topic:
+        await self.refresh()
+        return self.topics.named(name)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _take_in(self, where: TopicPartition, row: PartitionRow) -> None:
+        partition = self._partitions.get(where)
+        if partition is None or row.epoch != partition.epoch:
+            if partition is not None:
+                self._drop(where, partition)
+            self._partitions[where] = Partition(row)
+            return
+        before = partition.end_offset
+        if partition.observe(row, self._session):
+            self._grown.setdefault(where, before)
+            self.waiters.wake(where)
+
+    def _drop(self, where: TopicPartition, partition: Partition) -> None:
+        partition.fenced = True
+        self._tails.drop(partition.tail)
+        self._fetcher.forget(where)
+        del self._partitions[where]
+        self.waiters.wake(where)
+
+    def _epoch_of(self, where: TopicPartition) -> int:
+        partition = self._partitions.get(where)
+        return partition.epoch if partition is not None else 0
+
+    def _on_foreign_change(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._refresh_quietly())
+
+    async def _refresh_quietly(self) -> None:
+        try:
+            await self.refresh()
+        except MillpondError as error:
+            logger.warning("could not take in another process's changes: %s", error)
+
+    async def _load_sequences(self, partition: Partition) -> "Sequences[AppendResult]":
+        """Read the catalog's view of the partition's producers, once for all who ask."""
+        while partition.sequences is None:
+            states = await self.read(lambda tx: producers.load(tx, partition.where))
+            if partition.sequences is None:
+                partition.sequences = Sequences(states)
+        return partition.sequences
+
+    def _on_committed(self, pendings: list[Pending], placed: Placed) -> None:
+        partition = self._partitions.get(pendings[0].where)
+        offset = placed.base_offset
+        for pending in pendings:
+            end = offset + pending.records
+            if partition is not None:
+                if pending.sequence is not None and partition.sequences is not None:
+                    partition.sequences.commit(pending.sequence, offset)
+                self._tails.push(partition.tail, stamped(pending.data, offset, end, placed.epoch))
+            if not pending.future.done():
+                pending.future.set_result(AppendResult(offset, placed.log_start, pending.timestamp))
+            offset = end
+        if partition is not None:
+            partition.end_offset = max(partition.end_offset, offset)
+            self._grown.setdefault(partition.where, placed.base_offset)
+            self.waiters.wake(partition.where)
+
+    def _on_failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
+        partition = self._partitions.get(where)
+        if partition is not None:
+            partition.sequences = None
+        for pending in pendings:
+            pending.refuse(_error_for(pending, error))
+
+    def _advance(self, tx: Transaction, where: TopicPartition, offset: int) -> int:
+        log_start = partitions.advance_log_start(tx, where, offset)
+        transactions.forget_aborted(tx, where, log_start)
+        return log_start
+
+    def _remove_below(self, tx: Transaction, where: TopicPartition, offset: int) -> int:
+        return extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=self._clock.now_ms())
+
+
+def _error_for(pending: Pending, error: MillpondError) -> MillpondError:
+    """A bad transactional batch is its own producer's fault; its neighbours may simply try again."""
+    if not isinstance(error, InvalidTransactionState):
+        return error
+    guilty = pending.sequence is not None and pending.sequence.producer_id == error.facts.get("producer_id")
+    return error if guilty else FlushFailed()

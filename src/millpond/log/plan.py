@@ -1,0 +1,85 @@
+"""The read plan: which bytes of which objects to fetch for a reader at an offset. Pure.
+
+Large extents are entered by their sparse index; neighbours inside one object are fetched in one read, frames
+between them included; the plan stops at its byte budget but always yields at least one batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.extents import Extent
+from millpond.segments.index import entry_for_offset
+
+GAP_BYTES_MAX: Final = 64 * 1024
+"""Bytes between two wanted ranges of an object that are cheaper to read than to skip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of whole batches of one extent: `length` bytes from `start` of the extent's own bytes."""
+
+    extent: Extent
+    start: int
+    length: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read of one object that serves several slices; or none, for a slice that is inline."""
+
+    slices: tuple[Slice, ...]
+
+    @property
+    def key(self) -> str | None:
+        return self.slices[0].extent.key
+
+    @property
+    def position(self) -> int:
+        first = self.slices[0]
+        return first.extent.position + first.start
+
+    @property
+    def end(self) -> int:
+        last = self.slices[-1]
+        return last.extent.position + last.start + last.length
+
+
+def plan_reads(extents: Sequence[Extent], offset: int, bytes_wanted: int) -> list[Read]:
+    """Reads that cover `offset` and what follows it, `bytes_wanted` or a little more."""
+    slices: list[Slice] = []
+    room = bytes_wanted
+    for extent in extents:
+        if slices and room <= 0:
+            break
+        piece = slice_extent(extent, max(offset, extent.base_offset), max(room, 1))
+        slices.append(piece)
+        room -= piece.length
+    return _coalesce(slices)
+
+
+def slice_extent(extent: Extent, offset: int, bytes_wanted: int) -> Slice:
+    """From the index entry at or before `offset` to the first entry that lies `bytes_wanted` past it."""
+    entry = entry_for_offset(extent.index, offset - extent.base_offset)
+    start = entry.position if entry is not None else 0
+    base = extent.base_offset + (entry.offset if entry is not None else 0)
+    later = (each.position for each in extent.index if each.position >= start + bytes_wanted)
+    return Slice(extent, start, next(later, extent.length) - start, base)
+
+
+def _coalesce(slices: Sequence[Slice]) -> list[Read]:
+    reads: list[Read] = []
+    for piece in slices:
+        if reads and _adjoins(reads[-1], piece):
+            reads[-1] = Read((*reads[-1].slices, piece))
+        else:
+            reads.append(Read((piece,)))
+    return reads
+
+
+def _adjoins(read: Read, piece: Slice) -> bool:
+    if read.key is None or read.key != piece.extent.key:
+        return False
+    gap = piece.extent.position + piece.start - read.end
+    return 0 <= gap <= GAP_BYTES_MAX

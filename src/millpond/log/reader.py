@@ -1,0 +1,97 @@
+"""Reading back: catalog rows to stamped runs. Plain synchronous code, run on the lagging readers' own threads.
+
+Merging and compaction replace objects under running readers, so a missing object is not an error but a reason to
+look the offset up again. Every batch's CRC is checked on the way: wrong bytes are never passed on.
+"""
+
+from typing import Final
+
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog.database import Database
+from millpond.log.plan import Read, Slice, plan_reads, slice_extent
+from millpond.log.runs import Run
+from millpond.model.errors import CorruptBatch, CorruptObject, ObjectMissing
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicPartition
+from millpond.objects.store import ObjectStore
+from millpond.records import check_crc, stamp_run, walk
+
+LOOK_UPS_MAX: Final = 5
+"""How often an offset is looked up again because its object was replaced meanwhile."""
+
+
+class StoreReader:
+    def __init__(self, database: Database, store: ObjectStore, *, extents_per_read: int) -> None:
+        self._database = database
+        self._store = store
+        self._extents_per_read = extents_per_read
+
+    def read_runs(self, where: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
+        """Runs from the one that holds `offset` (or the next, in a gap) on; empty if nothing follows."""
+        for attempt in range(LOOK_UPS_MAX):
+            extents = self.find_extents(where, offset, bytes_wanted)
+            try:
+                reads = plan_reads(extents, offset, bytes_wanted)
+                return [run for read in reads for run in self._perform(read)]
+            except ObjectMissing as missing:
+                if attempt + 1 == LOOK_UPS_MAX:
+                    key = missing.facts.get("key")
+                    raise CorruptObject(
+                        key=key, position=0, reason="the catalog refers to it, but it is gone"
+                    ) from missing
+        raise AssertionError("unreachable: the last attempt raises")
+
+    def find_extents(self, where: TopicPartition, offset: int, bytes_max: int) -> list[Extent]:
+        with self._database.read() as tx:
+            return catalog_extents.find(
+                tx, where, offset, bytes_max=bytes_max, extents_max=self._extents_per_read
+            )
+
+    def read_extent(self, extent: Extent) -> Run:
+        """All of one extent, stamped and checked. Raises `ObjectMissing` if it was replaced."""
+        whole = Slice(extent, 0, extent.length, extent.base_offset)
+        return self._perform(Read((whole,)))[0]
+
+    def read_from(self, extent: Extent, offset: int, bytes_wanted: int) -> Run:
+        """A stretch of one extent that begins at or before `offset`."""
+        return self._perform(Read((slice_extent(extent, offset, bytes_wanted),)))[0]
+
+    def _perform(self, read: Read) -> list[Run]:
+        if read.key is None:
+            return [_run(piece, _inline(piece)) for piece in read.slices]
+        data = self._store.read(read.key, read.position, read.end - read.position)
+        return [_run(piece, _cut(data, read, piece)) for piece in read.slices]
+
+
+def _inline(piece: Slice) -> bytearray:
+    assert piece.extent.inline is not None, "an extent without an object carries its bytes"
+    return bytearray(piece.extent.inline[piece.start : piece.start + piece.length])
+
+
+def _cut(data: bytes, read: Read, piece: Slice) -> bytearray:
+    start = piece.extent.position + piece.start - read.position
+    return bytearray(memoryview(data)[start : start + piece.length])
+
+
+def _run(piece: Slice, data: bytearray) -> Run:
+    """Check and stamp. An extent whose batches are stamped already keeps its own offsets: it may have gaps."""
+    extent = piece.extent
+    try:
+        following = piece.base_offset
+        for position, header in walk(data):
+            check_crc(data, position, header)
+            following = header.next_offset
+        if not extent.stamped:
+            following = stamp_run(data, piece.base_offset, extent.epoch)
+    except CorruptBatch as error:
+        raise _damaged(piece, error.facts.get("reason")) from error
+    is_last = piece.start + piece.length == extent.length
+    end = extent.end_offset if is_last else following
+    if following > extent.end_offset:
+        raise _damaged(piece, "its batches hold more offsets than the catalog says")
+    return Run(piece.base_offset, end, data)
+
+
+def _damaged(piece: Slice, reason: object) -> CorruptObject:
+    position = piece.extent.position + piece.start
+    return CorruptObject(key=piece.extent.key or "(inline)", position=position, reason=reason)

@@ -1,0 +1,65 @@
+"""A run: consecutive stamped batches of one partition in memory. What readers are given is cut from runs."""
+
+from collections.abc import Iterable
+from typing import cast
+
+from millpond.records import Buffer, stamp_run, walk
+
+
+class Run:
+    """`data` holds whole batches whose offsets lie in [base_offset, end_offset); it never changes again."""
+
+    __slots__ = ("base_offset", "data", "dropped", "end_offset")
+
+    def __init__(self, base_offset: int, end_offset: int, data: Buffer) -> None:
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.data = data
+        self.dropped = False
+
+
+def stamped(data: Buffer, base_offset: int, end_offset: int, epoch: int) -> Run:
+    """Stamp in place where the buffer allows it; readers of the original see the stamped batches too."""
+    writable = bytearray(data) if memoryview(data).readonly else cast("bytearray | memoryview", data)
+    stamp_run(writable, base_offset, epoch)
+    return Run(base_offset, end_offset, writable)
+
+
+def take(runs: Iterable[Run], offset: int, bytes_max: int, end_offset: int) -> tuple[list[Buffer], int]:
+    """Whole batches from the one that holds `offset` on: at least one, then as many as fit the budget, none
+    that starts at or past `end_offset`. Returns them with the offset that follows."""
+    taken: list[Buffer] = []
+    room = bytes_max
+    following = offset
+    for run in runs:
+        piece, following_piece = _piece(
+            run, following, room if taken else max(room, 1), end_offset, not taken
+        )
+        if piece is None:
+            break
+        taken.append(piece)
+        room -= len(piece)
+        following = following_piece
+        if following < run.end_offset or room <= 0:
+            break
+    return taken, following
+
+
+def _piece(run: Run, offset: int, room: int, end_offset: int, is_first: bool) -> tuple[Buffer | None, int]:
+    """The part of a run that starts at `offset` and fits; all of it, untouched, in the common case."""
+    whole = offset <= run.base_offset and run.end_offset <= end_offset
+    if whole and len(run.data) <= room:
+        return run.data, run.end_offset
+    start: int | None = None
+    stop, following = 0, offset
+    for position, header in walk(run.data):
+        if header.next_offset <= offset:
+            continue
+        start = position if start is None else start
+        too_much = position + header.size - start > room and not (is_first and position == start)
+        if header.base_offset >= end_offset or too_much:
+            break
+        stop, following = position + header.size, header.next_offset
+    if start is None or stop <= start:
+        return None, offset
+    return memoryview(run.data)[start:stop], following

@@ -1,0 +1,83 @@
+"""The tail cache: the newest batches of every partition, stamped, in memory.
+
+A partition's tail is one contiguous range that ends at its log end. When somebody else appends, the range is
+broken: what was kept is dropped and a new range begins after the hole, so a reader is never led past offsets it
+has not seen. All tails share one budget; the oldest entries of the whole broker go first. Readers of old data
+cannot evict anything here. Changes only between awaits.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+
+from millpond.log.runs import Run
+
+COMPACT_AFTER = 512
+
+
+class Tail:
+    """The contiguous newest runs of one partition."""
+
+    __slots__ = ("_ends", "_head", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._ends: list[int] = []
+        self._head = 0
+
+    @property
+    def start(self) -> int | None:
+        """The first offset held, or None when nothing is."""
+        return self._runs[self._head].base_offset if self._head < len(self._runs) else None
+
+    def push(self, run: Run) -> None:
+        self._runs.append(run)
+        self._ends.append(run.end_offset)
+
+    def ends_at(self, offset: int) -> bool:
+        return self._head == len(self._runs) or self._ends[-1] == offset
+
+    def pop_oldest(self) -> None:
+        self._head += 1
+        if self._head > COMPACT_AFTER and self._head * 2 > len(self._runs):
+            del self._runs[: self._head], self._ends[: self._head]
+            self._head = 0
+
+    def runs_from(self, offset: int) -> Iterator[Run]:
+        """Runs from the one that holds `offset` on. The caller has checked that it is held."""
+        for position in range(bisect_right(self._ends, offset, lo=self._head), len(self._runs)):
+            yield self._runs[position]
+
+    def drain(self) -> Iterator[Run]:
+        yield from self._runs[self._head :]
+        self._runs, self._ends, self._head = [], [], 0
+
+
+class TailCache:
+    """One budget over all tails."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._order: deque[tuple[Tail, Run]] = deque()
+        self.bytes = 0
+
+    def push(self, tail: Tail, run: Run) -> None:
+        if not tail.ends_at(run.base_offset):
+            self.drop(tail)
+        tail.push(run)
+        self._order.append((tail, run))
+        self.bytes += len(run.data)
+        while self.bytes > self._bytes_max:
+            self._evict_oldest()
+
+    def drop(self, tail: Tail) -> None:
+        """Forget a whole tail, because a hole follows or its partition is gone."""
+        for run in tail.drain():
+            run.dropped = True
+            self.bytes -= len(run.data)
+
+    def _evict_oldest(self) -> None:
+        tail, run = self._order.popleft()
+        if not run.dropped:
+            tail.pop_oldest()
+            self.bytes -= len(run.data)

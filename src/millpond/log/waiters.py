@@ -1,0 +1,58 @@
+"""Long polls: readers that wait for any of several partitions to grow. Changes only between awaits.
+
+A reader watches first and looks second, so that what arrives between its look and its wait still wakes it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from millpond.model.ids import TopicPartition
+
+
+class Watch:
+    """Wakes once, when any of its partitions changes."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return when woken, or when the time is up."""
+        await asyncio.wait([self._future], timeout=max(timeout_s, 0))
+
+    def wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+class Waiters:
+    def __init__(self) -> None:
+        self._watches: dict[TopicPartition, set[Watch]] = {}
+
+    @contextmanager
+    def watch(self, wheres: Sequence[TopicPartition]) -> Iterator[Watch]:
+        watch = Watch()
+        for where in wheres:
+            self._watches.setdefault(where, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            for where in set(wheres):
+                self._leave(where, watch)
+
+    def wake(self, where: TopicPartition) -> None:
+        for watch in self._watches.get(where, ()):
+            watch.wake()
+
+    def wake_all(self) -> None:
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    def _leave(self, where: TopicPartition, watch: Watch) -> None:
+        watches = self._watches[where]
+        watches.discard(watch)
+        if not watches:
+            del self._watches[where]

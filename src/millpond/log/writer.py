@@ -1,0 +1,183 @@
+"""The writer thread: it makes bytes durable, commits their rows, and hands the answers back, in one hop.
+
+Everything the broker writes goes through it, a job each, in the order of submission. Whatever has queued up
+while a commit was under way goes into the next one; a flush always starts a new commit, so that a later flush
+knows how the one before it ended.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.catalog.commits import Committer, Operation, Outcome
+from millpond.catalog.database import Database
+from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, Stopping, WriterDead
+
+JOBS_PER_COMMIT: Final = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Job:
+    """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
+    called on the event loop. A job `starts_commit` if it may not share a commit with an earlier one like it."""
+
+    operation: Operation
+    done: Callable[[Outcome], None]
+    prepare: Callable[[], None] | None = None
+    settled: Callable[[Outcome], None] | None = None
+    """Called on the writer thread as soon as the outcome is known."""
+    starts_commit: bool = False
+
+
+class Writer:
+    """Owns the thread. `on_change` is told, on the loop, that another process may have committed;
+    `on_failure` that this process can write no more."""
+
+    def __init__(
+        self,
+        database: Database,
+        committer: Committer,
+        *,
+        foreign_check_ms: int,
+        on_change: Callable[[], None],
+        on_failure: Callable[[MillpondError], None],
+    ) -> None:
+        self._database = database
+        self._committer = committer
+        self._foreign_check_s = foreign_check_ms / 1000
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._held_back: Job | None = None
+        self._failed: MillpondError | None = None
+        self._stopping = False
+        self._checked_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="millpond-writer", daemon=True)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        if self._stopping:
+            raise Stopping
+        self._jobs.put(job)
+
+    async def run(self, operation: Operation) -> Any:
+        """One operation through the commit queue; its value, or its error raised."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if future.done():
+                return
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.value)
+
+        self.submit(Job(operation, done))
+        return await future
+
+    async def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while True:
+            jobs, stop = self._next_jobs()
+            if jobs:
+                self._perform(jobs)
+            self._look_around()
+            if stop:
+                return
+
+    def _next_jobs(self) -> tuple[list[Job], bool]:
+        jobs = [self._held_back] if self._held_back is not None else []
+        self._held_back = None
+        try:
+            while len(jobs) < JOBS_PER_COMMIT:
+                job = self._jobs.get_nowait() if jobs else self._jobs.get(timeout=self._foreign_check_s)
+                if job is None:
+                    return jobs, True
+                if job.starts_commit and any(each.starts_commit for each in jobs):
+                    self._held_back = job
+                    break
+                jobs.append(job)
+        except queue.Empty:
+            pass
+        return jobs, False
+
+    def _perform(self, jobs: list[Job]) -> None:
+        outcomes = [_prepare(job, self._failed) for job in jobs]
+        ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
+        committed = iter(self._commit([job.operation for job in ready]))
+        finals = [outcome or next(committed) for outcome in outcomes]
+        for job, outcome in zip(jobs, finals, strict=True):
+            if job.settled is not None:
+                job.settled(outcome)
+        self._call_soon(_deliver, jobs, finals)
+
+    def _commit(self, operations: list[Operation]) -> list[Outcome]:
+        if not operations:
+            return []
+        try:
+            return self._committer.commit(operations)
+        except (CatalogFailed, WriterDead) as error:
+            self._failed = error
+            logger.critical("this process can write no more: %s", error)
+            self._call_soon(self._on_failure, error)
+            return [Outcome(error=error)] * len(operations)
+        except MillpondError as error:
+            return [Outcome(error=error)] * len(operations)
+        except Exception as error:  # a bug must fail its waiters, not hang them
+            logger.exception("a commit failed in a way nobody foresaw")
+            return [Outcome(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now - self._checked_at < self._foreign_check_s or self._failed is not None:
+            return
+        self._checked_at = now
+        try:
+            changed = self._database.changed_elsewhere()
+        except MillpondError:
+            return
+        if changed:
+            self._call_soon(self._on_change)
+
+    def _call_soon(self, function: Callable[..., None], *arguments: Any) -> None:
+        assert self._loop is not None, "start() comes first"
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
+    if failed is not None:
+        return Outcome(error=failed)
+    if job.prepare is None:
+        return None
+    try:
+        job.prepare()
+    except MillpondError as error:
+        return Outcome(error=error)
+    except Exception as error:  # a bug must fail its waiters, not hang them
+        logger.exception("a flush failed in a way nobody foresaw")
+        return Outcome(error=CatalogUnavailable(reason=repr(error)))
+    return None
+
+
+def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.done(outcome)

@@ -1,0 +1,8 @@
+"""What happens to records after they are written: they are merged, they expire, and what nobody needs is collected.
+
+Each duty is a pure plan and a short function that performs it through the log's commit queue.
+"""
+
+from millpond.maintenance.service import Maintenance, MaintenanceLimits
+
+__all__ = ["Maintenance", "MaintenanceLimits"]

@@ -1,0 +1,90 @@
+"""Garbage: dead objects, deleted topics, and bytes that a dead writer left without rows.
+
+An object of a live session is never taken, however old, unless the catalog says that it is dead and sealed: its
+writer may be slow. Deleting is always safe to repeat, so a crash anywhere leaves only work for the next pass.
+"""
+
+import logging
+from typing import Final
+
+from millpond.catalog import extents, objects, topics, writers
+from millpond.catalog.database import Transaction
+from millpond.log.log import Log
+from millpond.model.clock import Clock
+from millpond.model.ids import Session, TopicId, TopicPartition
+from millpond.objects.store import ObjectStore
+from millpond.segments.keys import session_prefixes
+
+OBJECTS_PER_STEP: Final = 500
+EXTENTS_PER_STEP: Final = 1_000
+SWEEP_EVERY_MS: Final = 10 * 60 * 1000
+"""How often a dead session's leftovers are looked for again: it may have been uploading when it died."""
+REMEMBER_DEAD_MS: Final = 24 * 60 * 60 * 1000
+OFFSET_MAX: Final = 2**63 - 1
+
+logger = logging.getLogger(__name__)
+
+
+class Garbage:
+    def __init__(self, log: Log, store: ObjectStore, clock: Clock, *, grace_ms: int) -> None:
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._grace_ms = grace_ms
+        self._swept_at: dict[Session, int] = {}
+
+    async def run_once(self) -> int:
+        """Collect what is dead; returns how many objects went."""
+        for topic_id, partitions in await self._log.read(topics.deleted):
+            await self._remove_topic(topic_id, partitions)
+        collected = await self._collect_dead()
+        for session, dead_since in await self._log.read(writers.dead_sessions):
+            collected += await self._sweep(session, dead_since)
+        return collected
+
+    async def _remove_topic(self, topic_id: TopicId, partitions: int) -> None:
+        for number in range(partitions):
+            await self._remove_extents(TopicPartition(topic_id, number))
+        await self._log.write(lambda tx: topics.forget(tx, topic_id))
+
+    async def _remove_extents(self, where: TopicPartition) -> None:
+        now_ms = self._clock.now_ms()
+
+        def remove(tx: Transaction) -> int:
+            return extents.remove_below(tx, where, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms)
+
+        while await self._log.write(remove) == EXTENTS_PER_STEP:
+            pass
+
+    async def _collect_dead(self) -> int:
+        before_ms = self._clock.now_ms() - self._grace_ms
+        dead = await self._log.read(
+            lambda tx: objects.collectable(tx, dead_before_ms=before_ms, limit=OBJECTS_PER_STEP)
+        )
+        if dead:
+            await self._log.in_pool(lambda: self._store.delete([key for _, key in dead]))
+            await self._log.write(lambda tx: objects.forget(tx, [object_id for object_id, _ in dead]))
+        return len(dead)
+
+    async def _sweep(self, session: Session, dead_since: int) -> int:
+        """A dead session can commit nothing more, so what it stored without a row is nobody's."""
+        now_ms = self._clock.now_ms()
+        swept_at = self._swept_at.get(session)
+        if swept_at is not None and now_ms - swept_at < SWEEP_EVERY_MS:
+            return 0
+        orphans = await self._log.in_pool(lambda: self._find_orphans(session))
+        if orphans:
+            logger.info("collecting %d objects that session %s left without rows", len(orphans), session)
+            await self._log.in_pool(lambda: self._store.delete(orphans))
+        self._swept_at[session] = now_ms
+        if not orphans and now_ms - dead_since > REMEMBER_DEAD_MS:
+            await self._log.write(lambda tx: writers.forget(tx, session))
+            del self._swept_at[session]
+        return len(orphans)
+
+    def _find_orphans(self, session: Session) -> list[str]:
+        """List first, read the rows second: a row that is there was there before the listing or names no orphan."""
+        listed = [key for prefix in session_prefixes(session) for key in self._store.list(prefix)]
+        with self._log.database.read() as tx:
+            known = objects.known_keys(tx, session)
+        return [key for key in listed if key not in known]

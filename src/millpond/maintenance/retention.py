@@ -1,0 +1,161 @@
+"""Retention by age and by size: the log start moves up, extents below it go, and nothing is renumbered.
+
+As in Kafka a prefix expires: records go while everything before them has gone. Whole extents are judged by their
+row; inside the first one that stays, batch headers tell where the line runs, so that a topic with one large
+extent expires as evenly as one with many small ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog.partitions import read as read_partition
+from millpond.log.log import Log
+from millpond.log.reader import StoreReader
+from millpond.maintenance.clockguard import ClockGuard
+from millpond.model.clock import Clock
+from millpond.model.errors import ObjectMissing
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import TopicConfig
+from millpond.records import walk
+from millpond.segments.index import entry_for_timestamp
+
+EXTENTS_PER_LOOK: Final = 500
+CHECK_AT_LEAST_MS: Final = 1_000
+CHECK_AT_MOST_MS: Final = 30_000
+WITHOUT_LIMIT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Everything below `offset` expires; `boundary` is the extent the line may run through."""
+
+    offset: int
+    boundary: Extent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """When a partition is to be looked at again, and under which config that was worked out."""
+
+    due_ms: int
+    retention_ms: int
+    retention_bytes: int
+
+
+def expired_by_age(extents: Sequence[Extent], log_start: int, cutoff_ms: int) -> Line:
+    """The prefix of extents whose newest record is older than `cutoff_ms`."""
+    offset = log_start
+    for extent in extents:
+        if extent.max_timestamp >= cutoff_ms:
+            return Line(offset, extent if extent.min_timestamp < cutoff_ms else None)
+        offset = max(offset, extent.end_offset)
+    return Line(offset, None)
+
+
+def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int) -> int:
+    """Whole extents go as long as what remains is still at least the allowed size."""
+    offset = log_start
+    for extent in extents:
+        excess_bytes -= extent.length
+        if excess_bytes < 0:
+            break
+        offset = max(offset, extent.end_offset)
+    return offset
+
+
+def line_inside(reader: StoreReader, extent: Extent, cutoff_ms: int) -> int:
+    """The first offset of an extent whose batch is young enough."""
+    entry = entry_for_timestamp(extent.index, cutoff_ms)
+    offset = extent.base_offset + (entry.offset if entry is not None else 0)
+    run = reader.read_from(extent, offset, 1)
+    for _, header in walk(run.data):
+        if header.newest_timestamp >= cutoff_ms:
+            return max(extent.base_offset, header.base_offset)
+    return run.end_offset
+
+
+class Retention:
+    """Looks at each partition when its oldest record is due, and at least every half minute."""
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._guard = ClockGuard(clock)
+        self._checks: dict[TopicPartition, Check] = {}
+
+    def trusts_clock(self) -> bool:
+        return self._guard.trusts_clock()
+
+    async def run_once(self) -> int:
+        """Expire whatever is due; returns how many partitions moved their log start."""
+        if not self.trusts_clock():
+            return 0
+        now_ms = self._clock.now_ms()
+        moved = 0
+        for partition in self._log.partitions():
+            config = self._log.topics.config(partition.where.topic_id)
+            if self._is_due(partition.where, config, now_ms):
+                moved += await self._expire(partition.where, config, now_ms)
+        return moved
+
+    def _is_due(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+        if not config.deleted_by_age:
+            return False
+        if config.retention_ms == WITHOUT_LIMIT and config.retention_bytes == WITHOUT_LIMIT:
+            return False
+        check = self._checks.get(where)
+        if check is None or now_ms >= check.due_ms:
+            return True
+        return (check.retention_ms, check.retention_bytes) != (config.retention_ms, config.retention_bytes)
+
+    async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+        log_start = self._log.partition(where).log_start
+        try:
+            target, oldest_ms = await self._log.in_pool(lambda: self._find_line(where, config, now_ms))
+        except ObjectMissing:
+            return False  # merged away meanwhile: the next pass sees the new extents
+        self._checks[where] = Check(
+            _next_due(oldest_ms, config, now_ms), config.retention_ms, config.retention_bytes
+        )
+        if target <= log_start:
+            return False
+        await self._log.delete_records(where, target)
+        return True
+
+    def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int]:
+        """(the offset to expire up to, the oldest timestamp that then remains)."""
+        with self._log.database.read() as tx:
+            row = read_partition(tx, where)
+            rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
+        rows = [extent for extent in rows if extent.end_offset > row.log_start]
+        target = row.log_start
+        if config.retention_bytes != WITHOUT_LIMIT:
+            target = expired_by_size(rows, target, row.bytes - config.retention_bytes)
+        if config.retention_ms != WITHOUT_LIMIT:
+            target = max(target, self._line_by_age(rows, row.log_start, now_ms - config.retention_ms))
+        remaining = [extent for extent in rows if extent.end_offset > target]
+        oldest = remaining[0].min_timestamp if remaining else now_ms
+        return target, max(oldest, now_ms - config.retention_ms) if target > row.log_start else oldest
+
+    def _line_by_age(self, rows: Sequence[Extent], log_start: int, cutoff_ms: int) -> int:
+        line = expired_by_age(rows, log_start, cutoff_ms)
+        if line.boundary is None:
+            return line.offset
+        with self._log.database.read() as tx:
+            whole = catalog_extents.find(
+                tx, line.boundary.where, line.boundary.base_offset, bytes_max=1, extents_max=1
+            )
+        if not whole or whole[0].base_offset != line.boundary.base_offset:
+            return line.offset
+        return max(line.offset, line_inside(self._log.reader, whole[0], cutoff_ms))
+
+
+def _next_due(oldest_ms: int, config: TopicConfig, now_ms: int) -> int:
+    """When the oldest record expires, within bounds: appends may bring older timestamps, or too many bytes."""
+    soonest, latest = now_ms + CHECK_AT_LEAST_MS, now_ms + CHECK_AT_MOST_MS
+    if config.retention_bytes != WITHOUT_LIMIT:
+        return soonest
+    return min(max(oldest_ms + config.retention_ms + 1, soonest), latest)

@@ -1,0 +1,77 @@
+"""The maintenance service: runs each duty at its own pace until it is cancelled. A failed pass is tried again."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from millpond.catalog import groups, producers
+from millpond.catalog.database import Transaction
+from millpond.log.log import Log
+from millpond.maintenance.garbage import Garbage
+from millpond.maintenance.merging import Merging
+from millpond.maintenance.retention import Retention
+from millpond.model.clock import Clock
+from millpond.model.errors import MillpondError
+from millpond.model.ids import Session
+from millpond.objects.store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLimits:
+    retention_every_ms: int = 500
+    merge_every_ms: int = 2_000
+    garbage_every_ms: int = 10_000
+    expiry_every_ms: int = 10 * 60 * 1000
+    garbage_grace_ms: int = 60_000
+    """How long a dead object is kept for readers that have planned to read it."""
+    producer_expiry_ms: int = 7 * 86_400_000
+    """Idempotent producers that have been silent this long are forgotten."""
+    group_offsets_expiry_ms: int = 7 * 86_400_000
+    """Offsets of groups without members are forgotten after this."""
+
+
+class Maintenance:
+    def __init__(
+        self, log: Log, store: ObjectStore, session: Session, *, clock: Clock, limits: MaintenanceLimits
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._limits = limits
+        self.retention = Retention(log, clock)
+        self.merging = Merging(log, store, session, clock)
+        self.garbage = Garbage(log, store, clock, grace_ms=limits.garbage_grace_ms)
+
+    async def run(self) -> None:
+        limits = self._limits
+        async with asyncio.TaskGroup() as duties:
+            duties.create_task(_repeat("retention", self.retention.run_once, limits.retention_every_ms))
+            duties.create_task(_repeat("merging", self.merging.run_once, limits.merge_every_ms))
+            duties.create_task(_repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
+            duties.create_task(_repeat("expiry", self.expire_once, limits.expiry_every_ms))
+
+    async def expire_once(self) -> int:
+        """Forget producers and group offsets that nobody has used for long. Skipped while the clock is off."""
+        if not self.retention.trusts_clock():
+            return 0
+        now_ms = self._clock.now_ms()
+
+        def expire(tx: Transaction) -> int:
+            silent_since = now_ms - self._limits.producer_expiry_ms
+            unused_since = now_ms - self._limits.group_offsets_expiry_ms
+            gone = producers.expire(tx, unused_since_ms=silent_since)
+            return gone + groups.expire_offsets(tx, unused_since_ms=unused_since)
+
+        expired: int = await self._log.write(expire)
+        return expired
+
+
+async def _repeat(name: str, duty: Callable[[], Awaitable[int]], every_ms: int) -> None:
+    while True:
+        await asyncio.sleep(every_ms / 1000)
+        try:
+            await duty()
+        except MillpondError as error:
+            logger.warning("%s failed and will be tried again: %s", name, error)

@@ -1,0 +1,145 @@
+"""Topic configs: Kafka's names, their defaults, what values they take, and whether we act on them.
+
+`HONOURED` ones change what the engine does. `REPORTED` ones are checked, stored and reported, because Kafka's
+tools and frameworks set them and expect to read them back; they have no meaning here. Unknown names are refused.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from millpond.model.errors import InvalidConfig
+
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+DAY_MS: Final = 86_400_000
+GIB: Final = 2**30
+WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class Effect(StrEnum):
+    HONOURED = "honoured"
+    REPORTED = "reported"
+
+
+class Kind(StrEnum):
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDefinition:
+    name: str
+    kind: Kind
+    default: str
+    effect: Effect
+    check: Callable[[str], str | None]
+    """Says what is wrong with a value, or None."""
+
+
+def _between(low: int, high: int) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        if WHOLE_NUMBER.fullmatch(value) is None:
+            return "it must be a whole number"
+        return None if low <= int(value) <= high else f"it must lie between {low} and {high}"
+
+    return check
+
+
+def _one_of(*choices: str) -> Callable[[str], str | None]:
+    return lambda value: None if value in choices else f"it must be one of {', '.join(choices)}"
+
+
+def _some_of(*choices: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        given = [word.strip() for word in value.split(",")]
+        return None if given and set(given) <= set(choices) else f"it must list some of {', '.join(choices)}"
+
+    return check
+
+
+def _fraction(value: str) -> str | None:
+    try:
+        return None if 0.0 <= float(value) <= 1.0 else "it must lie between 0 and 1"
+    except ValueError:
+        return "it must be a number"
+
+
+def _anything(_: str) -> str | None:
+    return None
+
+
+def _honoured(name: str, kind: Kind, default: object, check: Callable[[str], str | None]) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), Effect.HONOURED, check)
+
+
+def _reported(name: str, kind: Kind, default: object, check: Callable[[str], str | None]) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), Effect.REPORTED, check)
+
+
+_CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+_BOOL = _one_of("true", "false")
+_NATURAL = _between(0, LONG_MAX)
+_FROM_MINUS_ONE = _between(-1, LONG_MAX)
+
+DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
+    definition.name: definition
+    for definition in (
+        _honoured("cleanup.policy", Kind.LIST, "delete", _some_of("delete", "compact")),
+        _honoured("compression.type", Kind.STRING, "producer", _one_of(*_CODECS)),
+        _honoured("delete.retention.ms", Kind.LONG, DAY_MS, _NATURAL),
+        _honoured("max.message.bytes", Kind.INT, 1_048_588, _between(0, INT_MAX)),
+        _honoured("message.timestamp.after.max.ms", Kind.LONG, 3_600_000, _NATURAL),
+        _honoured(
+            "message.timestamp.type", Kind.STRING, "CreateTime", _one_of("CreateTime", "LogAppendTime")
+        ),
+        _honoured("min.compaction.lag.ms", Kind.LONG, 0, _NATURAL),
+        _honoured("retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE),
+        _honoured("retention.ms", Kind.LONG, 7 * DAY_MS, _FROM_MINUS_ONE),
+        _reported("compression.gzip.level", Kind.INT, -1, _between(-1, 9)),
+        _reported("compression.lz4.level", Kind.INT, 9, _between(1, 17)),
+        _reported("compression.zstd.level", Kind.INT, 3, _between(-131_072, 22)),
+        _reported("errors.deadletterqueue.group.enable", Kind.BOOLEAN, "false", _BOOL),
+        _reported("file.delete.delay.ms", Kind.LONG, 60_000, _NATURAL),
+        _reported("flush.messages", Kind.LONG, LONG_MAX, _between(1, LONG_MAX)),
+        _reported("flush.ms", Kind.LONG, LONG_MAX, _NATURAL),
+        _reported("follower.replication.throttled.replicas", Kind.LIST, "", _anything),
+        _reported("index.interval.bytes", Kind.INT, 4096, _between(0, INT_MAX)),
+        _reported("leader.replication.throttled.replicas", Kind.LIST, "", _anything),
+        _reported("local.retention.bytes", Kind.LONG, -2, _between(-2, LONG_MAX)),
+        _reported("local.retention.ms", Kind.LONG, -2, _between(-2, LONG_MAX)),
+        _reported("max.compaction.lag.ms", Kind.LONG, LONG_MAX, _between(1, LONG_MAX)),
+        _reported("message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, _NATURAL),
+        _reported("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", _fraction),
+        _reported("min.insync.replicas", Kind.INT, 1, _between(1, INT_MAX)),
+        _reported("preallocate", Kind.BOOLEAN, "false", _BOOL),
+        _reported("remote.copy.disable", Kind.BOOLEAN, "false", _BOOL),
+        _reported("remote.log.delete.on.disable", Kind.BOOLEAN, "false", _BOOL),
+        _reported("remote.storage.enable", Kind.BOOLEAN, "false", _BOOL),
+        _reported("segment.bytes", Kind.INT, GIB, _between(14, INT_MAX)),
+        _reported("segment.index.bytes", Kind.INT, 10_485_760, _between(4, INT_MAX)),
+        _reported("segment.jitter.ms", Kind.LONG, 0, _NATURAL),
+        _reported("segment.ms", Kind.LONG, 7 * DAY_MS, _between(1, LONG_MAX)),
+        _reported("unclean.leader.election.enable", Kind.BOOLEAN, "false", _BOOL),
+    )
+}
+
+
+def check_config(key: str, value: str) -> None:
+    definition = DEFINITIONS.get(key)
+    if definition is None:
+        raise InvalidConfig(key=key, value=value, reason="there is no such topic config")
+    reason = definition.check(value)
+    if reason is not None:
+        raise InvalidConfig(key=key, value=value, reason=reason)
+
+
+def check_configs(overrides: Mapping[str, str]) -> None:
+    for key, value in overrides.items():
+        check_config(key, value)

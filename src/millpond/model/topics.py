@@ -1,0 +1,94 @@
+"""A topic as the engine sees it, and the values its configs come to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from millpond.model.configs import DEFINITIONS
+from millpond.model.errors import InvalidPartitionCount
+from millpond.model.ids import TopicId
+
+PARTITIONS_MAX: Final = 10_000
+"""Per topic. More is a sign of a mistake, and each costs a row."""
+
+
+class Source(StrEnum):
+    """Where a config value comes from, nearest first."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    value: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The honoured configs of one topic, as plain values."""
+
+    retention_ms: int
+    retention_bytes: int
+    compacted: bool
+    deleted_by_age: bool
+    max_message_bytes: int
+    append_time: bool
+    timestamp_after_max_ms: int
+    compression: str
+    min_compaction_lag_ms: int
+    delete_retention_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    id: TopicId
+    name: str
+    partitions: int
+    created_at: int
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    broker_defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def describe_config(self) -> Mapping[str, ConfigValue]:
+        """Every config with its value and where that comes from."""
+        return MappingProxyType({name: self._value(name) for name in DEFINITIONS})
+
+    def config(self) -> TopicConfig:
+        policies = [word.strip() for word in self._text("cleanup.policy").split(",")]
+        return TopicConfig(
+            retention_ms=self._number("retention.ms"),
+            retention_bytes=self._number("retention.bytes"),
+            compacted="compact" in policies,
+            deleted_by_age="delete" in policies,
+            max_message_bytes=self._number("max.message.bytes"),
+            append_time=self._text("message.timestamp.type") == "LogAppendTime",
+            timestamp_after_max_ms=self._number("message.timestamp.after.max.ms"),
+            compression=self._text("compression.type"),
+            min_compaction_lag_ms=self._number("min.compaction.lag.ms"),
+            delete_retention_ms=self._number("delete.retention.ms"),
+        )
+
+    def _value(self, name: str) -> ConfigValue:
+        if name in self.overrides:
+            return ConfigValue(self.overrides[name], Source.TOPIC)
+        if name in self.broker_defaults:
+            return ConfigValue(self.broker_defaults[name], Source.BROKER)
+        return ConfigValue(DEFINITIONS[name].default, Source.DEFAULT)
+
+    def _text(self, name: str) -> str:
+        return self._value(name).value
+
+    def _number(self, name: str) -> int:
+        return int(self._text(name))
+
+
+def check_partition_count(partitions: int) -> int:
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidPartitionCount(
+            partitions=partitions, reason=f"the count must lie between 1 and {PARTITIONS_MAX}"
+        )
+    return partitions

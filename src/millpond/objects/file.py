@@ -1,0 +1,285 @@
+"""Objects as files under one directory, fsynced. Several processes may share the directory.
+
+Appends go to this process's own journal file, one after another; its position moves only when fdatasync has
+returned. **A failed fsync is fatal for its file**: the kernel may have dropped the dirty pages and call them
+clean, so a second fsync would succeed and lie. The file is abandoned (what it acknowledged before stays
+readable), the append fails, and the next one takes a new file.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from millpond.model.errors import (
+    CorruptObject,
+    DataDirectoryUnusable,
+    ObjectExists,
+    ObjectMissing,
+    StoreUnavailable,
+)
+from millpond.model.extents import Location
+from millpond.model.ids import Session
+from millpond.objects import files
+from millpond.objects.store import check_key, check_prefix, check_range, total_length
+from millpond.records.buffers import Buffer
+from millpond.segments.keys import journal_key
+
+_log = logging.getLogger(__name__)
+
+ROLL_BYTES = 64 << 20
+TEMPORARIES = ".temporary"
+"""The directory of files that are not objects yet. The dot keeps it out of the key space."""
+
+FOLDER_TRIES_MAX = 5
+"""How often one call makes its folder."""
+
+T = TypeVar("T")
+
+
+class _Journal:
+    """The file being appended to. `position` is the end of what was acknowledged."""
+
+    def __init__(self, key: str, descriptor: int) -> None:
+        self.key = key
+        self.descriptor = descriptor
+        self.position = 0
+
+
+class FileStore:
+    """`append` holds one lock through its fdatasync; `read`, `list` and `size` take none."""
+
+    appends_are_uploads = False
+
+    def __init__(self, root: Path, session: Session, *, roll_bytes: int = ROLL_BYTES) -> None:
+        self._root = root.absolute()
+        self._temporaries = self._root / TEMPORARIES
+        self._session = session
+        self._roll_bytes = roll_bytes
+        self._lock = threading.Lock()
+        self._journal: _Journal | None = None
+        self._sequences = itertools.count()
+        self._durable_directories: set[Path] = set()
+        self._closed = False
+        self._prepare_root()
+
+    def append(self, parts: Sequence[Buffer]) -> Location:
+        length = total_length(parts)
+        with self._lock, files.os_errors():
+            self._refuse_if_closed()
+            journal = self._journal_for(length)
+            self._write(journal, parts)
+            self._sync(journal)
+            location = Location(journal.key, journal.position, length)
+            journal.position += length
+        return location
+
+    def is_open(self, key: str) -> bool:
+        check_key(key)
+        journal = self._journal
+        return journal is not None and journal.key == key
+
+    def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        path = self._path(key)
+        total_length(parts)
+        self._refuse_if_closed()
+        with files.os_errors(), self._temporary(parts) as temporary:
+            try:
+                # link(2) never replaces: it fails if the name is taken.
+                self._in_folder(path, lambda target: os.link(temporary, target))
+            except FileExistsError:
+                raise ObjectExists(key=key) from None
+            self._sync_name(path)
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        path = self._path(key)
+        end = self._acknowledged(key)
+        # Beyond the acknowledged end of the open journal lie only torn or unsynced bytes.
+        wanted = length if end is None else max(0, min(length, end - start))
+        with files.os_errors(), _missing(key):
+            data = files.read_some(path, start, wanted)
+        if len(data) < length:
+            raise CorruptObject(
+                key=key, position=start + len(data), reason=f"{length} bytes from {start} were asked"
+            )
+        return data
+
+    def list(self, prefix: str) -> Iterator[str]:
+        check_prefix(prefix)
+        return self._list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            path = self._path(key)
+            if self.is_open(key):
+                with self._lock:
+                    self._leave_journal()
+            with files.os_errors():
+                path.unlink(missing_ok=True)
+                self._prune(path.parent)
+
+    def size(self, key: str) -> int:
+        path = self._path(key)
+        end = self._acknowledged(key)
+        with files.os_errors(), _missing(key):
+            return os.stat(path).st_size if end is None else end
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._leave_journal()
+
+    # Appending
+
+    def _journal_for(self, length: int) -> _Journal:
+        """The open journal, or a new one: at the start, when this one is full, after a failed fsync."""
+        journal = self._journal
+        if journal is not None and journal.position and journal.position + length > self._roll_bytes:
+            self._leave_journal()
+        if self._journal is None:
+            self._journal = self._new_journal()
+        return self._journal
+
+    def _new_journal(self) -> _Journal:
+        while True:
+            key = journal_key(self._session, next(self._sequences))
+            path = self._path(key)
+            try:
+                descriptor = self._in_folder(path, files.new_file)
+            except FileExistsError:
+                continue
+            try:
+                files.sync_directory(path.parent)
+            except OSError:
+                os.close(descriptor)
+                raise
+            return _Journal(key, descriptor)
+
+    def _write(self, journal: _Journal, parts: Sequence[Buffer]) -> None:
+        try:
+            files.write_all(journal.descriptor, parts, journal.position)
+        except OSError:
+            # The position has not moved, so the torn bytes are overwritten; give their room back if possible.
+            with contextlib.suppress(OSError):
+                os.ftruncate(journal.descriptor, journal.position)
+            raise
+
+    def _sync(self, journal: _Journal) -> None:
+        try:
+            os.fdatasync(journal.descriptor)
+        except OSError as error:
+            _log.error("fsync failed, file abandoned", extra={"key": journal.key, "reason": str(error)})
+            self._leave_journal()
+            raise
+
+    def _leave_journal(self) -> None:
+        """Nothing is appended to this file any more. Nor is it synced: what counts has been."""
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            with contextlib.suppress(OSError):
+                os.close(journal.descriptor)
+
+    def _acknowledged(self, key: str) -> int | None:
+        """The end of the open journal; None for every other object, which ends where its file does."""
+        journal = self._journal
+        return journal.position if journal is not None and journal.key == key else None
+
+    # Putting
+
+    @contextlib.contextmanager
+    def _temporary(self, parts: Sequence[Buffer]) -> Iterator[Path]:
+        """A file with the parts, synced, that is nobody's object yet. Its lock says that its writer lives."""
+        path = self._temporaries / f"{self._session}.{os.urandom(8).hex()}"
+        descriptor = files.new_file(path)
+        try:
+            files.lock_file(descriptor)
+            files.write_all(descriptor, parts, 0)
+            os.fsync(descriptor)
+            yield path
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _sync_name(self, path: Path) -> None:
+        try:
+            files.sync_directory(path.parent)
+        except OSError:
+            # A put tried again must not find this object and take it for durable.
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+
+    # The directory
+
+    def _prepare_root(self) -> None:
+        """Make and try out the directory; remove what puts of crashed processes left in it."""
+        try:
+            above = next(folder for folder in self._temporaries.parents if folder.exists())
+            files.make_directory(self._temporaries, above)
+            with self._temporary([b"can this be written?"]):
+                pass
+            for path in self._temporaries.iterdir():
+                _remove_leftover(path)
+        except OSError as error:
+            raise DataDirectoryUnusable(path=str(self._root), reason=str(error)) from error
+
+    def _make_directory(self, path: Path) -> None:
+        if path not in self._durable_directories:
+            files.make_directory(path, self._root)
+            self._durable_directories.add(path)
+
+    def _in_folder(self, path: Path, make: Callable[[Path], T]) -> T:
+        """Make something at the path, and its folder again should a delete elsewhere prune it in between."""
+        for _ in range(FOLDER_TRIES_MAX):
+            self._make_directory(path.parent)
+            try:
+                return make(path)
+            except FileNotFoundError:
+                self._durable_directories.clear()
+        raise StoreUnavailable(reason=f"{path.parent} is removed as fast as it is made")
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that a delete has emptied, or sessions and topics would leave theirs for ever."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            self._durable_directories.discard(folder)
+            folder = folder.parent
+
+    def _list(self, prefix: str) -> Iterator[str]:
+        with files.os_errors():
+            yield from files.walk(self._root / prefix, prefix)
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(reason="it is closed")
+
+
+@contextlib.contextmanager
+def _missing(key: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ObjectMissing(key=key) from None
+
+
+def _remove_leftover(path: Path) -> None:
+    """Remove a temporary file unless its writer holds its lock, that is, lives."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if files.lock_file(descriptor):
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,114 @@
+"""What the file store asks of the operating system, each with the care it needs to survive a power cut."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from millpond.model.errors import StoreFull, StoreUnavailable
+from millpond.records.buffers import Buffer
+
+_GATHER_MAX = os.sysconf("SC_IOV_MAX")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def os_errors() -> Iterator[None]:
+    """Turn the system's errors into the store's."""
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFull if error.errno in _NO_ROOM else StoreUnavailable
+        raise kind(reason=str(error)) from error
+
+
+def write_all(descriptor: int, parts: Sequence[Buffer], position: int) -> None:
+    """Write the parts at `position`. The kernel takes at most IOV_MAX buffers a call, and may take less."""
+    for first in range(0, len(parts), _GATHER_MAX):
+        position = _write_some(descriptor, list(parts[first : first + _GATHER_MAX]), position)
+
+
+def _write_some(descriptor: int, parts: list[Buffer], position: int) -> int:
+    remaining = sum(map(len, parts))
+    while remaining:
+        written = os.pwritev(descriptor, parts, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the file took no bytes")
+        position += written
+        remaining -= written
+        if remaining:
+            parts = _after(parts, written)
+    return position
+
+
+def _after(parts: list[Buffer], written: int) -> list[Buffer]:
+    """What is left of the parts when their first `written` bytes are gone."""
+    for number, part in enumerate(parts):
+        if written < len(part):
+            return [memoryview(part)[written:], *parts[number + 1 :]]
+        written -= len(part)
+    return []
+
+
+def read_some(path: Path, start: int, length: int) -> bytes:
+    """The bytes from `start`, fewer than `length` only where the file ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(descriptor, length, start)
+        while 0 < len(data) < length:
+            more = os.pread(descriptor, length - len(data), start + len(data))
+            if not more:
+                break
+            data += more
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: fsync of a file says nothing of its name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path, root: Path) -> None:
+    """Make the directory and all between it and `root`, durably, also where another process made it."""
+    path.mkdir(parents=True, exist_ok=True)
+    while path != root:
+        path = path.parent
+        sync_directory(path)
+
+
+def new_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+
+def lock_file(descriptor: int) -> bool:
+    """Take the file's lock if nobody has it. It goes with the process, however that ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def walk(folder: Path, prefix: str) -> Iterator[str]:
+    """The files below a folder as keys in ascending order; names with a dot are not ours to show."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    # With its "/" a folder sorts where its keys do: "a-b" comes before "a/c".
+    for name in names:
+        if "." in name:
+            continue
+        if name.endswith("/"):
+            yield from walk(folder / name, prefix + name)
+        else:
+            yield prefix + name

@@ -1,0 +1,82 @@
+"""A store that counts: calls, bytes, seconds and errors, as its callers see them."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from millpond.model.errors import MillpondError
+from millpond.model.extents import Location
+from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import StoreMetrics
+from millpond.records.buffers import Buffer
+
+OPERATIONS = ("append", "put", "read", "list", "delete", "size")
+UNEXPECTED = "unexpected"
+"""The kind of an error that is not one of ours."""
+
+
+class Instrumented:
+    """Wraps any store; outermost, so that an operation includes its retries."""
+
+    def __init__(
+        self, store: ObjectStore, metrics: StoreMetrics, *, timer: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._timer = timer
+        # Looking a label up costs more than counting, so it is done once.
+        self._operations = {name: metrics.operations.labels(name) for name in OPERATIONS}
+        self._bytes = {name: metrics.bytes.labels(name) for name in ("append", "put", "read")}
+        self._seconds = {name: metrics.seconds.labels(name) for name in OPERATIONS}
+
+    @property
+    def appends_are_uploads(self) -> bool:
+        return self._store.appends_are_uploads
+
+    def append(self, parts: Sequence[Buffer]) -> Location:
+        with self._measured("append"):
+            location = self._store.append(parts)
+        self._bytes["append"].inc(location.length)
+        return location
+
+    def is_open(self, key: str) -> bool:
+        return self._store.is_open(key)
+
+    def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        with self._measured("put"):
+            self._store.put(key, parts)
+        self._bytes["put"].inc(sum(map(len, parts)))
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        with self._measured("read"):
+            data = self._store.read(key, start, length)
+        self._bytes["read"].inc(len(data))
+        return data
+
+    def list(self, prefix: str) -> Iterator[str]:
+        with self._measured("list"):
+            yield from self._store.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._measured("delete"):
+            self._store.delete(keys)
+
+    def size(self, key: str) -> int:
+        with self._measured("size"):
+            return self._store.size(key)
+
+    def close(self) -> None:
+        self._store.close()
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[None]:
+        started = self._timer()
+        try:
+            yield
+        except Exception as error:
+            kind = type(error).__name__ if isinstance(error, MillpondError) else UNEXPECTED
+            self._metrics.errors.labels(operation, kind).inc()
+            raise
+        finally:
+            self._operations[operation].inc()
+            self._seconds[operation].observe(self._timer() - started)

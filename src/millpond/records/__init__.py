@@ -1,0 +1,47 @@
+"""Kafka's RecordBatch v2 over bytes: check, stamp, build, read. Pure: no I/O, no clock."""
+
+from millpond.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    check_crc,
+    read_header,
+    stamp,
+    stamp_run,
+    validate,
+    walk,
+    with_append_time,
+)
+from millpond.records.buffers import Buffer
+from millpond.records.builder import build_batch, build_control_batch
+from millpond.records.compression import Codec, compress, decompress
+from millpond.records.crc import crc32c
+from millpond.records.markers import Marker, MarkerKind
+from millpond.records.reader import iter_records, read_marker
+from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
+
+__all__ = [
+    "HEADER_SIZE",
+    "NO_OFFSET",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "Header",
+    "Marker",
+    "MarkerKind",
+    "Record",
+    "build_batch",
+    "build_control_batch",
+    "check_crc",
+    "compress",
+    "crc32c",
+    "decompress",
+    "iter_records",
+    "read_header",
+    "read_marker",
+    "stamp",
+    "stamp_run",
+    "validate",
+    "walk",
+    "with_append_time",
+]

@@ -1,0 +1,151 @@
+"""Make batches: from records, at the edges where they exist, and the broker's own transaction markers."""
+
+from collections.abc import Sequence
+
+from millpond.model.errors import InvalidRecord
+from millpond.records.batch import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    INT32_MAX,
+    LENGTH_END,
+    MAGIC,
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    seal,
+)
+from millpond.records.compression import Codec, compress
+from millpond.records.markers import Marker, MarkerKind, marker_to_record
+from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Record
+from millpond.records.varint import NULL_LENGTH, write_varint, write_varlong
+
+NO_LEADER_EPOCH = -1
+TIMESTAMP_MAX = (1 << 63) - 1
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    compression: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    now_ms: int = NO_TIMESTAMP,
+) -> bytes:
+    """One batch of `records`, sealed with its CRC.
+
+    A record without a timestamp gets `now_ms`; one without an offset follows the record before it. Given
+    offsets must rise and may leave gaps, as compaction does; `last_offset` keeps a gap at the end. The batch
+    starts at `base_offset`, else at the first record's offset, else at 0.
+    """
+    if not records:
+        raise InvalidRecord(reason="a batch needs at least one record")
+    base = _base_offset(records[0], base_offset)
+    deltas = _offset_deltas(records, base)
+    timestamps = _timestamps(records, now_ms)
+    payload = compress(compression, _encode_records(records, deltas, timestamps))
+    attributes = compression | TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
+    out = bytearray(HEADER_SIZE)
+    out += payload
+    HEADER.pack_into(
+        out,
+        0,
+        base,
+        len(out) - LENGTH_END,
+        leader_epoch,
+        MAGIC,
+        0,  # the CRC, once the rest stands
+        attributes,
+        _last_delta(deltas, base, last_offset),
+        timestamps[0],
+        max(timestamps),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    seal(out, 0, len(out))
+    return bytes(out)
+
+
+def build_control_batch(
+    kind: MarkerKind, producer_id: int, producer_epoch: int, timestamp: int, coordinator_epoch: int = 0
+) -> bytes:
+    """The marker that ends a transaction, byte for byte as Kafka writes it."""
+    record = marker_to_record(Marker(kind, coordinator_epoch), timestamp)
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def _base_offset(first: Record, base_offset: int | None) -> int:
+    if base_offset is not None:
+        return base_offset
+    return first.offset if first.offset != NO_OFFSET else 0
+
+
+def _offset_deltas(records: Sequence[Record], base: int) -> list[int]:
+    deltas: list[int] = []
+    following = 0
+    for record in records:
+        delta = following if record.offset == NO_OFFSET else record.offset - base
+        if not following <= delta <= INT32_MAX:
+            raise InvalidRecord(reason=f"offset {record.offset} does not follow {base + following - 1}")
+        deltas.append(delta)
+        following = delta + 1
+    return deltas
+
+
+def _last_delta(deltas: list[int], base: int, last_offset: int | None) -> int:
+    if last_offset is None:
+        return deltas[-1]
+    if not deltas[-1] <= last_offset - base <= INT32_MAX:
+        raise InvalidRecord(reason=f"last offset {last_offset} with a record at {base + deltas[-1]}")
+    return last_offset - base
+
+
+def _timestamps(records: Sequence[Record], now_ms: int) -> list[int]:
+    timestamps = [now_ms if record.timestamp == NO_TIMESTAMP else record.timestamp for record in records]
+    for timestamp in timestamps:
+        if not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX - 1:  # a delta from -1 must still fit 64 bits
+            raise InvalidRecord(reason=f"timestamp {timestamp}")
+    return timestamps
+
+
+def _encode_records(records: Sequence[Record], deltas: list[int], timestamps: list[int]) -> bytearray:
+    out = bytearray()
+    base_timestamp = timestamps[0]
+    for record, delta, timestamp in zip(records, deltas, timestamps, strict=True):
+        body = bytearray(1)  # record attributes: none are defined
+        write_varlong(body, timestamp - base_timestamp)
+        write_varint(body, delta)
+        _write_bytes(body, record.key)
+        _write_bytes(body, record.value)
+        write_varint(body, len(record.headers))
+        for name, value in record.headers:
+            _write_bytes(body, _header_name(name))
+            _write_bytes(body, value)
+        write_varint(out, len(body))
+        out += body
+    return out
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        write_varint(out, NULL_LENGTH)
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+def _header_name(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON can carry
+        raise InvalidRecord(reason=f"header name {name!r} is not valid Unicode") from error

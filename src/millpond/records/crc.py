@@ -1,0 +1,10 @@
+"""CRC32C (Castagnoli), the checksum of RecordBatch v2 and of our own frames. Native, about 10 GB/s."""
+
+from crc32c import crc32c as _crc32c
+
+from millpond.records.buffers import Buffer
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """The checksum of `data`; give the last result as `value` to go on where another buffer ended."""
+    return _crc32c(data, value)

@@ -1,0 +1,122 @@
+"""Decode records out of batches, for the edges that need their contents. Nothing inside a batch is trusted.
+
+Every length is held against the bytes that are there before anything is read or made, so a hostile batch
+costs at most its own size, or `decompressed_bytes_max` when it is compressed.
+"""
+
+from collections.abc import Iterator
+
+from millpond.model.errors import CorruptBatch
+from millpond.records.batch import HEADER_SIZE, BatchHeader, read_header, walk
+from millpond.records.buffers import Buffer
+from millpond.records.compression import Codec, decompress
+from millpond.records.markers import Marker, marker_from_record
+from millpond.records.record import Header, Record
+from millpond.records.varint import NULL_LENGTH, read_varint, read_varlong
+
+INT64_MAX = (1 << 63) - 1
+HEADER_BYTES_MIN = 2
+
+
+def iter_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Iterator[Record]:
+    """The records of one or more consecutive batches, with absolute offsets and timestamps.
+
+    Control batches are passed over: their records are the broker's, not anyone's data. The limit holds for
+    each batch. CRCs are not checked: `validate` or `check_crc` does that where bytes come from outside.
+    """
+    for position, header in walk(buffer):
+        if not header.is_control:
+            yield from _batch_records(buffer, position, header, decompressed_bytes_max)
+
+
+def read_marker(buffer: Buffer, position: int = 0) -> Marker:
+    """The transaction marker in the control batch at `position`."""
+    header = read_header(buffer, position)
+    if not header.is_control or header.codec is not Codec.NONE:
+        raise CorruptBatch(reason="it is not a control batch")
+    records = list(_batch_records(buffer, position, header, 0))
+    if len(records) != 1:
+        raise CorruptBatch(reason=f"a control batch of {len(records)} records")
+    return marker_from_record(records[0])
+
+
+def _batch_records(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> Iterator[Record]:
+    if header.record_count < 0 or header.last_offset > INT64_MAX:
+        raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
+    data = _payload(buffer, position, header, limit)
+    at, delta = 0, -1
+    for _ in range(header.record_count):
+        length, at = read_varint(data, at, len(data))
+        if not 0 <= length <= len(data) - at:
+            raise CorruptBatch(reason=f"a record of {length} bytes where {len(data) - at} are left")
+        record, following = _read_record(data, at, at + length, header)
+        if not delta < following <= header.last_offset_delta:
+            raise CorruptBatch(
+                reason=f"offset delta {following} after {delta}, up to {header.last_offset_delta}"
+            )
+        yield record
+        at, delta = at + length, following
+    if at != len(data):
+        raise CorruptBatch(reason=f"{len(data) - at} bytes after the last record")
+
+
+def _payload(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
+    view = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+    codec = header.codec
+    return bytes(view) if codec is Codec.NONE else decompress(codec, view, limit)
+
+
+def _read_record(data: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record, int]:
+    """The record whose body fills `at` to `end`, and its offset delta."""
+    timestamp_delta, at = read_varlong(
+        data, at + 1, end
+    )  # the first byte is attributes, of which there are none
+    delta, at = read_varint(data, at, end)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    headers, at = _read_headers(data, at, end)
+    if at != end:
+        raise CorruptBatch(reason=f"{end - at} bytes left over in a record")
+    timestamp = _timestamp(header, timestamp_delta)
+    return Record(value, key, headers, timestamp, header.base_offset + delta), delta
+
+
+def _timestamp(header: BatchHeader, delta: int) -> int:
+    if header.has_append_time:
+        return header.max_timestamp
+    timestamp = header.base_timestamp + delta
+    if not -INT64_MAX <= timestamp <= INT64_MAX:
+        raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
+    return timestamp
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = read_varint(data, at, end)
+    if length == NULL_LENGTH:
+        return None, at
+    if not 0 <= length <= end - at:
+        raise CorruptBatch(reason=f"a field of {length} bytes where {end - at} are left")
+    return data[at : at + length], at + length
+
+
+def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, at = read_varint(data, at, end)
+    if count == 0:
+        return (), at
+    if not 0 < count * HEADER_BYTES_MIN <= end - at:
+        raise CorruptBatch(reason=f"{count} headers where {end - at} bytes are left")
+    headers: list[Header] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at, end)
+        value, at = _read_bytes(data, at, end)
+        headers.append((_header_name(name), value))
+    return tuple(headers), at
+
+
+def _header_name(name: bytes | None) -> str:
+    if name is None:
+        raise CorruptBatch(reason="a header without a name")
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptBatch(reason="a header name is not UTF-8") from error

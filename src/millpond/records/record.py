@@ -1,0 +1,19 @@
+"""One record, decoded. Only the edges of the broker ever see one: the hot path moves whole batches."""
+
+from dataclasses import dataclass
+
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message. `offset` and `timestamp` are absolute, and -1 while nobody has given them."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int = NO_TIMESTAMP
+    offset: int = NO_OFFSET

@@ -1,0 +1,62 @@
+"""Zigzag varints, the integers inside records: 7 bits a byte, low bits first, sign in the lowest bit.
+
+A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Readers are given an end and never
+look past it.
+"""
+
+from millpond.model.errors import CorruptBatch
+
+VARINT_BYTES_MAX = 5
+VARLONG_BYTES_MAX = 10
+NULL_LENGTH = -1
+"""The size of a key, value or header that is absent."""
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    assert -(1 << 31) <= value < 1 << 31, "does not fit 32 bits"
+    _write_unsigned(out, value << 1 if value >= 0 else ~(value << 1))
+
+
+def write_varlong(out: bytearray, value: int) -> None:
+    assert -(1 << 63) <= value < 1 << 63, "does not fit 64 bits"
+    _write_unsigned(out, value << 1 if value >= 0 else ~(value << 1))
+
+
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The 32-bit value at `position` and the position after it."""
+    if position < end and (raw := data[position]) < 0x80:  # most lengths and deltas are one byte
+        return (raw >> 1) ^ -(raw & 1), position + 1
+    raw, position = _read_unsigned(data, position, end, VARINT_BYTES_MAX)
+    if raw >> 32:
+        raise CorruptBatch(reason="a varint does not fit 32 bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The 64-bit value at `position` and the position after it."""
+    if position < end and (raw := data[position]) < 0x80:
+        return (raw >> 1) ^ -(raw & 1), position + 1
+    raw, position = _read_unsigned(data, position, end, VARLONG_BYTES_MAX)
+    if raw >> 64:
+        raise CorruptBatch(reason="a varlong does not fit 64 bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _write_unsigned(out: bytearray, raw: int) -> None:
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _read_unsigned(data: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+    raw = 0
+    for index in range(bytes_max):
+        if position >= end:
+            raise CorruptBatch(reason="a varint is cut short")
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return raw, position
+    raise CorruptBatch(reason=f"a varint is longer than {bytes_max} bytes")

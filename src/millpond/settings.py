@@ -1,0 +1,203 @@
+"""Settings: one frozen tree, read in one place.
+
+Each value comes from the nearest of four places: a flag, `MILLPOND_<NAME>` in the environment, a TOML file, the
+default. Only the assembly (`broker.py`) and the CLI see this module; parts receive plain values.
+"""
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.log.limits import LogLimits
+from millpond.maintenance.service import MaintenanceLimits
+from millpond.model.errors import InvalidSettings
+from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
+
+ENVIRONMENT_PREFIX: Final = "MILLPOND_"
+UNLIMITED: Final = "unlimited"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a setting is read from text and shown again."""
+
+    name: str
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false", "yes", "no", "1", "0", "on", "off"):
+        raise ValueError("write true or false")
+    return text.lower() in ("true", "yes", "1", "on")
+
+
+def _parse_count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError("write a whole number") from None
+    if number < 1:
+        raise ValueError("write a number from 1 on")
+    return number
+
+
+def _or_unlimited(parse: Callable[[str], int]) -> Callable[[str], int]:
+    return lambda text: -1 if text.lower() == UNLIMITED else parse(text)
+
+
+def _show_or_unlimited(show: Callable[[int], str]) -> Callable[[int], str]:
+    return lambda value: UNLIMITED if value == -1 else show(value)
+
+
+TEXT = Kind("text", str)
+FOLDER = Kind("folder", Path)
+FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
+COUNT = Kind("number", _parse_count)
+DURATION = Kind("duration", parse_duration_ms, format_duration)
+SIZE = Kind("size", parse_bytes, format_bytes)
+DURATION_OR_UNLIMITED = Kind(
+    "duration or unlimited", _or_unlimited(parse_duration_ms), _show_or_unlimited(format_duration)
+)
+SIZE_OR_UNLIMITED = Kind("size or unlimited", _or_unlimited(parse_bytes), _show_or_unlimited(format_bytes))
+
+_LOG = LogLimits()
+_UPKEEP = MaintenanceLimits()
+
+
+def _setting(default: Any, kind: Kind, meaning: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data_dir: Path = _setting(Path("millpond-data"), FOLDER, "Where the embedded catalog and store are kept.")
+    catalog: str = _setting(
+        "", TEXT, "Catalog: empty for SQLite in the data directory, `memory://`, or `postgresql://…`."
+    )
+    store: str = _setting(
+        "",
+        TEXT,
+        "Object store: empty for files in the data directory, or `memory://`, `file:///…`, `s3://…`.",
+    )
+    log_level: str = _setting("INFO", TEXT, "How much is logged: DEBUG, INFO, WARNING or ERROR.")
+    auto_create_topics: bool = _setting(True, FLAG, "Whether producing to an unknown topic creates it.")
+    default_partitions: int = _setting(1, COUNT, "Partitions of a topic that is created by producing to it.")
+    retention: int = _setting(
+        7 * 86_400_000, DURATION_OR_UNLIMITED, "How long messages are kept (`retention.ms`)."
+    )
+    retention_bytes: int = _setting(
+        -1, SIZE_OR_UNLIMITED, "How much of a partition is kept (`retention.bytes`)."
+    )
+    max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
+    flush_bytes: int = _setting(_LOG.flush_bytes, SIZE, "A flush is sealed at this size.")
+    flush_delay: int = _setting(
+        _LOG.flush_delay_ms,
+        DURATION,
+        "How long a flush to an object store waits for company. Local stores do not.",
+    )
+    uploads_max: int = _setting(_LOG.uploads_max, COUNT, "Uploads to an object store at the same time.")
+    inline_bytes_max: int = _setting(
+        _LOG.inline_bytes_max, SIZE, "Flushes up to this size ride in the catalog."
+    )
+    inline_bytes_per_second: int = _setting(
+        _LOG.inline_bytes_per_second, SIZE, "How much of that the catalog takes per second."
+    )
+    buffer_bytes_max: int = _setting(
+        _LOG.buffer_bytes_max, SIZE, "Bytes accepted and not yet durable; past it producers wait."
+    )
+    tail_bytes_max: int = _setting(_LOG.tail_bytes_max, SIZE, "Newest batches kept in memory.")
+    cache_bytes_max: int = _setting(
+        _LOG.cache_bytes_max, SIZE, "Older batches kept in memory for lagging readers."
+    )
+    garbage_grace: int = _setting(
+        _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
+    )
+    lease: int = _setting(30_000, DURATION, "A broker that does not renew its lease for this long is dead.")
+
+    def topic_defaults(self) -> dict[str, str]:
+        return {
+            "retention.ms": str(self.retention),
+            "retention.bytes": str(self.retention_bytes),
+            "max.message.bytes": str(self.max_message_bytes),
+        }
+
+    def log_limits(self) -> LogLimits:
+        return LogLimits(
+            flush_bytes=self.flush_bytes,
+            flush_delay_ms=self.flush_delay,
+            uploads_max=self.uploads_max,
+            inline_bytes_max=self.inline_bytes_max,
+            inline_bytes_per_second=self.inline_bytes_per_second,
+            buffer_bytes_max=self.buffer_bytes_max,
+            tail_bytes_max=self.tail_bytes_max,
+            cache_bytes_max=self.cache_bytes_max,
+        )
+
+    def maintenance_limits(self) -> MaintenanceLimits:
+        return MaintenanceLimits(garbage_grace_ms=self.garbage_grace)
+
+    def store_url(self) -> str:
+        return self.store or (self.data_dir.absolute() / "objects").as_uri()
+
+    def uses_data_dir(self) -> bool:
+        return not self.catalog or not self.store
+
+    def shown(self) -> dict[str, str]:
+        """Every setting as text that could be given back."""
+        return {name: kind_of(name).show(getattr(self, name)) for name in names()}
+
+
+def names() -> list[str]:
+    return [each.name for each in dataclasses.fields(Settings)]
+
+
+def kind_of(name: str) -> Kind:
+    kind: Kind = Settings.__dataclass_fields__[name].metadata["kind"]
+    return kind
+
+
+def meaning_of(name: str) -> str:
+    meaning: str = Settings.__dataclass_fields__[name].metadata["meaning"]
+    return meaning
+
+
+def load(
+    flags: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """Settings from flags, environment and file; `InvalidSettings` names the one that is wrong."""
+    environment = os.environ if environment is None else environment
+    given = {**_from_file(file), **_from_environment(environment), **(flags or {})}
+    return Settings(**{name: _parse(name, text) for name, text in given.items()})
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    known = {ENVIRONMENT_PREFIX + name.upper(): name for name in names()}
+    return {known[key]: value for key, value in environment.items() if key in known}
+
+
+def _from_file(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        content = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InvalidSettings(name="--config", value=str(file), reason=error.strerror) from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSettings(name="--config", value=str(file), reason=f"it is not TOML: {error}") from error
+    return {name: str(value) for name, value in content.items()}
+
+
+def _parse(name: str, text: str) -> Any:
+    if name not in names():
+        raise InvalidSettings(name=name, value=text, reason="there is no such setting")
+    try:
+        return kind_of(name).parse(text)
+    except ValueError as error:
+        raise InvalidSettings(name=name, value=text, reason=str(error)) from error

@@ -1,0 +1,35 @@
+"""A real broker in this process, for tests: in memory, or on a directory the test gives."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from millpond.broker import Broker
+from millpond.model.clock import Clock
+from millpond.objects.store import ObjectStore
+from millpond.settings import Settings
+from millpond.testing.faults import Faults, FaultyStore
+
+
+@asynccontextmanager
+async def running_broker(
+    data_dir: Path | None = None,
+    *,
+    clock: Clock | None = None,
+    faults: Faults | None = None,
+    maintain: bool = False,
+    **settings: object,
+) -> AsyncIterator[Broker]:
+    """Without a directory nothing is kept. `settings` are fields of `Settings`; maintenance runs only when asked
+    for, so that a test decides when things expire, merge and are collected."""
+
+    def with_faults(store: ObjectStore) -> ObjectStore:
+        return FaultyStore(store, faults) if faults is not None else store
+
+    places = (
+        {"data_dir": data_dir} if data_dir is not None else {"catalog": "memory://", "store": "memory://"}
+    )
+    chosen = Settings(**{**places, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
+    broker = Broker(chosen, clock=clock, wrap_store=with_faults, maintain=maintain)
+    async with broker:
+        yield broker

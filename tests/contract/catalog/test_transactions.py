@@ -1,0 +1,373 @@
+"""Transactions: no batch behind its marker, aborted records listed, offsets published only by a commit."""
+
+import pytest
+
+from millpond.catalog import extents, groups, transactions
+from millpond.catalog.appends import Placed
+from millpond.catalog.transactions import PRODUCER_EPOCH_MAX, Aborted, Producer
+from millpond.model.errors import InvalidTransactionState, ProducerFenced, UnknownPartition
+from millpond.model.ids import TopicPartition
+from millpond.records import read_header, read_marker
+
+
+class Client:
+    """A transactional producer: keeps its sequences and its epoch."""
+
+    def __init__(self, catalog, transactional_id="tx", timeout_ms=1000, now_ms=1):
+        self.catalog = catalog
+        self.producer = catalog.write(
+            transactions.begin_producer, transactional_id, timeout_ms, now_ms=now_ms
+        )
+        self.sequences = {}
+
+    def add(self, *wheres, now_ms=1):
+        self.catalog.write(transactions.add_partitions, self.producer, wheres, now_ms=now_ms)
+
+    def add_offsets(self, group, *offsets):
+        self.catalog.write(transactions.add_offsets, self.producer, group, offsets, now_ms=1)
+
+    def send(self, where):
+        sequence = self.sequences.get(where, 0)
+        batch = self.catalog.batch(
+            (self.producer.producer_id, self.producer.epoch), sequence, sequence, transactional=True
+        )
+        result = self.catalog.append_one(where, sequences=[batch])
+        if isinstance(result, Placed):
+            self.sequences[where] = sequence + 1
+        return result
+
+    def end(self, *, commit, bump_epoch=False):
+        producer, markers = self.catalog.write(
+            transactions.end, self.producer, commit=commit, bump_epoch=bump_epoch, now_ms=5
+        )
+        if producer != self.producer:
+            self.producer, self.sequences = producer, {}
+        return markers
+
+
+def stable(catalog, where):
+    return catalog.read(transactions.last_stable_offset, where, catalog.partition(where).end_offset)
+
+
+def aborted(catalog, where, start=0, end=10**6):
+    return catalog.read(transactions.aborted, where, start, end)
+
+
+def last_marker(catalog, where):
+    (extent,) = catalog.read(
+        extents.find, where, catalog.partition(where).end_offset - 1, bytes_max=1, extents_max=1
+    )
+    header = read_header(extent.inline, 0)
+    return read_marker(extent.inline), header.producer_id, header.producer_epoch
+
+
+def test_a_transactional_id_gets_a_producer_and_each_instance_a_higher_epoch(catalog):
+    first, second, other = Client(catalog), Client(catalog), Client(catalog, "other")
+    assert second.producer == Producer("tx", first.producer.producer_id, first.producer.epoch + 1)
+    assert other.producer.producer_id != first.producer.producer_id
+
+
+def test_a_batch_is_appended_only_while_its_partition_is_in_the_transaction(catalog):
+    topic = catalog.topic(count=2)
+    client = Client(catalog)
+    assert isinstance(client.send(catalog.where(topic)), InvalidTransactionState)
+    client.add(catalog.where(topic))
+    assert client.send(catalog.where(topic)) == Placed(0, 0, 0)
+    assert isinstance(client.send(catalog.where(topic, 1)), InvalidTransactionState)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("bump_epoch", [True, False])
+def test_a_batch_of_an_ended_transaction_is_refused(catalog, commit, bump_epoch):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.send(where)
+    late = catalog.batch((client.producer.producer_id, client.producer.epoch), 1, 1, transactional=True)
+    client.end(commit=commit, bump_epoch=bump_epoch)
+    assert isinstance(catalog.append_one(where, sequences=[late]), InvalidTransactionState)
+    assert stable(catalog, where) == catalog.partition(where).end_offset == 2
+
+
+def test_adding_a_partition_twice_changes_nothing(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.send(where)
+    client.add(where)
+    assert stable(catalog, where) == 0
+
+
+def test_a_partition_that_is_not_there_cannot_be_added_and_opens_nothing(catalog):
+    topic = catalog.topic()
+    client = Client(catalog)
+    with pytest.raises(UnknownPartition):
+        client.add(catalog.where(topic), TopicPartition(topic.id, 9))
+    with pytest.raises(InvalidTransactionState):
+        client.end(commit=True)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_is_written_to_every_partition_of_the_transaction(catalog, commit):
+    topic = catalog.topic(count=3)
+    wheres = [catalog.where(topic, number) for number in range(3)]
+    client = Client(catalog)
+    client.add(wheres[2], wheres[0])
+    client.send(wheres[0])
+    markers = client.end(commit=commit)
+    assert markers == {wheres[0]: 1, wheres[2]: 0}
+    assert catalog.partition(wheres[1]).end_offset == 0
+    marker, producer_id, epoch = last_marker(catalog, wheres[0])
+    assert (marker.kind.name == "COMMIT") is commit
+    assert (producer_id, epoch) == (client.producer.producer_id, 0)
+
+
+def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(catalog):
+    where = catalog.where()
+    first, second = Client(catalog, "a"), Client(catalog, "b")
+    catalog.append_one(where, 5)
+    assert stable(catalog, where) == 5
+    for client in (first, second):
+        client.add(where)
+    assert stable(catalog, where) == 5
+    second.send(where)
+    first.send(where)
+    first.send(where)
+    assert stable(catalog, where) == 5
+    second.end(commit=True)
+    assert stable(catalog, where) == 6
+    first.end(commit=False)
+    assert stable(catalog, where) == catalog.partition(where).end_offset == 10
+
+
+def test_the_last_stable_offset_is_never_past_the_end_that_was_asked_about(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    catalog.append_one(where, 3)
+    client.send(where)
+    assert catalog.read(transactions.last_stable_offset, where, 2) == 2
+
+
+def test_aborted_transactions_are_listed_with_their_first_and_marker_offsets(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    for commit in (True, False, False):
+        client.add(where)
+        client.send(where)
+        client.send(where)
+        client.end(commit=commit)
+    pid = client.producer.producer_id
+    assert aborted(catalog, where) == [Aborted(pid, 3, 5), Aborted(pid, 6, 8)]
+    assert aborted(catalog, where, 5, 6) == [Aborted(pid, 3, 5)]
+    assert aborted(catalog, where, 6, 7) == [Aborted(pid, 6, 8)]
+    assert aborted(catalog, where, 0, 3) == []
+    assert aborted(catalog, where, 9, 20) == []
+
+
+def test_a_partition_that_was_added_but_not_written_lists_no_aborted_transaction(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.end(commit=False)
+    assert aborted(catalog, where) == []
+
+
+def test_aborted_transactions_below_the_log_start_are_forgotten(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    for _ in range(2):
+        client.add(where)
+        client.send(where)
+        client.end(commit=False)
+    catalog.write(transactions.forget_aborted, where, 1)
+    assert len(aborted(catalog, where)) == 2
+    catalog.write(transactions.forget_aborted, where, 2)
+    assert [each.first_offset for each in aborted(catalog, where)] == [2]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_group_offsets_are_published_by_a_commit_and_dropped_by_an_abort(catalog, commit):
+    where = catalog.where()
+    client = Client(catalog)
+    catalog.write(groups.commit_offsets, "g1", [groups.GroupOffset(where, 1)], now_ms=1)
+    client.add_offsets("g1", groups.GroupOffset(where, 5, 2, "five"))
+    client.add_offsets("g1", groups.GroupOffset(where, 6, 3, "six"))
+    client.add_offsets("g2", groups.GroupOffset(where, 7))
+    assert catalog.read(groups.committed_offsets, "g1") == [groups.GroupOffset(where, 1)]
+    client.end(commit=commit)
+    after = groups.GroupOffset(where, 6, 3, "six") if commit else groups.GroupOffset(where, 1)
+    assert catalog.read(groups.committed_offsets, "g1") == [after]
+    assert len(catalog.read(groups.committed_offsets, "g2")) == commit
+    client.add(where)
+    client.end(commit=True)
+    assert catalog.read(groups.committed_offsets, "g1") == [after]
+
+
+def test_a_new_instance_aborts_what_the_former_one_left_open(catalog):
+    where = catalog.where()
+    old = Client(catalog)
+    old.add(where)
+    old.send(where)
+    Client(catalog)
+    assert aborted(catalog, where) == [Aborted(old.producer.producer_id, 0, 1)]
+    assert stable(catalog, where) == 2
+    assert isinstance(old.send(where), InvalidTransactionState)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda client, where: client.add(where),
+        lambda client, where: client.add_offsets("g", groups.GroupOffset(where, 1)),
+        lambda client, where: client.end(commit=True),
+        lambda client, where: client.end(commit=False),
+    ],
+)
+def test_a_fenced_instance_can_do_nothing(catalog, act):
+    where = catalog.where()
+    old = Client(catalog)
+    old.add(where)
+    new = Client(catalog)
+    with pytest.raises(ProducerFenced, match=f"epoch 0 has been replaced by epoch {new.producer.epoch}"):
+        act(old, where)
+
+
+@pytest.mark.parametrize("old_bumps", [True, False])
+@pytest.mark.parametrize("new_bumps", [True, False])
+def test_a_zombie_does_not_take_its_successors_commit_for_its_own(catalog, old_bumps, new_bumps):
+    where = catalog.where()
+    old = Client(catalog)
+    old.add(where)
+    old.send(where)
+    new = Client(catalog)
+    new.add(where)
+    new.end(commit=True, bump_epoch=new_bumps)
+    with pytest.raises(ProducerFenced):
+        old.end(commit=True, bump_epoch=old_bumps)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("bump_epoch", [True, False])
+def test_repeating_an_end_gives_the_same_answer_and_changes_nothing(catalog, commit, bump_epoch):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.send(where)
+    arguments = {"commit": commit, "bump_epoch": bump_epoch, "now_ms": 5}
+    first, _ = catalog.write(transactions.end, client.producer, **arguments)
+    before = catalog.partition(where)
+    again, markers = catalog.write(transactions.end, client.producer, **arguments)
+    assert (again, markers) == (first, {})
+    assert catalog.partition(where) == before
+    with pytest.raises((ProducerFenced, InvalidTransactionState)):
+        catalog.write(transactions.end, client.producer, **{**arguments, "commit": not commit})
+
+
+def test_an_end_without_a_transaction_is_refused(catalog):
+    client = Client(catalog)
+    with pytest.raises(InvalidTransactionState):
+        client.end(commit=True)
+    unknown = Producer("never-seen", 99, 0)
+    for act in (
+        lambda tx: transactions.end(tx, unknown, commit=True, bump_epoch=False, now_ms=1),
+        lambda tx: transactions.add_partitions(tx, unknown, [], now_ms=1),
+    ):
+        with pytest.raises(InvalidTransactionState):
+            catalog.write(act)
+
+
+def test_an_end_that_bumps_the_epoch_lets_the_next_transaction_begin_with_it(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    for epoch in range(3):
+        assert client.producer.epoch == epoch
+        client.add(where)
+        assert isinstance(client.send(where), Placed)
+        client.end(commit=True, bump_epoch=True)
+    assert catalog.partition(where).end_offset == 6
+
+
+def exhausted(catalog, epoch=PRODUCER_EPOCH_MAX):
+    client = Client(catalog)
+    with catalog.database.write() as tx:
+        tx.rows("UPDATE transactions SET producer_epoch = ?", (epoch,))
+    client.producer = Producer("tx", client.producer.producer_id, epoch)
+    return client
+
+
+def test_a_new_instance_past_the_last_epoch_gets_a_new_producer_id(catalog):
+    old = exhausted(catalog)
+    fresh = Client(catalog).producer
+    assert fresh.producer_id != old.producer.producer_id
+    assert fresh.epoch == 0
+    with pytest.raises(InvalidTransactionState):
+        old.add(catalog.where())
+
+
+def test_the_last_epoch_itself_is_used(catalog):
+    exhausted(catalog, PRODUCER_EPOCH_MAX - 1)
+    assert Client(catalog).producer.epoch == PRODUCER_EPOCH_MAX
+
+
+def test_a_bump_past_the_last_epoch_gives_a_new_producer_id_and_can_be_repeated(catalog):
+    where = catalog.where()
+    client = exhausted(catalog)
+    old = client.producer
+    client.add(where)
+    client.send(where)
+    client.end(commit=True, bump_epoch=True)
+    assert client.producer.producer_id != old.producer_id
+    again, _ = catalog.write(transactions.end, old, commit=True, bump_epoch=True, now_ms=9)
+    assert again == client.producer
+    client.add(where)
+    assert isinstance(client.send(where), Placed)
+
+
+def test_transactions_time_out_by_their_own_timeout_counted_from_their_first_act(catalog):
+    topic = catalog.topic(count=2)
+    slow, quick, idle = (Client(catalog, name, ms) for name, ms in (("a", 500), ("b", 100), ("c", 1)))
+    for client in (slow, quick):
+        client.add(catalog.where(topic), now_ms=1000)
+        client.add(catalog.where(topic, 1), now_ms=1090)
+    assert catalog.read(transactions.timed_out, now_ms=1100) == []
+    assert catalog.read(transactions.timed_out, now_ms=1101) == [quick.producer]
+    assert catalog.read(transactions.timed_out, now_ms=1501) == [slow.producer, quick.producer]
+    quick.end(commit=False, bump_epoch=True)
+    assert catalog.read(transactions.timed_out, now_ms=1501) == [slow.producer]
+    assert idle.producer.epoch == 0
+
+
+def test_a_transaction_after_another_has_its_own_time(catalog):
+    where = catalog.where()
+    client = Client(catalog, timeout_ms=100)
+    client.add(where, now_ms=1000)
+    client.end(commit=True)
+    client.add(where, now_ms=2000)
+    assert catalog.read(transactions.timed_out, now_ms=2100) == []
+    assert catalog.read(transactions.timed_out, now_ms=2101) == [client.producer]
+
+
+def test_a_client_whose_transaction_timed_out_is_fenced_when_it_commits(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.send(where)
+    catalog.write(transactions.end, client.producer, commit=False, bump_epoch=True, now_ms=9)
+    with pytest.raises(ProducerFenced):
+        client.end(commit=True)
+    with pytest.raises(ProducerFenced):
+        client.add(where)
+
+
+def test_a_topic_deleted_under_an_open_transaction_does_not_stop_its_end(catalog):
+    from millpond.catalog import topics
+
+    kept, gone = catalog.where(catalog.topic("kept")), catalog.where(catalog.topic("gone"))
+    client = Client(catalog)
+    client.add(kept, gone)
+    client.send(kept)
+    client.send(gone)
+    catalog.write(topics.delete, "gone", now_ms=2)
+    assert client.end(commit=False) == {kept: 1}
+    assert stable(catalog, kept) == 2
