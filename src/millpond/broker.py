@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -28,12 +27,9 @@ from millpond.model.ids import TopicPartition, new_session
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
+from millpond.process import tune_process
 from millpond.records import Record, build_batch, iter_records
 from millpond.settings import Settings
-
-SWITCH_INTERVAL_S = 0.0005
-"""How long one thread may keep Python to itself while another wants it. The default of 5 ms would make the writer
-thread wait that long after each of its statements whenever the event loop is busy."""
 
 READ_BYTES = 1024 * 1024
 
@@ -63,7 +59,7 @@ class Broker:
         self._failure: asyncio.Future[MillpondError] | None = None
 
     async def start(self) -> None:
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        tune_process()
         settings = self.settings
         if settings.uses_data_dir():
             self._lock = lock_data_dir(settings.data_dir)

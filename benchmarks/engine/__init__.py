@@ -1,0 +1,26 @@
+"""The log engine by itself: throughput, latency, flat cost, merging, memory."""
+
+import gc
+import sys
+
+import uvloop
+
+from benchmarks.engine import flat, latency, memory, merging, throughput
+from benchmarks.report import Report
+
+SECTIONS = (memory, latency, throughput, merging, flat)
+
+
+def run(*, quick: bool, only: str | None = None) -> None:
+    command = "make bench PART=engine" + (" (quick)" if quick else "")
+    report = Report("Log engine", command)
+    for section in SECTIONS:
+        if only is None or only in section.__name__:
+            gc.collect()
+            uvloop.run(section.measure(report, quick=quick))
+            print(file=sys.stderr)
+    if only is None and not quick:
+        report.write("engine")
+
+
+__all__ = ["run"]

@@ -1,0 +1,5 @@
+"""`python -m millpond` is `millpond`."""
+
+from millpond.cli.main import main
+
+main()
