@@ -7,6 +7,21 @@ from pathlib import Path
 
 import pytest
 
+FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> list[str]:
+    """Lines that tests want printed when the run is over, such as "20 kills: acknowledged 5120, lost 0"."""
+    return request.config.stash.setdefault(FIGURES, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(FIGURES, []):
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.line(line)
+
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:

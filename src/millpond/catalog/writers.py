@@ -31,8 +31,8 @@ BURY_OTHER_BROKERS: Final = """
     RETURNING session
 """
 BURY_EXPIRED: Final = """
-    UPDATE writers SET dead_since = ? WHERE dead_since IS NULL AND (clock <> ? OR expires_at < ?)
-    RETURNING session
+    UPDATE writers SET dead_since = ?
+    WHERE dead_since IS NULL AND session <> ? AND (clock <> ? OR expires_at < ?) RETURNING session
 """
 DEAD: Final = "SELECT DISTINCT session, dead_since FROM writers WHERE dead_since IS NOT NULL ORDER BY session"
 FORGET: Final = "DELETE FROM writers WHERE session = ? AND dead_since IS NOT NULL"
@@ -75,9 +75,12 @@ def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[S
     return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
 
 
-def bury_expired(tx: Transaction, now_ms: int) -> list[Session]:
+def bury_expired(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
+    """Declare dead whoever has not renewed its lease, except the caller: it is evidently alive, even if the
+    machine slept through its lease."""
     clock, lease_now_ms = tx.lease_clock()
-    return sorted({Session(row[0]) for row in tx.rows(BURY_EXPIRED, (now_ms, clock, lease_now_ms))})
+    rows = tx.rows(BURY_EXPIRED, (now_ms, session, clock, lease_now_ms))
+    return sorted({Session(row[0]) for row in rows})
 
 
 def dead_sessions(tx: Transaction) -> list[tuple[Session, int]]:

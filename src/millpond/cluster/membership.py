@@ -31,7 +31,7 @@ def join(
         writers.register(tx, session, kind="broker", address=address, lease_ms=lease_ms)
         if alone:
             writers.bury_other_brokers(tx, session, clock.now_ms())
-        writers.bury_expired(tx, clock.now_ms())
+        writers.bury_expired(tx, session, clock.now_ms())
         shards = coordinators.claim(tx, range(COORDINATOR_SHARDS), session)
         partitions.claim_all(tx, session)
     return shards

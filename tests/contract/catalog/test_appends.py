@@ -151,9 +151,11 @@ def test_inline_bytes_come_back_as_they_were_and_need_no_object(catalog, kind):
 def test_an_object_counts_only_the_shares_that_were_accepted(catalog):
     topic = catalog.topic(count=3)
     shares = [catalog.share(catalog.where(topic, number), stored=True) for number in range(3)]
+    closed = catalog.batch((2, 0), 0, 0, transactional=True)
     fenced = catalog.share(catalog.where(topic, 1), epoch=9, stored=True)
-    catalog.append(shares[0], fenced, shares[2], to=catalog.object("j"))
-    assert catalog.rows("SELECT extents FROM objects") == [(2,)]
+    refused = catalog.share(catalog.where(topic, 2), stored=True, sequences=[closed])
+    catalog.append(shares[0], fenced, refused, to=catalog.object("j"))
+    assert catalog.rows("SELECT extents FROM objects") == [(1,)]
 
 
 def test_a_flush_whose_every_share_is_refused_registers_no_object(catalog):

@@ -187,7 +187,7 @@ def test_a_replacement_keeps_the_high_timestamp_of_its_last_extent(catalog):
     where = catalog.where()
     for newest in (9, 3, 12, 4):
         catalog.append_one(where, times=(0, newest))
-    replace(catalog, where, facts(catalog, where)[0:2])
+    replace(catalog, where, facts(catalog, where)[1:3])
     highs = catalog.rows("SELECT high_timestamp FROM extents ORDER BY base_offset")
     assert [row[0] for row in highs] == [9, 12, 12]
 

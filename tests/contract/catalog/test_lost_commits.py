@@ -187,6 +187,16 @@ def test_a_lost_commit_answer_retried_appends_once_on_postgresql(postgres_catalo
     assert_appended(catalog, where, (0, 3), (3, 6))
 
 
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_connection_lost_at_commit_is_an_unknown_outcome_and_lost_earlier_it_is_not(proxied, proxy, when):
+    proxy.armed = when
+    with pytest.raises(OutcomeUnknown), proxied.write() as tx:
+        tx.rows("SELECT 1")
+    with pytest.raises(CatalogUnavailable) as refused, proxied.write() as tx:
+        tx.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert not isinstance(refused.value, OutcomeUnknown)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_retry_that_meets_its_undecided_first_try_waits_and_appends_once(
     postgres_catalog, proxied, proxy, commit

@@ -40,6 +40,7 @@ def test_an_object_lives_until_its_last_extent_goes(catalog):
     catalog.append(*(catalog.share(w, stored=True) for w in wheres), to=catalog.object("j1", sealed=True))
     catalog.write(extents.remove_below, wheres[0], 1, limit=1, now_ms=50)
     assert collectable(catalog) == []
+    assert catalog.rows("SELECT extents, dead_since FROM objects") == [(1, None)]
     catalog.write(extents.remove_below, wheres[1], 1, limit=1, now_ms=60)
     assert collectable(catalog) == ["j1"]
     assert collectable(catalog, before=59) == []

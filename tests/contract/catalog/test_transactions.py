@@ -371,3 +371,26 @@ def test_a_topic_deleted_under_an_open_transaction_does_not_stop_its_end(catalog
     catalog.write(topics.delete, "gone", now_ms=2)
     assert client.end(commit=False) == {kept: 1}
     assert stable(catalog, kept) == 2
+
+
+def test_a_zombies_batch_does_not_slip_into_its_successors_transaction(catalog):
+    where = catalog.where()
+    old = Client(catalog)
+    old.add(where)
+    new = Client(catalog)
+    new.add(where)
+    assert isinstance(old.send(where), InvalidTransactionState)
+    assert new.send(where) == Placed(1, 0, 0)  # behind the marker that aborted the old one's transaction
+    assert stable(catalog, where) == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_zombie_cannot_end_its_successors_transaction(catalog, commit):
+    where = catalog.where()
+    old, new = Client(catalog), Client(catalog)
+    new.add(where)
+    new.send(where)
+    with pytest.raises(ProducerFenced):
+        old.end(commit=commit)
+    assert stable(catalog, where) == 0
+    assert new.end(commit=True) == {where: 1}

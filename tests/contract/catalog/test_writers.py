@@ -22,8 +22,8 @@ def register(catalog, session, clock, now_ms, lease_ms, lane=0):
     catalog.write(run)
 
 
-def bury_expired(catalog, clock, now_ms):
-    return catalog.write(lambda tx: writers.bury_expired(Clocked(tx, clock, now_ms), 77))
+def bury_expired(catalog, clock, now_ms, caller="caller"):
+    return catalog.write(lambda tx: writers.bury_expired(Clocked(tx, clock, now_ms), caller, 77))
 
 
 def take(catalog, session, number=1, token="t", lane=0):
@@ -36,6 +36,12 @@ def test_a_writer_lives_while_it_renews_in_time(catalog):
     assert bury_expired(catalog, "boot", 1_900) == []
     assert bury_expired(catalog, "boot", 1_901) == ["s1"]
     assert catalog.read(writers.dead_sessions) == [("s1", 77)]
+
+
+def test_nobody_buries_itself_even_if_the_machine_slept_through_its_lease(catalog):
+    register(catalog, "s1", "boot", 1_000, lease_ms=500)
+    assert bury_expired(catalog, "boot", 10**9, caller="s1") == []
+    assert bury_expired(catalog, "boot", 10**9, caller="s2") == ["s1"]
 
 
 def test_a_lease_given_by_another_clock_has_expired(catalog):

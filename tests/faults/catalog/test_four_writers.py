@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -73,3 +74,27 @@ def test_four_processes_write_one_sqlite_catalog_without_error_or_starvation(tmp
     assert [row.end_offset for row in rows] == [total] * PARTITIONS
     assert max(waits) < WAIT_MS_MAX
     assert min(result["commits"] for result in results) > 0
+
+
+def test_a_writer_waits_its_turn_without_sqlites_busy_handler(tmp_path):
+    """The handler starves writers: it sleeps and tries its luck. A blocking file lock is a queue."""
+    first, second = (SqliteDatabase(tmp_path / "catalog.db") for _ in range(2))
+    first.migrate()
+    second._writer.set_busy_timeout(0)
+    held = threading.Event()
+
+    def hold():
+        with first.write() as tx:
+            held.set()
+            threading.Event().wait(0.2)
+            topics.create(tx, "first", 1, {}, now_ms=1)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    with second.write() as tx:
+        assert topics.find(tx, "first").name == "first"
+    holder.join()
+    assert second.longest_wait_ms > 100
+    first.close()
+    second.close()

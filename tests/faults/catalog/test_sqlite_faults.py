@@ -47,10 +47,11 @@ def append(database, where, length=16_384):
 
 def append_until_refused(database, where):
     acknowledged = []
-    with pytest.raises(CatalogUnavailable) as refused:
-        while True:
+    while True:
+        try:
             acknowledged.append(append(database, where))
-    return acknowledged, refused.value
+        except CatalogUnavailable as refused:
+            return acknowledged, refused
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_room(small_disk):
@@ -107,12 +108,15 @@ def test_a_directory_in_the_place_of_the_file_is_a_clear_error(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_a_clear_error(small_disk):
     path = small_disk / "catalog.db"
-    made(path)[0].close()
+    database, where = made(path)
+    database.close()
     mounted(path, "--bind", str(path))
     try:
         mounted(path, "-o", "remount,bind,ro")
+        database = SqliteDatabase(path)
         with pytest.raises(CatalogUnavailable, match="cannot be written"):
-            SqliteDatabase(path).migrate()
+            append(database, where)
+        database.close()
     finally:
         subprocess.run(["umount", str(path)], check=True)
 
@@ -120,7 +124,7 @@ def test_a_file_that_cannot_be_written_is_a_clear_error(small_disk):
 def test_a_file_that_is_no_database_is_called_damaged_and_left_alone(tmp_path):
     path = tmp_path / "catalog.db"
     path.write_bytes(b"this was never a catalog" * 1000)
-    with pytest.raises(CorruptCatalog, match="The catalog is damaged: .*not a database"):
+    with pytest.raises(CorruptCatalog, match=r"The catalog is damaged: .*not a database"):
         SqliteDatabase(path)
     assert path.read_bytes() == b"this was never a catalog" * 1000
 
