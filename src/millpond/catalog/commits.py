@@ -24,6 +24,8 @@ Json = Any
 Operation = Callable[[Transaction], Json]
 """Runs inside the transaction; returns something json can keep. Raises a `MillpondError` to be undone alone."""
 
+_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder each time
+
 ATTEMPTS_MAX: Final = 6
 RETRY_DELAY_S: Final = 0.05
 
@@ -124,7 +126,7 @@ def _run(tx: Transaction, operation: Operation) -> Outcome:
 
 
 def _encode(outcomes: Sequence[Outcome]) -> str:
-    return json.dumps([_encode_one(outcome) for outcome in outcomes], separators=(",", ":"))
+    return _to_json([_encode_one(outcome) for outcome in outcomes])
 
 
 def _encode_one(outcome: Outcome) -> Json:

@@ -6,6 +6,7 @@ finds BEGIN IMMEDIATE free. The database file itself is never opened with plain 
 the locks SQLite holds on it (POSIX).
 """
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -26,6 +27,7 @@ from millpond.model.errors import (
     CorruptCatalog,
     DataDirectoryUnusable,
     InvalidRequest,
+    MillpondError,
 )
 
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -82,19 +84,8 @@ class SqliteDatabase:
             os.close(self._lock_file)
             raise
 
-    @contextmanager
-    def write(self) -> Iterator[SqliteTransaction]:
-        started = time.perf_counter()
-        with self._write_turn:
-            self._refuse_if_unusable()
-            with _flocked(self._lock_file):
-                self.longest_wait_ms = max(self.longest_wait_ms, (time.perf_counter() - started) * 1000)
-                try:
-                    with _written(self._writer):
-                        yield SqliteTransaction(self._writer, self._boot_id)
-                except CatalogFailed as error:
-                    self._failure = error
-                    raise
+    def write(self) -> "_WriteTurn":
+        return _WriteTurn(self._writer, self._write_turn, self._boot_id, self)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
@@ -127,6 +118,21 @@ class SqliteDatabase:
                 self._readers.get_nowait().close()
             self._writer.close()
             os.close(self._lock_file)
+
+    def lock(self) -> None:
+        """Keep other processes out. The caller has this process's turn."""
+        started = time.perf_counter()
+        self._refuse_if_unusable()
+        fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        self.longest_wait_ms = max(self.longest_wait_ms, (time.perf_counter() - started) * 1000)
+
+    def unlock(self) -> None:
+        if not self._closed:
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def fail(self, failure: CatalogFailed) -> None:
+        """Nothing is written any more until the process starts anew."""
+        self._failure = failure
 
     def _refuse_if_unusable(self) -> None:
         if self._closed:
@@ -162,10 +168,8 @@ class SqliteMemoryDatabase:
         self._boot_id = _boot_id()
         self._connection = apsw.Connection(":memory:")
 
-    @contextmanager
-    def write(self) -> Iterator[SqliteTransaction]:
-        with self._turn, _written(self._connection):
-            yield SqliteTransaction(self._connection, self._boot_id)
+    def write(self) -> "_WriteTurn":
+        return _WriteTurn(self._connection, self._turn, self._boot_id)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
@@ -186,6 +190,15 @@ class SqliteMemoryDatabase:
 
 def _connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), statementcachesize=200)
+    try:
+        _configure(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(connection: apsw.Connection) -> None:
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
@@ -193,20 +206,68 @@ def _connect(path: Path) -> apsw.Connection:
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     connection.pragma("journal_size_limit", 64 * 1024 * 1024)
-    return connection
 
 
-@contextmanager
-def _written(connection: apsw.Connection) -> Iterator[None]:
-    """BEGIN, the block, COMMIT; or ROLLBACK, unless SQLite has done so by itself."""
-    with _errors_translated():
-        connection.execute("BEGIN IMMEDIATE")
+class _WriteTurn:
+    """This process's turn, the other processes' lock, BEGIN; then COMMIT, or ROLLBACK unless SQLite has done so
+    by itself. A class and not a generator: it is on the path of every append."""
+
+    __slots__ = ("_connection", "_database", "_transaction", "_turn")
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        turn: "threading.Lock | threading.RLock",
+        boot_id: str,
+        database: SqliteDatabase | None = None,
+    ) -> None:
+        self._connection = connection
+        self._turn = turn
+        self._database = database
+        self._transaction = SqliteTransaction(connection, boot_id)
+
+    def __enter__(self) -> SqliteTransaction:
+        self._turn.acquire()
         try:
-            yield
-            connection.execute("COMMIT")
+            if self._database is not None:
+                self._database.lock()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._leave()
+            self._raise_ours(error)
+            raise
+        return self._transaction
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT")
+        except apsw.Error as refused:
+            error = refused
+        try:
+            if error is not None:
+                self._roll_back()
+                self._raise_ours(error)
         finally:
-            if not connection.get_autocommit():
-                connection.execute("ROLLBACK")
+            self._leave()
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            if not self._connection.get_autocommit():
+                self._connection.execute("ROLLBACK")
+
+    def _raise_ours(self, error: BaseException) -> None:
+        """Raise the translation of an SQLite error; others go on as they are."""
+        ours = _translated(error)
+        if isinstance(ours, CatalogFailed) and self._database is not None:
+            self._database.fail(ours)
+        if ours is not None:
+            raise ours from error
+
+    def _leave(self) -> None:
+        if self._database is not None:
+            self._database.unlock()
+        self._turn.release()
 
 
 @contextmanager
@@ -222,17 +283,29 @@ def _flocked(lock_file: int) -> Iterator[None]:
 def _errors_translated() -> Iterator[None]:
     try:
         yield
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise CorruptCatalog(reason=str(error)) from error
-    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
-        raise CatalogUnavailable(reason=f"the catalog cannot be written: {error}") from error
-    except apsw.IOError as error:
-        # After a failed fsync the kernel may have dropped the pages: trying again would lie (SQLite, fsyncgate).
-        raise CatalogFailed(reason=str(error)) from error
-    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.NoMemError) as error:
-        raise CatalogUnavailable(reason=str(error)) from error
-    except apsw.ConnectionClosedError as error:
-        raise CatalogUnavailable(reason="the catalog is closed") from error
+    except apsw.Error as error:
+        ours = _translated(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def _translated(error: BaseException) -> MillpondError | None:
+    """What an SQLite error means to us; None for one that is a mistake of ours, or no SQLite error at all."""
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return CorruptCatalog(reason=str(error))
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return CatalogUnavailable(reason=f"the catalog cannot be written: {error}")
+        case apsw.IOError():
+            # After a failed fsync the kernel may have dropped the pages: trying again would lie (fsyncgate).
+            return CatalogFailed(reason=str(error))
+        case apsw.BusyError() | apsw.LockedError() | apsw.FullError() | apsw.NoMemError():
+            return CatalogUnavailable(reason=str(error))
+        case apsw.ConnectionClosedError():
+            return CatalogUnavailable(reason="the catalog is closed")
+        case _:
+            return None
 
 
 def _boot_id() -> str:
