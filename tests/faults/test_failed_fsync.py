@@ -1,0 +1,159 @@
+"""fsync says EIO, once (reliability test 6): under the catalog, under a journal file, under a directory.
+
+After a failed fsync the kernel may call lost pages clean, so the next one succeeds and lies. So nothing that the
+failed one covered is ever acknowledged, and the file is not trusted again: a journal file is left for a new one; a
+catalog cannot be left, so the process writes no more and says so.
+"""
+
+import asyncio
+import errno
+import os
+import time
+
+import pytest
+
+from millpond.model.errors import StoreUnavailable
+from millpond.testing import running_broker
+
+SMALL, LARGE = 120, 20_000
+REFUSAL_SECONDS = 0.25
+ALL_SYNCS = "fsync,fdatasync,sync_file_range"
+
+
+def append_many(child, sizes):
+    """[(what was said, offset or error)] for a series of appends; a refusal is given time to pass."""
+    answers = []
+    for number, size in enumerate(sizes):
+        answers.append(child.tell("append", number, size))
+        if answers[-1][0] == "refused":
+            child.tell("merge")
+            while child.tell("read", 0)[0] == "refused":
+                pass
+            time.sleep(REFUSAL_SECONDS)
+    return answers
+
+
+async def check_survivors(data_dir, answers):
+    """A restart finds every acknowledged record at its offset, and the log goes on."""
+    async with running_broker(data_dir) as broker:
+        records = {record.offset: record.value for record in await broker.read("steps")}
+        for number, answer in enumerate(answers):
+            if answer[0] == "done":
+                assert records[answer[1]].startswith(b"0:%d:" % number)
+        assert sorted(records) == list(range(len(records)))
+        assert (await broker.produce("steps", b"next")).base_offset == len(records)
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["inline", "file"])
+async def test_of_the_catalog_ends_all_writing_and_is_reported(tmp_path, start, strace, figures, nth, size):
+    async with running_broker(tmp_path) as broker:
+        await broker.log.create_topic("steps")
+    child = start(tmp_path)
+    wal = str(tmp_path / "catalog.db-wal")
+    inject = f"inject={ALL_SYNCS}:error=EIO:when={nth}"
+    child.trace("-P", wal, "-e", f"trace={ALL_SYNCS}", "-e", inject, threads=child.thread("millpond-writer"))
+    answers = append_many(child, [size] * (nth + 3))
+    child.close()
+    kinds = [answer[0] for answer in answers]
+    assert kinds == ["done"] * (nth - 1) + ["refused"] * 4
+    for _, error, retriable, has_failed, message in answers[nth - 1 :]:
+        assert (error, retriable, has_failed) == ("CatalogFailed", True, True)
+        assert "writes no more" in message
+    await check_survivors(tmp_path, answers)
+    figures.append(
+        f"fsync EIO on the catalog (sync {nth}): acknowledged {nth - 1}, refused 4 of 4 after it, lost 0"
+    )
+
+
+async def test_of_a_journal_file_fails_its_append_and_the_next_takes_a_new_file(
+    tmp_path, start, strace, figures
+):
+    async with running_broker(tmp_path) as broker:
+        await broker.log.create_topic("steps")
+    child = start(tmp_path)
+    folder = tmp_path / "objects" / "journal" / child.facts["session"]
+    first = str(folder / "0000000000000000")
+    inject = f"inject={ALL_SYNCS}:error=EIO:when=3"
+    child.trace(
+        "-P", first, "-e", f"trace={ALL_SYNCS}", "-e", inject, threads=child.thread("millpond-writer")
+    )
+    answers = append_many(child, [LARGE] * 6)
+    assert [answer[0] for answer in answers] == ["done", "done", "refused", "done", "done", "done"]
+    assert answers[2][1:4] == ["StoreUnavailable", True, False]
+    assert [answer[1] for answer in answers if answer[0] == "done"] == [0, 1, 2, 3, 4]
+    assert sorted(path.name for path in folder.iterdir()) == ["0000000000000000", "0000000000000001"]
+    child.close()
+    await check_survivors(tmp_path, answers)
+    figures.append("fsync EIO on a journal file: acknowledged 5, refused 1, new file taken, lost 0")
+
+
+async def test_of_the_journals_directory_fails_its_append_and_the_next_goes_on(tmp_path, start, strace):
+    async with running_broker(tmp_path) as broker:
+        await broker.log.create_topic("steps")
+    child = start(tmp_path)
+    folder = str(tmp_path / "objects" / "journal" / child.facts["session"])
+    inject = f"inject={ALL_SYNCS}:error=EIO:when=1"
+    child.trace(
+        "-P", folder, "-e", f"trace={ALL_SYNCS}", "-e", inject, threads=child.thread("millpond-writer")
+    )
+    answers = append_many(child, [LARGE] * 3)
+    assert [answer[0] for answer in answers] == ["refused", "done", "done"]
+    assert answers[0][1] == "StoreUnavailable"
+    child.close()
+    await check_survivors(tmp_path, answers)
+
+
+class FailingSync:
+    """os.fsync or os.fdatasync that fails for chosen paths, as often as told."""
+
+    def __init__(self, real, choose, times):
+        self._real, self._choose, self.left = real, choose, times
+
+    def __call__(self, descriptor):
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self.left and self._choose(path):
+            self.left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return self._real(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("call", "choose"),
+    [
+        ("fdatasync", lambda path: "/journal/" in path),
+        ("fsync", lambda path: path.endswith("/journal")),
+        ("fsync", lambda path: path.endswith("/objects")),
+        ("fsync", lambda path: "/journal/" in path),
+    ],
+    ids=["file", "journal directory", "objects directory", "session directory"],
+)
+async def test_nothing_is_acknowledged_by_a_sync_that_failed(tmp_path, monkeypatch, call, choose):
+    async with running_broker(tmp_path, inline_bytes_max=0) as broker:
+        await broker.log.create_topic("topic")
+        failing = FailingSync(getattr(os, call), choose, times=2)
+        monkeypatch.setattr(os, call, failing)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="Input/output error"):
+                await broker.produce("topic", b"refused")
+            await asyncio.sleep(0.25)
+        assert failing.left == 0
+        assert (await broker.produce("topic", b"taken")).base_offset == 0
+        assert [record.value for record in await broker.read("topic")] == [b"taken"]
+
+
+async def test_a_merge_whose_sync_fails_replaces_nothing(tmp_path, monkeypatch):
+    async with running_broker(tmp_path) as broker:
+        for number in range(20):
+            await broker.produce("topic", b"%d" % number)
+        for choose in (lambda path: "/.temporary/" in path, lambda path: "/segments/" in path):
+            failing = FailingSync(os.fsync, choose, times=1)
+            monkeypatch.setattr(os, "fsync", failing)
+            with pytest.raises(StoreUnavailable):
+                await broker.maintenance.merging.run_once()
+            monkeypatch.undo()
+            assert failing.left == 0
+            assert len(await broker.read("topic")) == 20
+        assert await broker.maintenance.merging.run_once() == 20
+    async with running_broker(tmp_path) as broker:
+        assert [record.value for record in await broker.read("topic")] == [b"%d" % n for n in range(20)]
