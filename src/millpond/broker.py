@@ -21,9 +21,11 @@ from millpond.model.errors import (
     DataDirectoryUnusable,
     InvalidSettings,
     MillpondError,
+    TopicExists,
     UnknownTopic,
 )
 from millpond.model.ids import TopicPartition, new_session
+from millpond.objects.files import make_directory
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
@@ -61,14 +63,17 @@ class Broker:
     async def start(self) -> None:
         tune_process()
         settings = self.settings
-        if settings.uses_data_dir():
-            self._lock = lock_data_dir(settings.data_dir)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._unlock)
+            if settings.uses_data_dir():
+                self._lock = lock_data_dir(settings.data_dir)
             self.database = open_database(settings)
+            undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
                 open_store(settings.store_url(), self.session, metrics=self.metrics)
             )
+            undo.callback(self.store.close)
             self.coordinator_epochs = join(
                 self.database,
                 self.session,
@@ -78,9 +83,7 @@ class Broker:
                 alone=self._lock is not None,
             )
             await self._start_parts()
-        except BaseException:
-            self._unlock()
-            raise
+            undo.pop_all()
 
     async def _start_parts(self) -> None:
         settings = self.settings
@@ -100,6 +103,7 @@ class Broker:
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         await self.log.start()
         self._services = asyncio.create_task(self._run_services())
+        self._services.add_done_callback(_report)
 
     async def _run_services(self) -> None:
         async with asyncio.TaskGroup() as services:
@@ -111,8 +115,7 @@ class Broker:
         """Drain: take nothing more, answer what was taken, leave the catalog, release the directory."""
         if self._services is not None:
             self._services.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._services
+            await asyncio.wait([self._services])
             self._services = None
             await self.log.stop()
             with contextlib.suppress(MillpondError):
@@ -162,8 +165,14 @@ class Broker:
         except UnknownTopic:
             if not self.settings.auto_create_topics:
                 raise
-            await self.log.create_topic(topic, self.settings.default_partitions)
+            await self._create(topic)
             return self.log.topics.partition(topic, partition)
+
+    async def _create(self, topic: str) -> None:
+        try:
+            await self.log.create_topic(topic, self.settings.default_partitions)
+        except TopicExists:  # somebody else who produces to it was faster
+            await self.log.refresh()
 
     def _on_failure(self, error: MillpondError) -> None:
         if self._failure is not None and not self._failure.done():
@@ -173,6 +182,12 @@ class Broker:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _report(services: "asyncio.Task[None]") -> None:
+    """Services end only when they are told to; otherwise it is a bug, and must be seen."""
+    if not services.cancelled() and (error := services.exception()) is not None:
+        logger.critical("a service ended in a way nobody foresaw", exc_info=error)
 
 
 def open_database(settings: Settings) -> Database:
@@ -199,7 +214,7 @@ def _open_postgres(url: str) -> Database:
 def lock_data_dir(path: Path) -> int:
     """Keep a second broker off the directory. Other writers (tools, Spark) may come and go."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        _make_durably(path)
         descriptor = os.open(path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise DataDirectoryUnusable(path=path, reason=error.strerror) from error
@@ -209,3 +224,10 @@ def lock_data_dir(path: Path) -> int:
         os.close(descriptor)
         raise DataDirectoryLocked(path=path) from error
     return descriptor
+
+
+def _make_durably(path: Path) -> None:
+    """Make the directory, and its name survive a power cut: all that is acknowledged later lies below it."""
+    path = path.absolute()
+    if not path.is_dir():
+        make_directory(path, next(folder for folder in path.parents if folder.exists()))

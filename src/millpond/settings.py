@@ -54,12 +54,24 @@ def _show_or_unlimited(show: Callable[[int], str]) -> Callable[[int], str]:
     return lambda value: UNLIMITED if value == -1 else show(value)
 
 
+def _from(minimum: int, parse: Callable[[str], int], show: Callable[[int], str]) -> Callable[[str], int]:
+    def parse_checked(text: str) -> int:
+        value = parse(text)
+        if value < minimum:
+            raise ValueError(f"it must be at least {show(minimum)}")
+        return value
+
+    return parse_checked
+
+
 TEXT = Kind("text", str)
 FOLDER = Kind("folder", Path)
 FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = Kind("number", _parse_count)
 DURATION = Kind("duration", parse_duration_ms, format_duration)
 SIZE = Kind("size", parse_bytes, format_bytes)
+LEASE = Kind("duration", _from(1_000, parse_duration_ms, format_duration), format_duration)
+BUFFER = Kind("size", _from(1024, parse_bytes, format_bytes), format_bytes)
 DURATION_OR_UNLIMITED = Kind(
     "duration or unlimited", _or_unlimited(parse_duration_ms), _show_or_unlimited(format_duration)
 )
@@ -94,7 +106,7 @@ class Settings:
         -1, SIZE_OR_UNLIMITED, "How much of a partition is kept (`retention.bytes`)."
     )
     max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
-    flush_bytes: int = _setting(_LOG.flush_bytes, SIZE, "A flush is sealed at this size.")
+    flush_bytes: int = _setting(_LOG.flush_bytes, BUFFER, "A flush is sealed at this size.")
     flush_delay: int = _setting(
         _LOG.flush_delay_ms,
         DURATION,
@@ -108,7 +120,7 @@ class Settings:
         _LOG.inline_bytes_per_second, SIZE, "How much of that the catalog takes per second."
     )
     buffer_bytes_max: int = _setting(
-        _LOG.buffer_bytes_max, SIZE, "Bytes accepted and not yet durable; past it producers wait."
+        _LOG.buffer_bytes_max, BUFFER, "Bytes accepted and not yet durable; past it producers wait."
     )
     tail_bytes_max: int = _setting(_LOG.tail_bytes_max, SIZE, "Newest batches kept in memory.")
     cache_bytes_max: int = _setting(
@@ -117,7 +129,7 @@ class Settings:
     garbage_grace: int = _setting(
         _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
     )
-    lease: int = _setting(30_000, DURATION, "A broker that does not renew its lease for this long is dead.")
+    lease: int = _setting(30_000, LEASE, "A broker that does not renew its lease for this long is dead.")
 
     def topic_defaults(self) -> dict[str, str]:
         return {
@@ -189,7 +201,7 @@ def _from_file(file: Path | None) -> dict[str, str]:
         content = tomllib.loads(file.read_text())
     except OSError as error:
         raise InvalidSettings(name="--config", value=str(file), reason=error.strerror) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSettings(name="--config", value=str(file), reason=f"it is not TOML: {error}") from error
     return {name: str(value) for name, value in content.items()}
 

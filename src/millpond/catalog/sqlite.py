@@ -36,6 +36,10 @@ READERS_MAX: Final = 8
 CACHE_KIB: Final = 16_384
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
+FATAL: Final = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC, apsw.SQLITE_IOERR_WRITE)
+"""After a failed fsync the kernel may have dropped the pages: trying again would lie (fsyncgate). Other I/O errors
+(no room to map the WAL's index, say) are over when their cause is."""
+
 UNSTORABLE: Final = (OverflowError, UnicodeEncodeError, apsw.TooBigError)
 
 
@@ -298,14 +302,21 @@ def _translated(error: BaseException) -> MillpondError | None:
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
             return CatalogUnavailable(reason=f"the catalog cannot be written: {error}")
         case apsw.IOError():
-            # After a failed fsync the kernel may have dropped the pages: trying again would lie (fsyncgate).
-            return CatalogFailed(reason=str(error))
+            return _translated_io(getattr(error, "extendedresult", None), str(error))
         case apsw.BusyError() | apsw.LockedError() | apsw.FullError() | apsw.NoMemError():
             return CatalogUnavailable(reason=str(error))
         case apsw.ConnectionClosedError():
             return CatalogUnavailable(reason="the catalog is closed")
         case _:
             return None
+
+
+def _translated_io(code: int | None, message: str) -> MillpondError:
+    if code in FATAL:
+        return CatalogFailed(reason=message)
+    if code == apsw.SQLITE_IOERR_SHMSIZE:
+        return CatalogUnavailable(reason=f"no room on the disk for the WAL's index ({message})")
+    return CatalogUnavailable(reason=message)
 
 
 def _boot_id() -> str:

@@ -11,7 +11,7 @@ import uvloop
 
 from millpond.broker import Broker
 from millpond.cli.options import load_settings, settings_options
-from millpond.model.errors import MillpondError
+from millpond.model.errors import InvalidSettings, MillpondError
 from millpond.observability.logs import set_up_logging
 from millpond.settings import Settings
 from millpond.version import __version__
@@ -23,8 +23,16 @@ from millpond.version import __version__
 def serve(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """Run a broker. Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first."""
     settings = load_settings(data_dir, config, assignments)
-    set_up_logging(settings.log_level)
+    _start_logging(settings.log_level)
     uvloop.run(_serve(settings, as_json))
+
+
+def _start_logging(level: str) -> None:
+    try:
+        set_up_logging(level)
+    except ValueError as error:
+        reason = "write DEBUG, INFO, WARNING or ERROR"
+        raise InvalidSettings(name="log_level", value=level, reason=reason) from error
 
 
 async def _serve(settings: Settings, as_json: bool) -> None:
