@@ -352,10 +352,6 @@ async def test_a_slow_upload_is_overtaken_by_no_later_one_of_its_partition(figur
     figures.append(f"slow upload: 4 appends elsewhere took {waited_s * 1000:.0f} ms meanwhile, order kept")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a flush that shares any partition with a slow one waits for it with all its partitions",
-)
 async def test_a_slow_upload_does_not_delay_partitions_that_only_share_a_later_flush():
     faults = Faults()
     async with uploading_broker(faults, flush_delay=50) as broker:

@@ -5,6 +5,7 @@ journal object (frame, batches, frame, batches …) and one share for each parti
 """
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from millpond.catalog.appends import Share
@@ -73,6 +74,15 @@ class FlushBuffer:
         taken = self.appends.pop(where, [])
         self.bytes -= sum(pending.size for pending in taken)
         return taken
+
+    def split(self, wheres: AbstractSet[TopicPartition]) -> "FlushBuffer":
+        """Take some partitions out into a buffer of their own."""
+        part = FlushBuffer(self.opened_at)
+        for where in [each for each in self.appends if each in wheres]:
+            part.appends[where] = self.appends.pop(where)
+            part.bytes += sum(pending.size for pending in part.appends[where])
+        self.bytes -= part.bytes
+        return part
 
 
 @dataclass(frozen=True, slots=True)

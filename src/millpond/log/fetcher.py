@@ -87,7 +87,7 @@ class Fetcher:
                 results = await self._once(requests, bytes_max, read_committed)
                 left_s = deadline - loop.time()
                 enough = sum(result.size for result in results) >= bytes_min
-                if enough or left_s <= 0 or any(result.error for result in results):
+                if enough or left_s <= 0 or self._waiters.closed or any(r.error for r in results):
                     return results
                 await watch.wait(left_s)
 

@@ -2,13 +2,14 @@
 
 Local stores: no timer. While one flush is under way the next buffer fills (group commit), so an idle broker
 answers at once and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is full or
-has waited long enough, and several upload side by side; a flush is committed only after every earlier flush
-that shares a partition with it, so a slow upload delays nobody else. On either, a small buffer rides in the
-catalog as long as its byte budget lasts.
+has waited long enough, and several upload side by side; a partition's share is committed only after its shares
+of every earlier flush, so a slow upload delays the partitions in it and nobody else. On either, a small buffer
+rides in the catalog as long as its byte budget lasts.
 
 A flush that fails takes along, retriably, everything behind it that shares one of its failed partitions:
-flushes on their way (`Flight.predecessors`) and appends still buffered. Changes only between awaits, except
-`Flight.refused`, which the writer thread sets and later jobs of the same thread read.
+flushes on their way (`Flight.predecessors`) and appends still buffered. Until the last of these has failed the
+partition takes nothing new, so a failure ends instead of handing itself on from flush to flush. Changes only
+between awaits, except `Flight.refused`, which the writer thread sets and later jobs of the same thread read.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from millpond.model.errors import FlushFailed, MillpondError, Overloaded, Stoppi
 from millpond.model.extents import Location
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
+from millpond.segments.frame import FRAME_BYTES
 
 Committed = Callable[[list[Pending], Placed], None]
 Failed = Callable[[TopicPartition, list[Pending], MillpondError], None]
@@ -42,7 +44,10 @@ LOCAL_FLIGHTS_MAX = 2
 class Flight:
     """A sealed buffer on its way to the store and the catalog."""
 
-    __slots__ = ("buffer", "location", "parts", "predecessors", "refused", "shares", "submitted", "uploaded")
+    __slots__ = (
+        *("buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
+        *("refused", "shares", "submitted", "uploaded"),
+    )
 
     def __init__(self, buffer: FlushBuffer, shares: list[Share], parts: Layout | None) -> None:
         self.buffer = buffer
@@ -51,8 +56,22 @@ class Flight:
         self.location: Location | None = None
         self.predecessors: list[Flight] = []
         self.refused: set[TopicPartition] = set()
+        self.condemned: set[TopicPartition] = set()
+        """Partitions that the loop knows will be refused, because it has heard of an earlier failure."""
         self.uploaded = False
         self.submitted = False
+        self.has_rest = False
+        """Whether other partitions of the same object are still to be committed."""
+
+    def split(self, wheres: set[TopicPartition]) -> "Flight":
+        """Take some partitions out, to be committed ahead of the rest."""
+        part = Flight(
+            self.buffer.split(wheres), [share for share in self.shares if share.where in wheres], self.parts
+        )
+        self.shares = [share for share in self.shares if share.where not in wheres]
+        part.location, part.uploaded, part.has_rest = self.location, self.uploaded, True
+        part.predecessors, part.condemned = list(self.predecessors), self.condemned & wheres
+        return part
 
     @property
     def inline(self) -> bool:
@@ -107,10 +126,13 @@ class Flusher:
 
     # -- accepting --------------------------------------------------------------------------------------------
 
-    def check_available(self) -> None:
-        """Refuse before buffering while the store or the catalog is known not to work."""
+    def check_available(self, where: TopicPartition) -> None:
+        """Refuse before buffering while the store or the catalog is known not to work, or while flushes of this
+        partition are still failing because of an earlier one."""
         if self._drained is not None:
             raise Stopping
+        if any(where in flight.condemned for flight in self._flights):
+            raise FlushFailed
         if self._refusal is not None:
             if self._loop.time() < self._refuse_until:
                 raise self._refusal
@@ -169,20 +191,30 @@ class Flusher:
             return self._full.popleft() if self._uploading() < self._limits.uploads_max else None
         if self._open is None:
             return None
-        if self._may_ride_inline(self._open):
-            return self._take_open()
+        if (small := self._take_small(self._open)) is not None:
+            return small
         waited = self._loop.time() - self._open.opened_at
         if self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
             return self._take_open() if self._uploading() < self._limits.uploads_max else None
         self._wake_up_in(self._limits.flush_delay_ms / 1000 - waited)
         return None
 
-    def _may_ride_inline(self, buffer: FlushBuffer) -> bool:
-        """A small buffer goes at once, unless one like it is under way: then it waits for company."""
-        small = buffer.bytes <= self._limits.inline_bytes_max and self._budget.has(
+    def _take_small(self, buffer: FlushBuffer) -> FlushBuffer | None:
+        """What of a small buffer no upload holds up goes into the catalog at once; unless one like it is under
+        way: then it waits for company."""
+        if buffer.bytes > self._limits.inline_bytes_max or not self._budget.has(
             buffer.bytes, self._loop.time()
-        )
-        return small and not any(flight.inline for flight in self._flights)
+        ):
+            return None
+        if any(flight.inline for flight in self._flights):
+            return None
+        held_up = {
+            where for flight in self._flights if not flight.submitted for where in flight.buffer.appends
+        }
+        free = buffer.appends.keys() - held_up
+        if len(free) == len(buffer.appends):
+            return self._take_open()
+        return buffer.split(free) if free else None
 
     def _take_open(self) -> FlushBuffer | None:
         buffer, self._open = self._open, None
@@ -239,15 +271,27 @@ class Flusher:
             self._on_done(flight, Outcome(error=refusal))
 
     def _submit_ready(self) -> None:
-        """Commit in seal order wherever partitions are shared."""
-        blocked: set[TopicPartition] = set()
-        for flight in self._flights:
+        """Commit in seal order wherever partitions are shared. Of a flush that shares only some with a slow one
+        the others go ahead: a slow upload delays just the partitions in it."""
+        held_up: set[TopicPartition] = set()
+        for flight in list(self._flights):
             if flight.submitted:
                 continue
-            if flight.uploaded and blocked.isdisjoint(flight.buffer.appends):
+            free = flight.buffer.appends.keys() - held_up if flight.uploaded else set()
+            if len(free) == len(flight.buffer.appends):
                 self._submit(flight)
-            else:
-                blocked.update(flight.buffer.appends)
+                continue
+            held_up.update(flight.buffer.appends)
+            if free:
+                self._submit(self._split(flight, free))
+
+    def _split(self, flight: Flight, wheres: set[TopicPartition]) -> Flight:
+        part = flight.split(wheres)
+        self._flights.insert(self._flights.index(flight), part)
+        for later in self._flights:
+            if flight in later.predecessors:
+                later.predecessors.append(part)
+        return part
 
     def _submit(self, flight: Flight) -> None:
         flight.submitted = True
@@ -287,7 +331,10 @@ class Flusher:
         is_open = self._store.is_open(location.key)
         if is_open and location.key != self._journal_key:
             seal_earlier(tx, self._session, location.key)
-        return NewObject(location.key, "journal", self._session, location.length, sealed=not is_open)
+        size = sum(FRAME_BYTES + share.length for share in flight.shares)
+        # While a rest of it is to come, the object may not be collected, whatever becomes of this part.
+        sealed = not is_open and not flight.has_rest
+        return NewObject(location.key, "journal", self._session, size, sealed=sealed)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
@@ -305,7 +352,8 @@ class Flusher:
             if isinstance(result, Placed):
                 self._committed(pendings, result)
             else:
-                self._fail(share.where, pendings, result)
+                self._fail(flight, share.where, pendings, result)
+        flight.predecessors = []  # else each flight would keep all flights before it in memory
         self._release(flight.buffer.bytes)
         if isinstance(outcome.error, Unavailable):
             self._refusal = outcome.error
@@ -314,9 +362,14 @@ class Flusher:
         self._launch_what_may()
         self._check_drained()
 
-    def _fail(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
+    def _fail(
+        self, failed: Flight, where: TopicPartition, pendings: list[Pending], error: MillpondError
+    ) -> None:
         """Everything of the partition that is still buffered goes too; what flies behind is refused in turn."""
         self._failed(where, pendings, error)
+        for flight in self._flights:
+            if failed in flight.predecessors and where in flight.buffer.appends:
+                flight.condemned.add(where)
         buffers = [*self._full, *([self._open] if self._open is not None else [])]
         buffered = [pending for buffer in buffers for pending in buffer.take_partition(where)]
         if buffered:

@@ -22,7 +22,6 @@ from millpond.log.flusher import Flusher
 from millpond.log.limits import LogLimits
 from millpond.log.offsets import OffsetFinder, TimedOffset
 from millpond.log.partition import Partition
-from millpond.log.producers import Sequences
 from millpond.log.reader import StoreReader
 from millpond.log.runs import stamped
 from millpond.log.tail import TailCache
@@ -35,6 +34,7 @@ from millpond.model.errors import (
     InvalidTransactionState,
     MillpondError,
     NotOwner,
+    OffsetOutOfRange,
     UnknownPartition,
 )
 from millpond.model.ids import Session, TopicPartition
@@ -43,6 +43,7 @@ from millpond.model.topics import Topic
 from millpond.objects.store import ObjectStore
 from millpond.records import Buffer
 
+EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
 """Extents one transaction removes; the rest goes in the next."""
 
@@ -71,6 +72,7 @@ class Log:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._grown: dict[TopicPartition, int] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_turn = asyncio.Lock()
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
         self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
@@ -107,7 +109,9 @@ class Log:
         """Take nothing more, answer what was taken, and end the threads."""
         await self._flusher.drain()
         await self.writer.stop()
-        self.waiters.wake_all()
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
+        self.waiters.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     # -- writing ----------------------------------------------------------------------------------------------
@@ -126,30 +130,35 @@ class Log:
             now_ms=self._clock.now_ms(),
             decompressed_bytes_max=self._limits.decompressed_bytes_max,
         )
-        self._flusher.check_available()
-        sequence = sequence_of(headers[0][1])
-        if sequence is not None and partition.sequences is None:
-            await self._load_sequences(partition)
+        self._flusher.check_available(where)
         await self._flusher.room_for(len(data))
+        sequence = sequence_of(headers[0][1])
+        if sequence is not None and partition.sequences.stale:
+            await self._load_sequences(partition)
+        self._flusher.check_available(where)
         if partition.fenced:
             raise NotOwner
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if sequence is not None:
-            sequences = partition.sequences or await self._load_sequences(partition)
-            known = sequences.admit(sequence)
+            known = partition.sequences.admit(sequence)
             if isinstance(known, CommittedBatch):
                 future.set_result(AppendResult(known.offset, partition.log_start, timestamp))
                 return future
-            if known is not None:
-                return known
-            sequences.expect(sequence, future)
+            if known is None:
+                partition.sequences.expect(sequence, future)
+                self._flusher.add(Pending(where, data, headers, future, timestamp))
+            return asyncio.shield(known or future)  # a repeat may share it: no one's leaving may cancel it
         self._flusher.add(Pending(where, data, headers, future, timestamp))
         return future
 
     async def delete_records(self, where: TopicPartition, offset: int) -> int:
         """Forget everything below `offset` (-1: everything); returns the new log start."""
         partition = self.partition(where)
-        wanted = partition.end_offset if offset == -1 else offset
+        wanted = partition.end_offset if offset == EVERYTHING else offset
+        if wanted < 0:
+            raise OffsetOutOfRange(
+                offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
+            )
         log_start: int = await self.write(lambda tx: self._advance(tx, where, wanted))
         partition.log_start = max(partition.log_start, log_start)
         while await self.write(lambda tx: self._remove_below(tx, where, log_start)) == REMOVED_PER_STEP:
@@ -202,12 +211,12 @@ class Log:
     def partition(self, where: TopicPartition) -> Partition:
         """What the owner knows of a partition: log start, end, epoch."""
         partition = self._partitions.get(where)
-        if partition is None:
-            topic = self.topics.with_id(where.topic_id)
+        if partition is not None and not partition.fenced:
+            return partition
+        topic = self.topics.with_id(where.topic_id)
+        if not 0 <= where.partition < topic.partitions:
             raise UnknownPartition(topic=topic.name, partition=where.partition)
-        if partition.fenced:
-            raise NotOwner
-        return partition
+        raise NotOwner
 
     def partitions(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -257,10 +266,32 @@ class Log:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Take in what the catalog says now: topics, partitions, and appends by others."""
-        known, rows = await self.read(
-            lambda tx: (topics.all_topics(tx), partitions.owned_by(tx, self._session))
-        )
+        """Take in what the catalog says now: topics, partitions, and appends by others. In turns: what was read
+        first must not be taken in last, or a topic just made would be forgotten again."""
+        async with self._refresh_turn:
+            known, rows = await self.read(
+                lambda tx: (topics.all_topics(tx), partitions.owned_by(tx, self._session))
+            )
+            self._take_in_all(known, rows)
+
+    async def _after_change(self, name: str) -> Topic:
+        """Take in one topic, for a broker may have thousands."""
+
+        def read(tx: Transaction) -> tuple[Topic, list[PartitionRow]]:
+            topic = topics.find(tx, name)
+            return topic, partitions.of_topic(tx, topic.id)
+
+        async with self._refresh_turn:
+            topic, rows = await self.read(read)
+            known = self.topics.put(topic)
+            for row in rows:
+                if row.owner == self._session:
+                    self._take_in(row.where, row)
+        return known
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _take_in_all(self, known: list[Topic], rows: list[PartitionRow]) -> None:
         self.topics.replace_all(known)
         owned = {row.where: row for row in rows}
         for where, partition in list(self._partitions.items()):
@@ -268,12 +299,6 @@ class Log:
                 self._drop(where, partition)
         for where, row in owned.items():
             self._take_in(where, row)
-
-    async def _after_change(self, name: str) -> Topic:
-        await self.refresh()
-        return self.topics.named(name)
-
-    # -- inside -----------------------------------------------------------------------------------------------
 
     def _take_in(self, where: TopicPartition, row: PartitionRow) -> None:
         partition = self._partitions.get(where)
@@ -299,6 +324,8 @@ class Log:
         return partition.epoch if partition is not None else 0
 
     def _on_foreign_change(self) -> None:
+        if self.waiters.closed:
+            return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.ensure_future(self._refresh_quietly())
 
@@ -308,13 +335,13 @@ class Log:
         except MillpondError as error:
             logger.warning("could not take in another process's changes: %s", error)
 
-    async def _load_sequences(self, partition: Partition) -> "Sequences[AppendResult]":
-        """Read the catalog's view of the partition's producers, once for all who ask."""
-        while partition.sequences is None:
+    async def _load_sequences(self, partition: Partition) -> None:
+        """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
+        whoever comes waits for this too; who comes first goes on first."""
+        while partition.sequences.stale:
             states = await self.read(lambda tx: producers.load(tx, partition.where))
-            if partition.sequences is None:
-                partition.sequences = Sequences(states)
-        return partition.sequences
+            if partition.sequences.stale:
+                partition.sequences.load(states)
 
     def _on_committed(self, pendings: list[Pending], placed: Placed) -> None:
         partition = self._partitions.get(pendings[0].where)
@@ -322,9 +349,10 @@ class Log:
         for pending in pendings:
             end = offset + pending.records
             if partition is not None:
-                if pending.sequence is not None and partition.sequences is not None:
+                if pending.sequence is not None:
                     partition.sequences.commit(pending.sequence, offset)
-                self._tails.push(partition.tail, stamped(pending.data, offset, end, placed.epoch))
+                run = stamped(pending.data, pending.headers, offset, placed.epoch)
+                self._tails.push(partition.tail, run)
             if not pending.future.done():
                 pending.future.set_result(AppendResult(offset, placed.log_start, pending.timestamp))
             offset = end
@@ -335,9 +363,9 @@ class Log:
 
     def _on_failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._partitions.get(where)
-        if partition is not None:
-            partition.sequences = None
         for pending in pendings:
+            if partition is not None and pending.sequence is not None:
+                partition.sequences.fail(pending.sequence, pending.future)
             pending.refuse(_error_for(pending, error))
 
     def _advance(self, tx: Transaction, where: TopicPartition, offset: int) -> int:

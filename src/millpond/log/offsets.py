@@ -14,7 +14,7 @@ from millpond.log.runs import Run
 from millpond.model.errors import ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
-from millpond.records import Record, iter_records, walk
+from millpond.records import BatchHeader, iter_records, walk
 from millpond.segments.index import entry_for_timestamp
 
 LOOK_UPS_MAX = 5
@@ -47,7 +47,19 @@ class OffsetFinder:
             extent = catalog_extents.with_newest_timestamp(tx, where)
         if extent is None:
             return None
-        return self.at_or_after(where, extent.max_timestamp, log_start)
+        found = self.at_or_after(where, extent.max_timestamp, log_start)
+        return found if found is not None else self._newest_from(where, log_start)
+
+    def _newest_from(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
+        """The slow way, record by record from the log start on: for a log start inside an extent, below which
+        the record with the extent's newest timestamp lies."""
+        newest: TimedOffset | None = None
+        while runs := self._reader.read_runs(where, log_start, 1):
+            for record in self._records_of(runs[0], log_start):
+                if newest is None or record.timestamp > newest.timestamp:
+                    newest = record
+            log_start = runs[0].end_offset
+        return newest
 
     def _search(self, where: TopicPartition, timestamp: int, log_start: int) -> TimedOffset | None:
         for extent in self._candidates(where, timestamp):
@@ -80,11 +92,21 @@ class OffsetFinder:
         for position, header in walk(run.data):
             if header.newest_timestamp < timestamp or header.next_offset <= log_start:
                 continue
-            batch = memoryview(run.data)[position : position + header.size]
-            for record in self._records(batch):
+            for record in self._records(run, position, header):
                 if record.timestamp >= timestamp and record.offset >= log_start:
-                    return TimedOffset(record.offset, record.timestamp)
+                    return record
         return None
 
-    def _records(self, batch: memoryview) -> Iterator[Record]:
-        return iter_records(batch, decompressed_bytes_max=self._decompressed_bytes_max)
+    def _records_of(self, run: Run, log_start: int) -> Iterator[TimedOffset]:
+        for position, header in walk(run.data):
+            if header.next_offset > log_start:
+                yield from (r for r in self._records(run, position, header) if r.offset >= log_start)
+
+    def _records(self, run: Run, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
+        """A transaction marker counts as a record, as in Kafka: it has an offset and a time."""
+        if header.is_control:
+            yield TimedOffset(header.base_offset, header.newest_timestamp)
+            return
+        batch = memoryview(run.data)[position : position + header.size]
+        for record in iter_records(batch, decompressed_bytes_max=self._decompressed_bytes_max):
+            yield TimedOffset(record.offset, record.timestamp)

@@ -16,8 +16,7 @@ class Partition:
         self.log_start = row.log_start
         self.end_offset = row.end_offset
         self.tail = Tail()
-        self.sequences: Sequences[AppendResult] | None = None
-        """None until an idempotent producer writes, and again when what we knew turned out stale."""
+        self.sequences: Sequences[AppendResult] = Sequences()
         self.fenced = False
 
     def observe(self, row: PartitionRow, owner: str) -> bool:

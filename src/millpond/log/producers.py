@@ -2,16 +2,17 @@
 
 The catalog judges when it commits; this is the owner's earlier look, so that a repeat of a batch which is still
 on its way shares its future instead of being refused, and a gap is refused before it joins a buffer. When a
-flush fails, everything of the partition that is still on its way fails with it, and the partition drops this
-object and reads the catalog's view again: else sequence 1 could commit while 0 is being retried. Changes only
-between awaits.
+batch fails, its producer must go on from it: else sequence 1 could commit while 0 is being retried. What was
+known is then asked of the catalog again, as soon as nothing is on its way. Changes only between awaits.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Generic, TypeVar
 
+from millpond.model.errors import OutOfOrderSequence
 from millpond.model.producers import CommittedBatch, ProducerState, SequencedBatch, judge
 
 Answer = TypeVar("Answer")
@@ -20,14 +21,32 @@ UNKNOWN_OFFSET = -1
 
 
 class Sequences(Generic[Answer]):
-    def __init__(self, committed: Mapping[int, ProducerState]) -> None:
+    """Starts out stale: `load` comes before the first `admit`."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, ProducerState] = {}
+        self._expected: dict[int, ProducerState] = {}
+        self._pending: dict[int, deque[tuple[SequencedBatch, asyncio.Future[Answer]]]] = {}
+        self._failed: dict[int, SequencedBatch] = {}
+        self._loaded = False
+
+    @property
+    def stale(self) -> bool:
+        """Whether the catalog is to be asked. While batches are on their way, what we sent is what counts."""
+        return not self._loaded and not self._pending
+
+    def load(self, committed: Mapping[int, ProducerState]) -> None:
+        """Take the catalog's view."""
         self._committed = dict(committed)
         self._expected = dict(committed)
-        self._pending: dict[int, deque[tuple[SequencedBatch, asyncio.Future[Answer]]]] = {}
+        self._loaded = True
 
     def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[Answer] | None":
         """None: the batch is next. A committed batch or a future: it is a repeat, and that is its answer."""
-        known = judge(self._expected.get(batch.producer_id), batch)
+        state = self._expected.get(batch.producer_id)
+        if state is None:
+            self._check_goes_on(batch)
+        known = judge(state, batch)
         if known is None or known.offset != UNKNOWN_OFFSET:
             return known
         waiting = self._pending[batch.producer_id]
@@ -35,24 +54,52 @@ class Sequences(Generic[Answer]):
 
     def expect(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
         """The batch has joined a buffer."""
-        producer_id = batch.producer_id
-        self._pending.setdefault(producer_id, deque()).append((batch, future))
-        self._expected[producer_id] = _after(
-            self._expected.get(producer_id), batch._replace(offset=UNKNOWN_OFFSET)
-        )
+        self._pending.setdefault(batch.producer_id, deque()).append((batch, future))
+        self._foresee(batch.producer_id)
 
     def commit(self, batch: SequencedBatch, offset: int) -> None:
         """The oldest pending batch of this producer was committed at `offset`."""
         producer_id = batch.producer_id
-        pending = self._pending[producer_id]
-        pending.popleft()
+        pending = self._pending.get(producer_id)
+        if pending and pending[0][0] == batch:
+            pending.popleft()
         state = _after(self._committed.get(producer_id), batch._replace(offset=offset))
         self._committed[producer_id] = state
-        for later, _ in pending:
-            state = _after(state, later._replace(offset=UNKNOWN_OFFSET))
-        self._expected[producer_id] = state
-        if not pending:
-            del self._pending[producer_id]
+        self._failed.pop(producer_id, None)
+        self._foresee(producer_id)
+
+    def fail(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
+        """The batch was refused. What its producer sent behind it no longer counts: it fails too."""
+        self._loaded = False
+        pending = self._pending.get(batch.producer_id, ())
+        before = list(takewhile(lambda each: each[1] is not future, pending))
+        if len(before) == len(pending):
+            return  # it went along with an earlier one
+        self._pending[batch.producer_id] = deque(before)
+        self._failed[batch.producer_id] = batch
+        self._foresee(batch.producer_id)
+
+    def _check_goes_on(self, batch: SequencedBatch) -> None:
+        """Without state any sequence would do; not if the one before it has just failed."""
+        failed = self._failed.get(batch.producer_id)
+        if failed is None or failed.producer_epoch != batch.producer_epoch:
+            return
+        if batch.base_sequence != failed.base_sequence:
+            raise OutOfOrderSequence(
+                producer_id=batch.producer_id, sequence=batch.base_sequence, expected=failed.base_sequence
+            )
+
+    def _foresee(self, producer_id: int) -> None:
+        """Work out the state in which this producer will be when everything pending has been committed."""
+        state = self._committed.get(producer_id)
+        for batch, _ in self._pending.get(producer_id, ()):
+            state = _after(state, batch._replace(offset=UNKNOWN_OFFSET))
+        if state is None:
+            self._expected.pop(producer_id, None)
+        else:
+            self._expected[producer_id] = state
+        if not self._pending.get(producer_id):
+            self._pending.pop(producer_id, None)
 
 
 def _after(state: ProducerState | None, batch: SequencedBatch) -> ProducerState:

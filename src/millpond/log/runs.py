@@ -1,28 +1,31 @@
 """A run: consecutive stamped batches of one partition in memory. What readers are given is cut from runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
-from millpond.records import Buffer, stamp_run, walk
+from millpond.records import BatchHeader, Buffer, stamp, walk
 
 
 class Run:
     """`data` holds whole batches whose offsets lie in [base_offset, end_offset); it never changes again."""
 
-    __slots__ = ("base_offset", "data", "dropped", "end_offset")
+    __slots__ = ("base_offset", "data", "end_offset")
 
     def __init__(self, base_offset: int, end_offset: int, data: Buffer) -> None:
         self.base_offset = base_offset
         self.end_offset = end_offset
         self.data = data
-        self.dropped = False
 
 
-def stamped(data: Buffer, base_offset: int, end_offset: int, epoch: int) -> Run:
-    """Stamp in place where the buffer allows it; readers of the original see the stamped batches too."""
+def stamped(data: Buffer, headers: Sequence[tuple[int, BatchHeader]], base_offset: int, epoch: int) -> Run:
+    """Give the batches at these positions consecutive offsets, in place where the buffer allows it: then
+    readers of the original see the stamped batches too."""
     writable = bytearray(data) if memoryview(data).readonly else cast("bytearray | memoryview", data)
-    stamp_run(writable, base_offset, epoch)
-    return Run(base_offset, end_offset, writable)
+    following = base_offset
+    for position, header in headers:
+        stamp(writable, position, following, epoch)
+        following += header.last_offset_delta + 1
+    return Run(base_offset, following, writable)
 
 
 def take(runs: Iterable[Run], offset: int, bytes_max: int, end_offset: int) -> tuple[list[Buffer], int]:

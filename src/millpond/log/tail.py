@@ -7,7 +7,7 @@ cannot evict anything here. Changes only between awaits.
 """
 
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from millpond.log.runs import Run
@@ -58,14 +58,14 @@ class TailCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._order: deque[tuple[Tail, Run]] = deque()
+        self._order: OrderedDict[Run, Tail] = OrderedDict()
         self.bytes = 0
 
     def push(self, tail: Tail, run: Run) -> None:
         if not tail.ends_at(run.base_offset):
             self.drop(tail)
         tail.push(run)
-        self._order.append((tail, run))
+        self._order[run] = tail
         self.bytes += len(run.data)
         while self.bytes > self._bytes_max:
             self._evict_oldest()
@@ -73,11 +73,10 @@ class TailCache:
     def drop(self, tail: Tail) -> None:
         """Forget a whole tail, because a hole follows or its partition is gone."""
         for run in tail.drain():
-            run.dropped = True
+            del self._order[run]
             self.bytes -= len(run.data)
 
     def _evict_oldest(self) -> None:
-        tail, run = self._order.popleft()
-        if not run.dropped:
-            tail.pop_oldest()
-            self.bytes -= len(run.data)
+        run, tail = self._order.popitem(last=False)
+        tail.pop_oldest()
+        self.bytes -= len(run.data)

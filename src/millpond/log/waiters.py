@@ -30,6 +30,7 @@ class Watch:
 class Waiters:
     def __init__(self) -> None:
         self._watches: dict[TopicPartition, set[Watch]] = {}
+        self.closed = False
 
     @contextmanager
     def watch(self, wheres: Sequence[TopicPartition]) -> Iterator[Watch]:
@@ -46,7 +47,9 @@ class Waiters:
         for watch in self._watches.get(where, ()):
             watch.wake()
 
-    def wake_all(self) -> None:
+    def close(self) -> None:
+        """The log stops: nobody waits any longer."""
+        self.closed = True
         for watches in self._watches.values():
             for watch in watches:
                 watch.wake()

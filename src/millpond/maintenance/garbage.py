@@ -26,15 +26,19 @@ logger = logging.getLogger(__name__)
 
 
 class Garbage:
-    def __init__(self, log: Log, store: ObjectStore, clock: Clock, *, grace_ms: int) -> None:
+    def __init__(
+        self, log: Log, store: ObjectStore, session: Session, clock: Clock, *, grace_ms: int
+    ) -> None:
         self._log = log
         self._store = store
+        self._session = session
         self._clock = clock
         self._grace_ms = grace_ms
         self._swept_at: dict[Session, int] = {}
 
     async def run_once(self) -> int:
         """Collect what is dead; returns how many objects went."""
+        await self._log.write(lambda tx: writers.bury_expired(tx, self._session, self._clock.now_ms()))
         for topic_id, partitions in await self._log.read(topics.deleted):
             await self._remove_topic(topic_id, partitions)
         collected = await self._collect_dead()

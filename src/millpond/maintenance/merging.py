@@ -5,9 +5,10 @@ The plan is pure and serves any executor. Neighbouring extents are merged when t
 segment, or when together they fill a segment. Extents of a mebibyte and more stay where they are.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import count, groupby, pairwise
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
@@ -17,7 +18,7 @@ from millpond.log.log import Log
 from millpond.log.reader import StoreReader
 from millpond.log.runs import Run
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, ObjectMissing
+from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
@@ -32,8 +33,12 @@ LARGE_BYTES: Final = 1024 * 1024
 SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
 TIERS: Final = (8 * 1024, 64 * 1024, 512 * 1024)
 FAN_IN: Final = 8
+ROWS_MAX: Final = 4 * FAN_IN
+"""So many small extents in a row are merged whatever their sizes. A steady stream stays below it."""
 EXTENTS_PER_LOOK: Final = 4_000
 BYTES_PER_PASS: Final = 64 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
@@ -52,12 +57,24 @@ def _groups(run: list[Extent]) -> Iterator[list[Extent]]:
     if sum(extent.length for extent in run) >= LARGE_BYTES and len(run) > 1:
         yield from _filled(run)
         return
-    for bound in TIERS:
-        of_tier = [list(g) for same, g in groupby(run, key=lambda e, b=bound: e.length < b) if same]  # type: ignore[misc]  # b binds the loop's bound
-        many = [group for group in of_tier if len(group) >= FAN_IN]
+    for low, high in pairwise((0, *TIERS)):
+        many = [group for group in _below(run, high) if _count_from(group, low) >= FAN_IN]
         if many:
             yield from many
             return
+    if len(run) >= ROWS_MAX:
+        yield run
+
+
+def _below(run: Sequence[Extent], bound: int) -> list[list[Extent]]:
+    """Neighbours that are all smaller than the bound."""
+    return [list(group) for below, group in groupby(run, key=lambda e: e.length < bound) if below]
+
+
+def _count_from(group: Sequence[Extent], bound: int) -> int:
+    """How many are not smaller than the bound. The others do not count, else the large ones among them would
+    be written anew with every few small ones that follow."""
+    return sum(extent.length >= bound for extent in group)
 
 
 def _filled(run: list[Extent]) -> Iterator[list[Extent]]:
@@ -143,17 +160,32 @@ class Merging:
 
     async def run_once(self) -> int:
         """Merge what is worth merging, up to a budget of bytes; returns how many extents were replaced."""
-        due = await self._take_due()
+        due = self._due = await self._take_due()
         replaced = 0
         room = BYTES_PER_PASS
-        while due and room > 0:
-            step = await self._step(where := due.pop())
-            replaced += step.replaced
-            room -= step.bytes
-            if step.has_more:
-                due.add(where)
-        self._due = due
+        for where in list(due):
+            done = await self._merge_partition(where, room)
+            replaced += done.replaced
+            room -= done.bytes
+            if not done.has_more:
+                due.discard(where)
+            if room <= 0:
+                break
         return replaced
+
+    async def _merge_partition(self, where: TopicPartition, room: int) -> "Step":
+        """Steps until nothing is left to do. A partition that cannot be merged is left for the next pass: one
+        damaged object must not keep all others from being merged."""
+        replaced = written = 0
+        try:
+            while (step := await self._step(where)).has_more and written < room:
+                replaced, written = replaced + step.replaced, written + step.bytes
+        except Unavailable:
+            raise  # no use in trying the others
+        except MillpondError as error:
+            logger.warning("%s cannot be merged for now: %s", where, error)
+            return Step(replaced, written, has_more=True)
+        return Step(replaced + step.replaced, written + step.bytes, step.has_more)
 
     async def _take_due(self) -> set[TopicPartition]:
         """At first every partition with small extents; then those that grew, and those left over."""

@@ -5,6 +5,7 @@ row; inside the first one that stays, batch headers tell where the line runs, so
 extent expires as evenly as one with many small ones.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,17 +16,19 @@ from millpond.log.log import Log
 from millpond.log.reader import StoreReader
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.model.clock import Clock
-from millpond.model.errors import ObjectMissing
+from millpond.model.errors import MillpondError, ObjectMissing, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.records import walk
+from millpond.records import NO_TIMESTAMP, walk
 from millpond.segments.index import entry_for_timestamp
 
 EXTENTS_PER_LOOK: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000
 CHECK_AT_MOST_MS: Final = 30_000
 WITHOUT_LIMIT: Final = -1
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,14 @@ class Check:
 
 
 def expired_by_age(extents: Sequence[Extent], log_start: int, cutoff_ms: int) -> Line:
-    """The prefix of extents whose newest record is older than `cutoff_ms`."""
+    """The prefix of extents whose newest record is older than `cutoff_ms`. One without any timestamps has no
+    age: it goes when something behind it does."""
     offset = log_start
     for extent in extents:
         if extent.max_timestamp >= cutoff_ms:
             return Line(offset, extent if extent.min_timestamp < cutoff_ms else None)
-        offset = max(offset, extent.end_offset)
+        if extent.max_timestamp != NO_TIMESTAMP:
+            offset = max(offset, extent.end_offset)
     return Line(offset, None)
 
 
@@ -66,15 +71,15 @@ def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int
     return offset
 
 
-def line_inside(reader: StoreReader, extent: Extent, cutoff_ms: int) -> int:
-    """The first offset of an extent whose batch is young enough."""
+def line_inside(reader: StoreReader, extent: Extent, cutoff_ms: int) -> tuple[int, int]:
+    """The first batch of an extent that is young enough: its offset, and its newest timestamp."""
     entry = entry_for_timestamp(extent.index, cutoff_ms)
     offset = extent.base_offset + (entry.offset if entry is not None else 0)
     run = reader.read_from(extent, offset, 1)
     for _, header in walk(run.data):
         if header.newest_timestamp >= cutoff_ms:
-            return max(extent.base_offset, header.base_offset)
-    return run.end_offset
+            return max(extent.base_offset, header.base_offset), header.newest_timestamp
+    return run.end_offset, cutoff_ms
 
 
 class Retention:
@@ -96,10 +101,13 @@ class Retention:
         now_ms = self._clock.now_ms()
         moved = 0
         for partition in self._log.partitions():
-            config = self._log.topics.config(partition.where.topic_id)
-            if self._is_due(partition.where, config, now_ms):
-                moved += await self._expire(partition.where, config, now_ms)
+            if not partition.fenced:  # it may have been deleted since the pass began
+                moved += await self._look_at(partition.where, now_ms)
         return moved
+
+    async def _look_at(self, where: TopicPartition, now_ms: int) -> bool:
+        config = self._log.topics.config(where.topic_id)
+        return self._is_due(where, config, now_ms) and await self._expire_all(where, config, now_ms)
 
     def _is_due(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         if not config.deleted_by_age:
@@ -110,6 +118,24 @@ class Retention:
         if check is None or now_ms >= check.due_ms:
             return True
         return (check.retention_ms, check.retention_bytes) != (config.retention_ms, config.retention_bytes)
+
+    async def _expire_all(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+        """As many looks as it takes: one sees only so many extents. First goes what a crash in the middle of
+        an earlier pass left below the log start, or it would be all that a look sees."""
+        if await self._log.in_pool(lambda: self._has_leftovers(where)):
+            await self._log.delete_records(where, self._log.partition(where).log_start)
+        moved = False
+        try:
+            while await self._expire(where, config, now_ms):
+                moved = True
+        except Unavailable:
+            raise  # no use in trying the others
+        except MillpondError as error:  # a damaged object here must not keep other partitions from expiring
+            logger.warning("%s cannot expire for now: %s", where, error)
+            self._checks[where] = Check(
+                now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
+            )
+        return moved
 
     async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         log_start = self._log.partition(where).log_start
@@ -125,32 +151,39 @@ class Retention:
         await self._log.delete_records(where, target)
         return True
 
+    def _has_leftovers(self, where: TopicPartition) -> bool:
+        with self._log.database.read() as tx:
+            oldest = catalog_extents.facts(tx, where, 0, 1)
+            return bool(oldest) and oldest[0].end_offset <= read_partition(tx, where).log_start
+
     def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-        """(the offset to expire up to, the oldest timestamp that then remains)."""
+        """(the offset to expire up to, a timestamp no older than which the next batch will expire)."""
         with self._log.database.read() as tx:
             row = read_partition(tx, where)
             rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
         rows = [extent for extent in rows if extent.end_offset > row.log_start]
-        target = row.log_start
-        if config.retention_bytes != WITHOUT_LIMIT:
-            target = expired_by_size(rows, target, row.bytes - config.retention_bytes)
+        target, oldest = row.log_start, rows[0].min_timestamp if rows else now_ms
         if config.retention_ms != WITHOUT_LIMIT:
-            target = max(target, self._line_by_age(rows, row.log_start, now_ms - config.retention_ms))
-        remaining = [extent for extent in rows if extent.end_offset > target]
-        oldest = remaining[0].min_timestamp if remaining else now_ms
-        return target, max(oldest, now_ms - config.retention_ms) if target > row.log_start else oldest
+            target, oldest = self._line_by_age(rows, row.log_start, now_ms - config.retention_ms, now_ms)
+        if config.retention_bytes != WITHOUT_LIMIT:
+            target = max(target, expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes))
+        return target, oldest
 
-    def _line_by_age(self, rows: Sequence[Extent], log_start: int, cutoff_ms: int) -> int:
+    def _line_by_age(
+        self, rows: Sequence[Extent], log_start: int, cutoff_ms: int, now_ms: int
+    ) -> tuple[int, int]:
         line = expired_by_age(rows, log_start, cutoff_ms)
         if line.boundary is None:
-            return line.offset
+            remaining = next((extent for extent in rows if extent.end_offset > line.offset), None)
+            return line.offset, remaining.min_timestamp if remaining is not None else now_ms
         with self._log.database.read() as tx:
             whole = catalog_extents.find(
                 tx, line.boundary.where, line.boundary.base_offset, bytes_max=1, extents_max=1
             )
         if not whole or whole[0].base_offset != line.boundary.base_offset:
-            return line.offset
-        return max(line.offset, line_inside(self._log.reader, whole[0], cutoff_ms))
+            return line.offset, cutoff_ms
+        offset, newest = line_inside(self._log.reader, whole[0], cutoff_ms)
+        return max(line.offset, offset), newest
 
 
 def _next_due(oldest_ms: int, config: TopicConfig, now_ms: int) -> int:

@@ -42,7 +42,7 @@ class Maintenance:
         self._limits = limits
         self.retention = Retention(log, clock)
         self.merging = Merging(log, store, session, clock)
-        self.garbage = Garbage(log, store, clock, grace_ms=limits.garbage_grace_ms)
+        self.garbage = Garbage(log, store, session, clock, grace_ms=limits.garbage_grace_ms)
 
     async def run(self) -> None:
         limits = self._limits
@@ -75,3 +75,5 @@ async def _repeat(name: str, duty: Callable[[], Awaitable[int]], every_ms: int) 
             await duty()
         except MillpondError as error:
             logger.warning("%s failed and will be tried again: %s", name, error)
+        except Exception:  # a bug in one duty must not end the others
+            logger.exception("%s failed in a way nobody foresaw and will be tried again", name)

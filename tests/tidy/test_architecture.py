@@ -1,0 +1,102 @@
+"""The shape of the code: layers, public names, the tree of errors."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+import millpond.log
+import millpond.records
+import millpond.testing
+from millpond.model import errors
+from millpond.model.errors import MillpondError
+
+ROOT = Path(__file__).parents[2]
+
+PUBLIC = {
+    millpond: [
+        *("AppendResult", "Broker", "FetchRequest", "FetchResult", "MillpondError", "Record", "Settings"),
+        *("TopicPartition", "__version__"),
+    ],
+    millpond.log: ["AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "TimedOffset"],
+    millpond.records: [
+        *("HEADER_SIZE", "NO_OFFSET", "NO_TIMESTAMP", "BatchHeader", "Buffer", "Codec", "Header", "Marker"),
+        *("MarkerKind", "Record", "build_batch", "build_control_batch", "check_crc", "compress", "crc32c"),
+        *(
+            "decompress",
+            "iter_records",
+            "read_header",
+            "read_marker",
+            "stamp",
+            "stamp_run",
+            "validate",
+            "walk",
+        ),
+        "with_append_time",
+    ],
+    millpond.testing: ["Faults", "FaultyStore", "Hold", "SimulatedClock", "running_broker"],
+}
+
+
+def test_imports_only_go_down_the_stack():
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "KEPT" in done.stdout
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_public_names_change_only_on_purpose(module):
+    assert sorted(module.__all__) == sorted(PUBLIC[module])
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+def test_every_folder_of_the_package_is_in_the_layers():
+    """A new folder without a place in the stack would be checked by nobody."""
+    config = (ROOT / "pyproject.toml").read_text()
+    layers = config.partition("layers = [")[2].partition("]")[0]
+    packages = [path.parent.name for path in (ROOT / "src/millpond").glob("*/__init__.py")]
+    for name in packages:
+        assert f'"{name}"' in layers or f" {name}" in layers or f"{name} " in layers, name
+
+
+def error_classes():
+    return [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)
+    ]
+
+
+def drawn_parents():
+    """Name to parent, from the tree in the module's docstring."""
+    found, above = {}, {}
+    for line in errors.__doc__.splitlines():
+        stripped = line.lstrip(" │├└─")
+        words = stripped.split("  ")[0].split() if len(line) - len(stripped) <= 8 else stripped.split()
+        names = [word for word in words if word[:1].isupper() and hasattr(errors, word)]
+        if not names or not line.startswith("    "):
+            continue
+        depth = (len(line) - len(stripped) - 4) // 4
+        for name in names:
+            found[name] = above.get(depth - 1)
+        above[depth] = names[0]
+    return found
+
+
+def test_every_error_is_drawn_in_the_tree_below_its_family():
+    drawn = drawn_parents()
+    assert set(drawn) == {kind.__name__ for kind in error_classes()}
+    for kind in error_classes():
+        if kind is MillpondError:
+            continue
+        family = next(base for base in kind.__mro__[1:] if base.__name__ in drawn.values())
+        assert drawn[kind.__name__] == family.__name__
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_every_error_makes_a_sentence_even_without_its_facts(kind):
+    message = str(kind())
+    assert message[0].isupper() or message[0] == "<"
+    assert message.endswith(".")

@@ -1,0 +1,76 @@
+"""The read cache of lagging readers."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.log.cache import ReadCache
+from millpond.log.runs import Run
+from millpond.model.ids import TopicId, TopicPartition
+
+WHERE = TopicPartition(TopicId(b"t" * 16), 0)
+OTHER = TopicPartition(TopicId(b"t" * 16), 1)
+
+
+def run(base, end, size=10):
+    return Run(base, end, b"x" * size)
+
+
+def test_a_run_is_found_by_any_of_its_offsets():
+    cache = ReadCache(100)
+    kept = run(5, 8)
+    cache.put(WHERE, kept)
+    assert [cache.find(WHERE, offset) is kept for offset in range(4, 9)] == [False, True, True, True, False]
+    assert cache.find(OTHER, 5) is None
+
+
+def test_the_least_recently_used_goes_first():
+    cache = ReadCache(30)
+    for base in (0, 1, 2):
+        cache.put(WHERE, run(base, base + 1))
+    cache.find(WHERE, 0)
+    cache.put(OTHER, run(0, 1))
+    assert [cache.find(WHERE, offset) is not None for offset in (0, 1, 2)] == [True, False, True]
+    assert cache.bytes == 30
+
+
+def test_the_same_run_again_counts_once():
+    cache = ReadCache(30)
+    cache.put(WHERE, run(0, 1))
+    cache.put(WHERE, run(0, 3, size=20))
+    assert cache.bytes == 20
+    assert cache.find(WHERE, 2) is not None
+
+
+def test_what_is_larger_than_the_budget_is_not_kept():
+    cache = ReadCache(30)
+    cache.put(WHERE, run(0, 1))
+    cache.put(WHERE, run(1, 2, size=31))
+    assert cache.find(WHERE, 1) is None
+    assert cache.find(WHERE, 0) is not None
+
+
+def test_a_forgotten_partition_is_gone_and_its_neighbours_are_not():
+    cache = ReadCache(100)
+    for base in range(3):
+        cache.put(WHERE, run(base, base + 1))
+    cache.put(OTHER, run(0, 1))
+    cache.forget(WHERE)
+    cache.forget(WHERE)
+    assert cache.find(WHERE, 1) is None
+    assert cache.find(OTHER, 0) is not None
+    assert cache.bytes == 10
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 5), st.integers(1, 40)), max_size=60)
+)
+def test_what_is_found_holds_the_offset_and_the_budget_is_kept(steps):
+    cache = ReadCache(100)
+    for put, offset, length, size in steps:
+        if put:
+            cache.put(WHERE, run(offset, offset + length, size))
+            assert cache.find(WHERE, offset).base_offset == offset
+        found = cache.find(WHERE, offset)
+        assert found is None or found.base_offset <= offset < found.end_offset
+        assert cache.bytes <= 100
+        assert cache.bytes == sum(len(each.data) for each in cache._runs.values())

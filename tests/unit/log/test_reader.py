@@ -1,0 +1,73 @@
+"""Reading back: what is wrong is never passed on."""
+
+import pytest
+
+from millpond.model.errors import CorruptObject
+
+
+async def test_a_damaged_byte_in_the_store_is_noticed(start):
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    await engine.append(b"precious")
+    objects = engine.broker.store._store._store._objects
+    [key] = objects
+    objects[key] = objects[key].replace(b"precious", b"precioux")
+    with pytest.raises(CorruptObject) as raised:
+        await engine.fetch(0)
+    assert raised.value.facts["key"] == key
+
+
+async def test_a_damaged_inline_byte_is_noticed(start):
+    engine = await start(tail_bytes_max=0)
+    await engine.append(b"precious")
+    with engine.broker.database.write() as tx:
+        [(inline,)] = tx.rows("SELECT inline FROM extents")
+        tx.rows("UPDATE extents SET inline = ?", (bytes(inline).replace(b"precious", b"precioux"),))
+    with pytest.raises(CorruptObject, match="inline"):
+        await engine.fetch(0)
+
+
+async def test_more_offsets_than_the_row_says_are_noticed(start):
+    engine = await start(tail_bytes_max=0)
+    await engine.append(b"a", b"b", b"c")
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE extents SET end_offset = 2")
+    with pytest.raises(CorruptObject, match="more offsets"):
+        await engine.fetch(0)
+
+
+async def test_a_short_read_is_noticed(start):
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    await engine.append(b"precious")
+    engine.faults.shorten_read(5)
+    with pytest.raises(CorruptObject):
+        await engine.fetch(0)
+    assert await engine.values() == [b"precious"]
+
+
+async def test_an_object_that_is_gone_for_good_is_damage(start):
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    await engine.append(b"precious")
+    engine.broker.store.delete(list(engine.broker.store.list("")))
+    with pytest.raises(CorruptObject, match="gone"):
+        await engine.fetch(0)
+
+
+async def test_batches_are_stamped_with_offset_and_epoch_however_they_are_read(start, tmp_path):
+    from millpond.records import walk
+
+    engine = await start(tmp_path, inline_bytes_max=300, tail_bytes_max=0)
+    for size in (1, 1_000, 1, 1_000):
+        await engine.append(b"x" * size, b"y")
+    for merged in (False, True):
+        headers = [h for data in (await engine.fetch(0)).batches for _, h in walk(data)]
+        assert [h.base_offset for h in headers] == [0, 2, 4, 6]
+        assert {h.leader_epoch for h in headers} == {engine.partition().epoch}
+        if not merged:
+            for _ in range(8):
+                await engine.append(b"z", b"z")
+            assert await engine.broker.maintenance.merging.run_once()
+            await engine.log.delete_records(engine.where(), 0)
+            engine.log._fetcher.forget(engine.where())
+            headers = [h for data in (await engine.fetch(0)).batches for _, h in walk(data)]
+            assert [h.base_offset for h in headers] == list(range(0, 24, 2))
+            return

@@ -1,0 +1,71 @@
+"""Long polls: nobody misses a wake-up."""
+
+import asyncio
+
+import pytest
+
+from millpond.log.waiters import Waiters
+from millpond.model.ids import TopicId, TopicPartition
+
+A, B, C = (TopicPartition(TopicId(b"t" * 16), number) for number in range(3))
+
+
+async def waited(watch, seconds=5.0):
+    """How long a wait took, as a fraction of its time."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await watch.wait(seconds)
+    return (loop.time() - started) / seconds
+
+
+async def test_what_happens_between_looking_and_waiting_still_wakes():
+    waiters = Waiters()
+    with waiters.watch([A, B]) as watch:
+        waiters.wake(B)
+        assert await waited(watch) < 0.5
+
+
+async def test_a_waiting_reader_is_woken_by_any_of_its_partitions():
+    waiters = Waiters()
+    with waiters.watch([A, B]) as watch:
+        asyncio.get_running_loop().call_soon(waiters.wake, A)
+        assert await waited(watch) < 0.5
+
+
+async def test_others_partitions_do_not_wake():
+    waiters = Waiters()
+    with waiters.watch([A]) as watch:
+        waiters.wake(B)
+        assert await waited(watch, 0.05) >= 1
+
+
+async def test_all_readers_of_a_partition_are_woken():
+    waiters = Waiters()
+    with waiters.watch([A]) as one, waiters.watch([C, A]) as other:
+        waiters.wake(A)
+        assert max(await waited(one), await waited(other)) < 0.5
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+async def test_no_time_is_no_wait(seconds):
+    with Waiters().watch([A]) as watch:
+        async with asyncio.timeout(1):
+            await watch.wait(seconds)
+
+
+async def test_nothing_is_kept_of_readers_who_left():
+    waiters = Waiters()
+    with waiters.watch([A, A, B]):
+        pass
+    with pytest.raises(RuntimeError), waiters.watch([A, C]):
+        raise RuntimeError
+    assert not waiters._watches
+    waiters.wake(A)
+
+
+async def test_closing_wakes_everybody():
+    waiters = Waiters()
+    with waiters.watch([A]) as one, waiters.watch([B]) as other:
+        waiters.close()
+        assert max(await waited(one), await waited(other)) < 0.5
+    assert waiters.closed

@@ -1,0 +1,238 @@
+"""The writer thread: what shares a commit, what fails alone, and how it ends."""
+
+import asyncio
+import threading
+
+import pytest
+
+from millpond.catalog.commits import Outcome
+from millpond.log.writer import JOBS_PER_COMMIT, Job, Writer
+from millpond.model.errors import (
+    CatalogFailed,
+    CatalogUnavailable,
+    FlushFailed,
+    InvalidRequest,
+    Stopping,
+    StoreUnavailable,
+    WriterDead,
+)
+
+
+class Catalog:
+    """A committer and a database in one, which can be held and told to fail."""
+
+    def __init__(self):
+        self.commits, self.errors = [], []
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
+        self.changed = False
+
+    def commit(self, operations):
+        self.entered.set()
+        assert self.gate.wait(10)
+        if self.errors:
+            raise self.errors.pop(0)
+        values = []
+        for operation in operations:
+            try:
+                values.append(Outcome(operation(None)))
+            except InvalidRequest as error:
+                values.append(Outcome(error=error))
+        self.commits.append([outcome.value for outcome in values])
+        return values
+
+    def changed_elsewhere(self):
+        changed, self.changed = self.changed, False
+        return changed
+
+
+@pytest.fixture
+async def catalog():
+    return Catalog()
+
+
+@pytest.fixture
+async def events():
+    return []
+
+
+@pytest.fixture
+async def writer(catalog, events):
+    made = Writer(
+        catalog,
+        catalog,
+        foreign_check_ms=10,
+        on_change=lambda: events.append("changed"),
+        on_failure=events.append,
+    )
+    made.start()
+    yield made
+    catalog.gate.set()
+    await made.stop()
+
+
+@pytest.fixture
+def submit(writer):
+    def submitted(value, **named):
+        future = asyncio.get_running_loop().create_future()
+        writer.submit(Job(lambda _: value, future.set_result, **named))
+        return future
+
+    return submitted
+
+
+async def held(catalog, submit):
+    """The thread is busy with a commit of its own; what is submitted now queues up."""
+    catalog.gate.clear()
+    future = submit("busy")
+    await asyncio.to_thread(catalog.entered.wait, 5)
+    return future
+
+
+async def test_what_queued_up_shares_the_next_commit_in_order(catalog, submit):
+    busy = await held(catalog, submit)
+    answers = [submit(n) for n in range(5)]
+    catalog.gate.set()
+    assert [(await answer).value for answer in answers] == [0, 1, 2, 3, 4]
+    await busy
+    assert catalog.commits == [["busy"], [0, 1, 2, 3, 4]]
+
+
+async def test_a_commit_takes_only_so_many(catalog, submit):
+    await held(catalog, submit)
+    answers = [submit(n) for n in range(JOBS_PER_COMMIT + 1)]
+    catalog.gate.set()
+    await asyncio.gather(*answers)
+    assert [len(commit) for commit in catalog.commits] == [1, JOBS_PER_COMMIT, 1]
+
+
+async def test_a_flush_starts_a_new_commit_and_others_may_join_it(catalog, submit):
+    await held(catalog, submit)
+    answers = [
+        submit("row 1"),
+        submit("flush 1", starts_commit=True),
+        submit("row 2"),
+        submit("flush 2", starts_commit=True),
+        submit("row 3"),
+    ]
+    catalog.gate.set()
+    await asyncio.gather(*answers)
+    assert catalog.commits[1:] == [["row 1", "flush 1", "row 2"], ["flush 2", "row 3"]]
+
+
+async def test_a_later_flush_knows_how_the_one_before_it_ended(catalog, submit):
+    """`settled` of a flush is called before the next one's `prepare`."""
+    order = []
+    await held(catalog, submit)
+    answers = [
+        submit(
+            n,
+            starts_commit=True,
+            prepare=lambda n=n: order.append(("prepare", n)),
+            settled=lambda _, n=n: order.append(("settled", n)),
+        )
+        for n in (1, 2)
+    ]
+    catalog.gate.set()
+    await asyncio.gather(*answers)
+    assert order == [("prepare", 1), ("settled", 1), ("prepare", 2), ("settled", 2)]
+
+
+async def test_a_failing_prepare_fails_only_its_own_job(catalog, submit):
+    def torn():
+        raise StoreUnavailable(reason="torn")
+
+    await held(catalog, submit)
+    answers = [submit("a"), submit("b", prepare=torn), submit("c")]
+    catalog.gate.set()
+    outcomes = await asyncio.gather(*answers)
+    assert [outcome.value for outcome in outcomes] == ["a", None, "c"]
+    assert isinstance(outcomes[1].error, StoreUnavailable)
+    assert catalog.commits[1] == ["a", "c"]
+
+
+async def test_a_bug_in_prepare_fails_its_job_and_not_the_thread(submit, caplog):
+    outcome = await submit("a", prepare=lambda: 1 // 0)
+    assert isinstance(outcome.error, CatalogUnavailable)
+    assert (await submit("b")).value == "b"
+    assert "nobody foresaw" in caplog.text
+
+
+async def test_a_commit_that_fails_fails_its_jobs_and_no_others(catalog, submit, events):
+    catalog.errors.append(CatalogUnavailable(reason="busy"))
+    assert isinstance((await submit("a")).error, CatalogUnavailable)
+    assert (await submit("b")).value == "b"
+    assert events == []
+
+
+async def test_a_bug_in_a_commit_fails_its_jobs_and_not_the_thread(catalog, submit, caplog):
+    catalog.errors.append(ZeroDivisionError())
+    assert isinstance((await submit("a")).error, CatalogUnavailable)
+    assert (await submit("b")).value == "b"
+    assert "nobody foresaw" in caplog.text
+
+
+@pytest.mark.parametrize("error", [CatalogFailed(reason="disk"), WriterDead(session="s")])
+async def test_after_a_fatal_error_nothing_is_written_any_more(catalog, submit, events, eventually, error):
+    catalog.errors.append(error)
+    prepared = []
+    assert (await submit("a")).error is error
+    assert (await submit("b", prepare=lambda: prepared.append(1))).error is error
+    assert catalog.commits == []
+    assert prepared == []
+    await eventually(lambda: events == [error])
+
+
+async def test_run_returns_the_value_or_raises_the_error(writer):
+    assert await writer.run(lambda _: 42) == 42
+
+    def refused(_):
+        raise InvalidRequest(reason="no")
+
+    with pytest.raises(InvalidRequest):
+        await writer.run(refused)
+
+
+async def test_a_caller_who_gave_up_harms_nobody(catalog, writer, submit):
+    await held(catalog, submit)
+    gone = asyncio.ensure_future(writer.run(lambda _: 1))
+    await asyncio.sleep(0)
+    gone.cancel()
+    catalog.gate.set()
+    assert await writer.run(lambda _: 2) == 2
+
+
+async def test_stopping_finishes_what_was_submitted_and_takes_no_more(catalog, writer, submit):
+    await held(catalog, submit)
+    answers = [submit(n, starts_commit=True) for n in range(3)]
+    stopping = asyncio.ensure_future(writer.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(Stopping):
+        submit("late")
+    catalog.gate.set()
+    await stopping
+    assert [(await answer).value for answer in answers] == [0, 1, 2]
+    await writer.stop()
+
+
+async def test_another_process_s_commit_is_noticed_while_idle_and_while_busy(
+    catalog, events, submit, eventually
+):
+    catalog.changed = True
+    await eventually(lambda: events == ["changed"])
+    catalog.changed = True
+
+    async def busy():
+        while len(events) < 2:
+            await submit("a")
+
+    await asyncio.wait_for(busy(), 5)
+
+
+async def test_a_failing_look_around_is_no_reason_to_end(catalog, submit):
+    def broken():
+        raise FlushFailed
+
+    catalog.changed_elsewhere = broken
+    await asyncio.sleep(0.03)
+    assert (await submit("a")).value == "a"

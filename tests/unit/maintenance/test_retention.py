@@ -1,0 +1,311 @@
+"""Retention: the log start moves up, evenly, and nothing is renumbered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.maintenance.retention import expired_by_age, expired_by_size
+from millpond.model.errors import StoreUnavailable
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicId, TopicPartition
+
+WHERE = TopicPartition(TopicId(b"t" * 16), 0)
+SECOND = 1_000
+DAY = 86_400_000
+
+
+def extent(base, end, low, high, length=100):
+    return Extent(WHERE, base, end, 1, 0, length, end - base, low, high, False, "journal/s/1", None)
+
+
+# -- the lines --------------------------------------------------------------------------------------------------
+
+
+def test_extents_older_than_the_line_go_and_the_one_it_runs_through_is_named():
+    extents = [extent(0, 5, 10, 20), extent(5, 9, 15, 40), extent(9, 12, 50, 60)]
+    assert expired_by_age(extents, 0, 20).offset == 0
+    line = expired_by_age(extents, 0, 21)
+    assert (line.offset, line.boundary) == (5, extents[1])
+    assert expired_by_age(extents, 0, 41).offset == 9
+    assert expired_by_age(extents, 0, 41).boundary is None
+    assert expired_by_age(extents, 0, 99).offset == 12
+
+
+def test_a_young_extent_protects_the_old_ones_behind_it():
+    """As in Kafka a prefix expires."""
+    assert expired_by_age([extent(0, 5, 90, 90), extent(5, 9, 1, 1)], 0, 50).offset == 0
+
+
+def test_an_extent_without_timestamps_has_no_age():
+    undated = extent(0, 5, -1, -1)
+    assert expired_by_age([undated], 0, 10**15).offset == 0
+    assert expired_by_age([undated, extent(5, 9, 1, 1)], 0, 50).offset == 9
+    assert expired_by_age([extent(0, 3, 1, 1), extent(3, 8, -1, -1)], 0, 50).offset == 3
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 99), st.integers(0, 99)), max_size=12),
+    st.integers(0, 120),
+    st.integers(0, 30),
+)
+def test_the_line_by_age_against_a_naive_walk(shapes, cutoff, log_start):
+    extents, offset = [], 0
+    for count, *times in shapes:
+        extents.append(extent(offset, offset + count, min(times), max(times)))
+        offset += count
+    line = expired_by_age(extents, log_start, cutoff)
+    stay = next((i for i, each in enumerate(extents) if each.max_timestamp >= cutoff), len(extents))
+    assert line.offset == max([log_start, *(each.end_offset for each in extents[:stay])])
+    if line.boundary is not None:
+        assert line.boundary is extents[stay]
+
+
+@given(st.lists(st.integers(1, 50), max_size=12), st.integers(-20, 400))
+def test_by_size_as_much_goes_as_leaves_the_allowed_size(lengths, allowed):
+    extents = [extent(i, i + 1, 0, 0, length) for i, length in enumerate(lengths)]
+    kept = lengths[expired_by_size(extents, 0, sum(lengths) - allowed) :]
+    gone = len(lengths) - len(kept)
+    if sum(lengths) > allowed >= 0:
+        assert sum(kept) >= allowed
+        assert not kept or sum(kept) - kept[0] < allowed
+    elif sum(lengths) <= allowed:
+        assert gone == 0
+
+
+# -- by age -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age", [1, 250, 5 * SECOND, 3_600_000, 7 * DAY, 400 * DAY])
+async def test_records_expire_at_their_age_from_milliseconds_to_days(start, age):
+    kept = await start(topic={"retention.ms": str(age)})
+    await kept.append(b"old")
+    assert await kept.expire() == 0
+    assert await kept.expire(age) == 0
+    assert await kept.values() == [b"old"]
+    assert await kept.expire(SECOND) == 1
+    assert await kept.values() == []
+    assert (kept.partition().log_start, kept.partition().end_offset) == (1, 1)
+
+
+async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
+    """One flush of many minutes, which is what a backlog or a replica brings."""
+    kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
+    begin = kept.clock.now_ms()
+    times = [begin + n * 250 for n in range(480)]
+    kept.clock.advance(120_000)
+    await kept.append_together(*times, size=400)
+    assert kept.extents() == 1
+    for _ in range(30):
+        cutoff = kept.clock.now_ms() - 60_000
+        await kept.expire()
+        left = [int(value.split(b":")[0]) for value in await kept.values()]
+        assert left == [t for t in times if t >= left[0]]
+        assert cutoff <= left[0] < cutoff + SECOND
+        kept.clock.advance(SECOND)
+    assert kept.extents() == 1
+
+
+async def test_within_a_second_also_when_nobody_calls_twice(start):
+    """The next look is due when the oldest record is, not at a fixed pace."""
+    kept = await start(topic={"retention.ms": "10000"})
+    for n in range(20):
+        await kept.append(b"%d" % n)
+        await kept.expire(700)
+        ages = [kept.clock.now_ms() - kept.rows("SELECT min(min_timestamp) FROM extents")[0][0]]
+        assert ages[0] <= 10_000 + SECOND + 700
+
+
+async def test_a_young_record_in_front_keeps_an_old_one_behind_it(start):
+    kept = await start(topic={"retention.ms": "10000"})
+    now = kept.clock.now_ms()
+    await kept.append_together(now, now - 9_000, now)
+    assert await kept.expire(5_000) == 0
+    assert len(await kept.values()) == 3
+    assert await kept.expire(6_000) == 1
+    assert await kept.values() == []
+
+
+async def test_more_extents_than_one_look_sees_expire_in_one_pass(start, monkeypatch):
+    import millpond.maintenance.retention as module
+
+    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", 5)
+    kept = await start(topic={"retention.ms": "10000"})
+    for _ in range(23):
+        await kept.append(b"old")
+    kept.clock.advance(20_000)
+    await kept.append(b"new")
+    assert await kept.expire() == 1
+    assert await kept.values() == [b"new"]
+    assert kept.extents() == 1
+
+
+async def test_records_without_timestamps_do_not_vanish(start):
+    kept = await start()
+    await kept.append(b"undated", at=-1)
+    await kept.expire(30 * DAY)
+    assert await kept.values() == [b"undated"]
+
+
+async def test_numbers_go_on_after_everything_expired_also_after_a_restart(start, tmp_path):
+    kept = await start(tmp_path, topic={"retention.ms": "1000"})
+    for _ in range(3):
+        await kept.append(b"old", b"older")
+    await kept.expire(3_000)
+    assert (await kept.append(b"new")).base_offset == 6
+    await kept.expire(3_000)
+    await kept.broker.stop()
+    again = await start(tmp_path, clock=kept.clock, topic=False)
+    again.topic_id = kept.topic_id
+    assert (again.partition().log_start, again.partition().end_offset) == (7, 7)
+    assert (await again.append(b"newest")).base_offset == 7
+    assert await again.values() == [b"newest"]
+
+
+async def test_what_was_due_while_the_broker_was_down_expires_when_it_is_back(start, tmp_path):
+    kept = await start(tmp_path, topic={"retention.ms": "60000"})
+    await kept.append(b"old")
+    await kept.broker.stop()
+    kept.clock.advance(DAY)
+    again = await start(tmp_path, clock=kept.clock, topic=False)
+    again.topic_id = kept.topic_id
+    assert await again.expire() == 1
+    assert await again.values() == []
+
+
+async def test_a_config_change_takes_effect_at_once(start):
+    kept = await start()
+    await kept.append(b"a")
+    assert await kept.expire(60_000) == 0
+    await kept.log.alter_config("orders", {"retention.ms": "1000"})
+    assert await kept.expire() == 1
+    await kept.append(b"b")
+    await kept.log.alter_config("orders", {"retention.ms": "-1"})
+    assert await kept.expire(400 * DAY) == 0
+    assert await kept.values() == [b"b"]
+
+
+async def test_compacted_topics_do_not_expire_unless_they_say_so(start):
+    from millpond.records import Record, build_batch
+
+    kept = await start(topic={"cleanup.policy": "compact", "retention.ms": "1000"})
+    data = build_batch([Record(b"v", key=b"k")], now_ms=kept.clock.now_ms())
+    await kept.log.append(kept.where(), data)
+    assert await kept.expire(DAY) == 0
+    await kept.log.alter_config("orders", {"cleanup.policy": "compact,delete"})
+    assert await kept.expire(DAY) == 1
+
+
+async def test_the_broker_wide_default_counts(start):
+    kept = await start(retention=5_000)
+    await kept.append(b"a")
+    assert await kept.expire(4_000) == 0
+    assert await kept.expire(3_000) == 1
+
+
+async def test_each_partition_has_its_own_line(start):
+    kept = await start(topic={"partitions": 2, "retention.ms": "10000"})
+    await kept.append(b"old", partition=0)
+    kept.clock.advance(8_000)
+    await kept.append(b"young", partition=1)
+    assert await kept.expire(4_000) == 1
+    assert [await kept.values(partition=n) for n in (0, 1)] == [[], [b"young"]]
+
+
+# -- by size ----------------------------------------------------------------------------------------------------
+
+
+async def test_by_size_the_oldest_go_and_at_least_the_allowed_size_stays(start):
+    kept = await start(topic={"retention.bytes": "2000", "retention.ms": "-1"})
+    for n in range(10):
+        await kept.append(b"%d" % n * 400)
+    [(size,)] = kept.rows("SELECT bytes FROM partitions")
+    assert size > 4_000
+    assert await kept.expire() == 1
+    [(size,)] = kept.rows("SELECT bytes FROM partitions")
+    assert 2_000 <= size < 2_500
+    assert len(await kept.values()) == size // (size // kept.extents())
+    assert await kept.expire(2_000) == 0
+    for n in range(5):
+        await kept.append(b"%d" % n * 400)
+    assert await kept.expire(2_000) == 1
+    assert 2_000 <= kept.rows("SELECT bytes FROM partitions")[0][0] < 2_500
+
+
+async def test_age_and_size_both_count(start):
+    kept = await start(topic={"retention.bytes": "1000", "retention.ms": "10000"})
+    for n in range(4):
+        await kept.append(b"%d" % n * 400)
+    await kept.expire()
+    assert kept.partition().log_start == 1
+    await kept.expire(12_000)
+    assert kept.partition().log_start == 4
+
+
+async def test_without_limits_nothing_goes(start):
+    kept = await start(topic={"retention.bytes": "-1", "retention.ms": "-1"})
+    await kept.append(b"x" * 1_000)
+    assert await kept.expire(4_000 * DAY) == 0
+
+
+# -- trouble ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_pass_that_fails_is_made_up_for(start):
+    kept = await start(inline_bytes_max=0, tail_bytes_max=0, topic={"retention.ms": "10000"})
+    now = kept.clock.now_ms()
+    await kept.append_together(now, now + 8_000)
+    kept.clock.advance(12_000)
+    kept.faults.fail_before("read")
+    with pytest.raises(StoreUnavailable):
+        await kept.expire()
+    assert await kept.expire() == 1
+    assert kept.partition().log_start == 1
+
+
+async def test_an_extent_merged_away_under_the_look_is_seen_by_the_next(start, tmp_path):
+    import asyncio
+
+    kept = await start(inline_bytes_max=0, tail_bytes_max=0, garbage_grace=0, topic={"retention.ms": "10000"})
+    now = kept.clock.now_ms()
+    for _ in range(8):
+        await kept.append_together(now, now + 8_000)
+    kept.clock.advance(12_000)
+    hold = kept.faults.hold("read")
+    looking = asyncio.ensure_future(kept.expire())
+    await asyncio.to_thread(hold.wait_reached, 5)
+    assert await kept.upkeep.merging.run_once() == 8
+    assert await kept.upkeep.garbage.run_once() == 8
+    hold.release()
+    assert await looking == 0
+    assert await kept.expire() == 1
+    assert kept.partition().log_start == 1
+
+
+async def test_what_a_crash_left_below_the_log_start_is_removed_and_blocks_nothing(start, monkeypatch):
+    """Killed after the log start had moved and before the extents were gone."""
+    import millpond.maintenance.retention as module
+
+    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", 5)
+    kept = await start(topic={"retention.ms": "10000"})
+    for _ in range(12):
+        await kept.append(b"old")
+    with kept.broker.database.write() as tx:
+        tx.rows("UPDATE partitions SET log_start = 10")
+    await kept.log.refresh()
+    kept.clock.advance(20_000)
+    await kept.append(b"new")
+    assert await kept.expire() == 1
+    assert await kept.values() == [b"new"]
+    assert kept.extents() == 1
+
+
+async def test_readers_and_the_collector_follow(start):
+    kept = await start(inline_bytes_max=0, garbage_grace=0, topic={"retention.ms": "1000"})
+    for n in range(5):
+        await kept.append(b"%d" % n)
+    assert len(kept.objects()) == 5
+    await kept.expire(3_000)
+    await kept.append(b"new")
+    assert await kept.upkeep.garbage.run_once() == 5
+    assert len(kept.objects()) == 1
+    assert await kept.values() == [b"new"]

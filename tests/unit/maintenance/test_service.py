@@ -1,0 +1,112 @@
+"""The service: every duty at its own pace, whatever happens to the others; and what it forgets by age."""
+
+import asyncio
+
+import pytest
+
+from millpond.catalog import groups
+from millpond.maintenance.service import Maintenance, MaintenanceLimits
+from millpond.model.errors import StoreUnavailable
+
+DAY = 86_400_000
+QUICK = MaintenanceLimits(
+    retention_every_ms=1, merge_every_ms=1, garbage_every_ms=1, expiry_every_ms=1, garbage_grace_ms=0
+)
+
+
+@pytest.fixture
+async def service(start):
+    kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
+    return kept, Maintenance(kept.log, kept.store, kept.broker.session, clock=kept.clock, limits=QUICK)
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_everything_happens_by_itself(service):
+    kept, maintenance = service
+    for _ in range(10):
+        await kept.append(b"x", producer_id=7, producer_epoch=0, base_sequence=_)
+    running = asyncio.ensure_future(maintenance.run())
+    await until(lambda: kept.extents() == 1 and len(kept.objects()) == 1)
+    kept.clock.advance(8 * DAY)
+    await until(lambda: kept.extents() == 0 and kept.objects() == [])
+    await until(lambda: kept.rows("SELECT count(*) FROM producers") == [(0,)])
+    assert kept.partition().end_offset == 10
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable(reason="away"), ZeroDivisionError("a bug")])
+async def test_a_failed_pass_is_tried_again_and_others_go_on(service, caplog, error):
+    kept, maintenance = service
+    calls = []
+
+    async def failing():
+        calls.append(1)
+        raise error
+
+    maintenance.merging.run_once = failing
+    running = asyncio.ensure_future(maintenance.run())
+    await until(lambda: len(calls) > 2)
+    await kept.append(b"old")
+    kept.clock.advance(90_000)
+    await until(lambda: kept.partition().log_start == 1)
+    assert "merging failed" in caplog.text
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_silent_producers_are_forgotten_and_busy_ones_are_not(start):
+    kept = await start()
+    await kept.append(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    kept.clock.advance(4 * DAY)
+    await kept.append(b"a", producer_id=8, producer_epoch=0, base_sequence=0)
+    assert await kept.upkeep.expire_once() == 0
+    kept.clock.advance(3 * DAY + 1)
+    assert await kept.upkeep.expire_once() == 1
+    assert kept.rows("SELECT producer_id FROM producers") == [(8,)]
+
+
+async def test_unused_group_offsets_are_forgotten(start):
+    kept = await start()
+    offset = groups.GroupOffset(kept.where(), 1, -1, "")
+    now = kept.clock.now_ms()
+    await kept.log.write(lambda tx: groups.commit_offsets(tx, "readers", [offset], now_ms=now))
+    assert await kept.upkeep.expire_once() == 0
+    kept.clock.advance(7 * DAY + 1)
+    assert await kept.upkeep.expire_once() == 1
+
+
+async def test_nothing_is_forgotten_by_a_clock_that_jumped(start):
+    kept = await start()
+    await kept.append(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    kept.clock.jump(365 * DAY)
+    assert await kept.upkeep.expire_once() == 0
+    assert kept.rows("SELECT producer_id FROM producers") == [(7,)]
+
+
+async def test_a_service_that_dies_is_reported_and_the_broker_still_drains(start, tmp_path, caplog):
+    kept = await start(tmp_path)
+
+    async def broken():
+        raise ZeroDivisionError("a bug")
+
+    kept.broker._heartbeat.run = broken
+    kept.broker._services.cancel()
+    await asyncio.wait([kept.broker._services])
+    kept.broker._services = asyncio.create_task(kept.broker._run_services())
+    from millpond.broker import _report
+
+    kept.broker._services.add_done_callback(_report)
+    await asyncio.sleep(0.02)
+    assert "a service ended" in caplog.text
+    await kept.append(b"kept")
+    await kept.broker.stop()
+    again = await start(tmp_path, topic=False)
+    again.topic_id = kept.topic_id
+    assert await again.values() == [b"kept"]

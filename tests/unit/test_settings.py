@@ -1,0 +1,123 @@
+"""Settings: from flags, environment, file and defaults, with an error that names what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from millpond import settings
+from millpond.model.errors import InvalidSettings
+from millpond.settings import Settings, load
+
+
+def test_the_nearest_place_wins(tmp_path):
+    file = tmp_path / "millpond.toml"
+    file.write_text('retention = "1d"\nflush_bytes = "1MiB"\nuploads_max = 7\n')
+    environment = {"MILLPOND_RETENTION": "2d", "MILLPOND_FLUSH_BYTES": "2MiB", "OTHER": "x"}
+    chosen = load({"retention": "3d"}, environment, file)
+    assert chosen.retention == 3 * 86_400_000
+    assert chosen.flush_bytes == 2 * 2**20
+    assert chosen.uploads_max == 7
+    assert chosen.flush_delay == Settings().flush_delay
+
+
+def test_without_anything_the_defaults_hold():
+    assert load({}, {}) == Settings()
+
+
+def test_the_real_environment_counts_unless_another_is_given(monkeypatch):
+    monkeypatch.setenv("MILLPOND_UPLOADS_MAX", "9")
+    assert load().uploads_max == 9
+    assert load(environment={}).uploads_max == Settings().uploads_max
+
+
+@pytest.mark.parametrize("name", settings.names())
+def test_what_is_shown_can_be_given_back(name):
+    shown = Settings().shown()[name]
+    assert getattr(load({name: shown}, {}), name) == getattr(Settings(), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention", "unlimited", -1),
+        ("retention", "250ms", 250),
+        ("retention", "1h30m", 5_400_000),
+        ("retention_bytes", "Unlimited", -1),
+        ("retention_bytes", "16KiB", 16_384),
+        ("max_message_bytes", "1048588", 1_048_588),
+        ("auto_create_topics", "No", False),
+        ("auto_create_topics", "on", True),
+        ("data_dir", "somewhere/else", Path("somewhere/else")),
+        ("default_partitions", "3", 3),
+    ],
+)
+def test_kinds_of_values(name, text, value):
+    assert getattr(load({name: text}, {}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention", "soon"),
+        ("retention", "10"),
+        ("retention", "-1s"),
+        ("retention_bytes", "many"),
+        ("flush_bytes", "-5"),
+        ("auto_create_topics", "maybe"),
+        ("uploads_max", "0"),
+        ("uploads_max", "two"),
+        ("uploads_max", "1.5"),
+        ("no_such_setting", "1"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(name, text):
+    with pytest.raises(InvalidSettings) as raised:
+        load({name: text}, {})
+    assert raised.value.facts["name"] == name
+    assert repr(text) in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["retention = ", "[table]\nx = 1", 'no_such = "1"', "retention = 10"])
+def test_a_wrong_file_is_refused(tmp_path, content):
+    file = tmp_path / "millpond.toml"
+    file.write_text(content)
+    with pytest.raises(InvalidSettings):
+        load({}, {}, file)
+
+
+def test_a_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
+    with pytest.raises(InvalidSettings, match="No such file"):
+        load({}, {}, tmp_path / "none.toml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidSettings):
+        load({}, {}, tmp_path / "binary")
+
+
+def test_true_and_false_of_toml_are_understood(tmp_path):
+    file = tmp_path / "millpond.toml"
+    file.write_text("auto_create_topics = false\n")
+    assert load({}, {}, file).auto_create_topics is False
+
+
+def test_parts_receive_their_values():
+    chosen = Settings(flush_bytes=1, uploads_max=2, garbage_grace=3, retention=4, tail_bytes_max=5)
+    limits = chosen.log_limits()
+    assert (limits.flush_bytes, limits.uploads_max, limits.tail_bytes_max) == (1, 2, 5)
+    assert chosen.maintenance_limits().garbage_grace_ms == 3
+    assert chosen.topic_defaults()["retention.ms"] == "4"
+
+
+def test_the_store_lies_in_the_data_directory_unless_told_otherwise(tmp_path):
+    assert Settings(data_dir=tmp_path).store_url() == (tmp_path / "objects").as_uri()
+    assert Settings(store="memory://").store_url() == "memory://"
+    assert Settings().uses_data_dir()
+    assert Settings(catalog="memory://").uses_data_dir()
+    assert not Settings(catalog="memory://", store="memory://").uses_data_dir()
+
+
+def test_every_setting_reaches_a_part_or_the_assembly():
+    """A setting that nobody reads would be a lie."""
+    sources = Path(settings.__file__).parent
+    text = "".join(path.read_text() for path in sources.rglob("*.py"))
+    for name in settings.names():
+        assert f"settings.{name}" in text or f"self.{name}" in text, name
