@@ -95,10 +95,16 @@ class Broker:
             clock=self.clock,
             limits=settings.log_limits(),
             broker_defaults=settings.topic_defaults(),
+            metrics=self.metrics.log,
             on_failure=self._on_failure,
         )
         self.maintenance = Maintenance(
-            self.log, self.store, self.session, clock=self.clock, limits=settings.maintenance_limits()
+            self.log,
+            self.store,
+            self.session,
+            clock=self.clock,
+            limits=settings.maintenance_limits(),
+            metrics=self.metrics.maintenance,
         )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         await self.log.start()

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.peers.minio import PASSWORD, USER, running_minio
 
 ROOT = Path(__file__).parents[2]

@@ -21,6 +21,7 @@ from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
 from millpond.model.errors import OffsetOutOfRange
 from millpond.model.ids import TopicPartition
+from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
 
 Answer = TypeVar("Answer")
@@ -50,6 +51,11 @@ class FetchResult:
     def size(self) -> int:
         return sum(map(len, self.batches))
 
+    @property
+    def has_more(self) -> bool:
+        """Whether more could be read at once: it did not fit, or lies elsewhere than what was found first."""
+        return self.error is None and self.next_offset < min(self.last_stable_offset, self.end_offset)
+
 
 class Fetcher:
     def __init__(
@@ -59,7 +65,9 @@ class Fetcher:
         waiters: Waiters,
         pool: ThreadPoolExecutor,
         limits: LogLimits,
+        metrics: LogMetrics,
     ) -> None:
+        self._metrics = metrics
         self._database = database
         self._reader = reader
         self._waiters = waiters
@@ -87,6 +95,7 @@ class Fetcher:
                 results = await self._once(requests, bytes_max, read_committed)
                 left_s = deadline - loop.time()
                 enough = sum(result.size for result in results) >= bytes_min
+                enough = enough or any(result.has_more for result in results)  # waiting would bring nothing
                 if enough or left_s <= 0 or self._waiters.closed or any(r.error for r in results):
                     return results
                 await watch.wait(left_s)
@@ -125,14 +134,33 @@ class Fetcher:
     async def _batches(
         self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
     ) -> tuple[Sequence[Buffer], int]:
-        if offset >= limit or (budget <= 0 and not must_yield):
-            return (), offset
+        """From tail, cache and store in turn, until the budget is used up or nothing more follows. Passes over
+        gaps that compaction left."""
+        taken: list[Buffer] = []
+        while offset < limit and (budget > 0 or (must_yield and not taken)):
+            batches, following = await self._look(partition, offset, budget, limit, must_yield and not taken)
+            if following == offset:
+                break
+            taken.extend(batches)
+            budget -= sum(map(len, batches))
+            offset = following
+        return taken or (), offset
+
+    async def _look(
+        self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
+    ) -> tuple[Sequence[Buffer], int]:
         if partition.holds_in_tail(offset):
-            return take(partition.tail.runs_from(offset), offset, budget, limit)
-        cached = self._cached(partition.where, offset, budget)
-        runs = cached or await self._from_store(partition.where, offset, budget)
-        batches, following = take(runs, offset, budget, limit)
-        return batches, following if batches or runs else limit
+            runs, source = partition.tail.runs_from(offset), self._metrics.from_tail
+        elif cached := self._cached(partition.where, offset, budget):
+            runs, source = iter(cached), self._metrics.from_cache
+        else:
+            read = await self._from_store(partition.where, offset, budget)
+            if not read:
+                return (), limit
+            runs, source = iter(read), self._metrics.from_store
+        batches, following = take(runs, offset, budget, limit, must_yield=must_yield)
+        source.inc(sum(map(len, batches)))
+        return batches, following
 
     def _cached(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
         runs: list[Run] = []

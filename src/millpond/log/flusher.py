@@ -31,6 +31,7 @@ from millpond.model.errors import FlushFailed, MillpondError, Overloaded, Stoppi
 from millpond.model.extents import Location
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import LogMetrics
 from millpond.segments.frame import FRAME_BYTES
 
 Committed = Callable[[list[Pending], Placed], None]
@@ -46,11 +47,14 @@ class Flight:
 
     __slots__ = (
         *("buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
-        *("refused", "shares", "submitted", "uploaded"),
+        *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
-    def __init__(self, buffer: FlushBuffer, shares: list[Share], parts: Layout | None) -> None:
+    def __init__(
+        self, buffer: FlushBuffer, shares: list[Share], parts: Layout | None, sealed_at: float
+    ) -> None:
         self.buffer = buffer
+        self.sealed_at = sealed_at
         self.shares = shares
         self.parts = parts
         self.location: Location | None = None
@@ -65,9 +69,8 @@ class Flight:
 
     def split(self, wheres: set[TopicPartition]) -> "Flight":
         """Take some partitions out, to be committed ahead of the rest."""
-        part = Flight(
-            self.buffer.split(wheres), [share for share in self.shares if share.where in wheres], self.parts
-        )
+        shares = [share for share in self.shares if share.where in wheres]
+        part = Flight(self.buffer.split(wheres), shares, self.parts, self.sealed_at)
         self.shares = [share for share in self.shares if share.where not in wheres]
         part.location, part.uploaded, part.has_rest = self.location, self.uploaded, True
         part.predecessors, part.condemned = list(self.predecessors), self.condemned & wheres
@@ -96,6 +99,7 @@ class Flusher:
         session: Session,
         clock: Clock,
         limits: LogLimits,
+        metrics: LogMetrics,
         epoch_of: EpochOf,
         committed: Committed,
         failed: Failed,
@@ -105,6 +109,7 @@ class Flusher:
         self._session = session
         self._clock = clock
         self._limits = limits
+        self._metrics = metrics
         self._epoch_of = epoch_of
         self._committed = committed
         self._failed = failed
@@ -123,6 +128,7 @@ class Flusher:
         self._drained: asyncio.Event | None = None
         self._journal_key: str | None = None
         self.flushes = 0
+        metrics.held_bytes.set_function(lambda: self._held_bytes)
 
     # -- accepting --------------------------------------------------------------------------------------------
 
@@ -253,9 +259,9 @@ class Flusher:
         if buffer.bytes <= self._limits.inline_bytes_max and self._budget.take(
             buffer.bytes, self._loop.time()
         ):
-            return Flight(buffer, lay_out_inline(buffer, epochs), None)
+            return Flight(buffer, lay_out_inline(buffer, epochs), None, self._loop.time())
         layout = lay_out(buffer, epochs)
-        return Flight(buffer, layout.shares, layout)
+        return Flight(buffer, layout.shares, layout, self._loop.time())
 
     def _on_uploaded(self, flight: Flight, upload: "asyncio.Future[Location]") -> None:
         error = upload.exception()
@@ -351,8 +357,11 @@ class Flusher:
             pendings = flight.buffer.appends[share.where]
             if isinstance(result, Placed):
                 self._committed(pendings, result)
+                self._metrics.appends.inc(len(pendings))
+                self._metrics.append_bytes.inc(share.length)
             else:
                 self._fail(flight, share.where, pendings, result)
+        self._count(flight, outcome)
         flight.predecessors = []  # else each flight would keep all flights before it in memory
         self._release(flight.buffer.bytes)
         if isinstance(outcome.error, Unavailable):
@@ -367,6 +376,7 @@ class Flusher:
     ) -> None:
         """Everything of the partition that is still buffered goes too; what flies behind is refused in turn."""
         self._failed(where, pendings, error)
+        self._metrics.refusals.inc(len(pendings))
         for flight in self._flights:
             if failed in flight.predecessors and where in flight.buffer.appends:
                 flight.condemned.add(where)
@@ -374,7 +384,13 @@ class Flusher:
         buffered = [pending for buffer in buffers for pending in buffer.take_partition(where)]
         if buffered:
             self._failed(where, buffered, FlushFailed())
+            self._metrics.refusals.inc(len(buffered))
             self._release(sum(pending.size for pending in buffered))
+
+    def _count(self, flight: Flight, outcome: Outcome) -> None:
+        if outcome.error is None:
+            (self._metrics.inline_flushes if flight.inline else self._metrics.stored_flushes).inc()
+            self._metrics.flush_seconds.observe(self._loop.time() - flight.sealed_at)
 
     def _release(self, size: int) -> None:
         self._held_bytes -= size

@@ -41,6 +41,7 @@ from millpond.model.ids import Session, TopicPartition
 from millpond.model.producers import CommittedBatch
 from millpond.model.topics import Topic
 from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
 
 EVERYTHING = -1
@@ -63,6 +64,7 @@ class Log:
         clock: Clock,
         limits: LogLimits,
         broker_defaults: Mapping[str, str],
+        metrics: LogMetrics,
         on_failure: Callable[[MillpondError], None],
     ) -> None:
         self.database = database
@@ -78,7 +80,7 @@ class Log:
         self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
         self._tails = TailCache(limits.tail_bytes_max)
         self._pool = ThreadPoolExecutor(limits.read_threads, thread_name_prefix="millpond-read")
-        self._fetcher = Fetcher(database, self.reader, self.waiters, self._pool, limits)
+        self._fetcher = Fetcher(database, self.reader, self.waiters, self._pool, limits, metrics)
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -95,6 +97,7 @@ class Log:
             session=session,
             clock=clock,
             limits=limits,
+            metrics=metrics,
             epoch_of=self._epoch_of,
             committed=self._on_committed,
             failed=self._on_failed,

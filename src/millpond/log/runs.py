@@ -28,31 +28,31 @@ def stamped(data: Buffer, headers: Sequence[tuple[int, BatchHeader]], base_offse
     return Run(base_offset, following, writable)
 
 
-def take(runs: Iterable[Run], offset: int, bytes_max: int, end_offset: int) -> tuple[list[Buffer], int]:
-    """Whole batches from the one that holds `offset` on: at least one, then as many as fit the budget, none
-    that starts at or past `end_offset`. Returns them with the offset that follows."""
+def take(
+    runs: Iterable[Run], offset: int, bytes_max: int, end_offset: int, *, must_yield: bool = True
+) -> tuple[list[Buffer], int]:
+    """Whole batches from the one that holds `offset` on: at least one if it `must_yield`, then as many as fit the
+    budget, none that starts at or past `end_offset`. Returns them with the offset that follows."""
     taken: list[Buffer] = []
     room = bytes_max
     following = offset
     for run in runs:
-        piece, following_piece = _piece(
-            run, following, room if taken else max(room, 1), end_offset, not taken
-        )
-        if piece is None:
-            break
-        taken.append(piece)
-        room -= len(piece)
-        following = following_piece
-        if following < run.end_offset or room <= 0:
+        piece, following, is_whole = _piece(run, following, room, end_offset, is_first=must_yield and not taken)
+        if piece is not None:
+            taken.append(piece)
+            room -= len(piece)
+        if not is_whole or room <= 0:
             break
     return taken, following
 
 
-def _piece(run: Run, offset: int, room: int, end_offset: int, is_first: bool) -> tuple[Buffer | None, int]:
-    """The part of a run that starts at `offset` and fits; all of it, untouched, in the common case."""
-    whole = offset <= run.base_offset and run.end_offset <= end_offset
-    if whole and len(run.data) <= room:
-        return run.data, run.end_offset
+def _piece(
+    run: Run, offset: int, room: int, end_offset: int, *, is_first: bool
+) -> tuple[Buffer | None, int, bool]:
+    """The part of a run that starts at `offset` and fits, the offset that follows, and whether that is the run's
+    end. All of it, untouched, in the common case; nothing where compaction left a gap."""
+    if offset <= run.base_offset and run.end_offset <= end_offset and len(run.data) <= room:
+        return run.data, run.end_offset, True
     start: int | None = None
     stop, following = 0, offset
     for position, header in walk(run.data):
@@ -61,8 +61,8 @@ def _piece(run: Run, offset: int, room: int, end_offset: int, is_first: bool) ->
         start = position if start is None else start
         too_much = position + header.size - start > room and not (is_first and position == start)
         if header.base_offset >= end_offset or too_much:
-            break
+            return memoryview(run.data)[start:stop] if stop else None, following, False
         stop, following = position + header.size, header.next_offset
-    if start is None or stop <= start:
-        return None, offset
-    return memoryview(run.data)[start:stop], following
+    whole = run.end_offset <= end_offset
+    piece = memoryview(run.data)[start:stop] if stop else None
+    return piece, max(following, run.end_offset) if whole else following, whole

@@ -15,6 +15,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
+from millpond.observability.metrics import MaintenanceMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,16 @@ class MaintenanceLimits:
 
 class Maintenance:
     def __init__(
-        self, log: Log, store: ObjectStore, session: Session, *, clock: Clock, limits: MaintenanceLimits
+        self,
+        log: Log,
+        store: ObjectStore,
+        session: Session,
+        *,
+        clock: Clock,
+        limits: MaintenanceLimits,
+        metrics: MaintenanceMetrics,
     ) -> None:
+        self._metrics = metrics
         self._log = log
         self._clock = clock
         self._limits = limits
@@ -47,10 +56,22 @@ class Maintenance:
     async def run(self) -> None:
         limits = self._limits
         async with asyncio.TaskGroup() as duties:
-            duties.create_task(_repeat("retention", self.retention.run_once, limits.retention_every_ms))
-            duties.create_task(_repeat("merging", self.merging.run_once, limits.merge_every_ms))
-            duties.create_task(_repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
-            duties.create_task(_repeat("expiry", self.expire_once, limits.expiry_every_ms))
+            duties.create_task(self._repeat("retention", self.retention.run_once, limits.retention_every_ms))
+            duties.create_task(self._repeat("merging", self.merging.run_once, limits.merge_every_ms))
+            duties.create_task(self._repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
+            duties.create_task(self._repeat("expiry", self.expire_once, limits.expiry_every_ms))
+
+    async def _repeat(self, duty: str, run_once: Callable[[], Awaitable[int]], every_ms: int) -> None:
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            try:
+                self._metrics.done.labels(duty).inc(await run_once())
+            except MillpondError as error:
+                self._metrics.failures.labels(duty).inc()
+                logger.warning("%s failed and will be tried again: %s", duty, error)
+            except Exception:  # a bug in one duty must not end the others
+                self._metrics.failures.labels(duty).inc()
+                logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
     async def expire_once(self) -> int:
         """Forget producers and group offsets that nobody has used for long. Skipped while the clock is off."""
@@ -66,14 +87,3 @@ class Maintenance:
 
         expired: int = await self._log.write(expire)
         return expired
-
-
-async def _repeat(name: str, duty: Callable[[], Awaitable[int]], every_ms: int) -> None:
-    while True:
-        await asyncio.sleep(every_ms / 1000)
-        try:
-            await duty()
-        except MillpondError as error:
-            logger.warning("%s failed and will be tried again: %s", name, error)
-        except Exception:  # a bug in one duty must not end the others
-            logger.exception("%s failed in a way nobody foresaw and will be tried again", name)

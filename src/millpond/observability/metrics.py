@@ -3,7 +3,7 @@
 A part of the broker is given its own group (`metrics.store`) and counts in it; nothing else is global.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 STORE_SECONDS_BUCKETS = (
     0.0002,
@@ -62,12 +62,71 @@ class StoreMetrics:
         )
 
 
+class LogMetrics:
+    """The log engine. Counted once for each flush and fetch, never for each record."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.appends = Counter(
+            "millpond_log_appends", "Appends that were answered with offsets.", registry=registry
+        )
+        self.append_bytes = Counter(
+            "millpond_log_append_bytes", "Bytes of the batches in them.", registry=registry
+        )
+        self.refusals = Counter(
+            "millpond_log_refusals", "Appends that failed after they had been accepted.", registry=registry
+        )
+        flushes = Counter(
+            "millpond_log_flushes",
+            "Flushes committed, by the way their bytes went: inline in the catalog, or stored in an object.",
+            ["way"],
+            registry=registry,
+        )
+        self.inline_flushes, self.stored_flushes = flushes.labels("inline"), flushes.labels("stored")
+        self.flush_seconds = Histogram(
+            "millpond_log_flush_seconds",
+            "From sealing a flush to answering its appends.",
+            buckets=STORE_SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.held_bytes = Gauge(
+            "millpond_log_held_bytes", "Bytes accepted and not yet answered.", registry=registry
+        )
+        fetched = Counter(
+            "millpond_log_fetch_bytes",
+            "Bytes given to readers, by where they were found: tail, cache or store.",
+            ["source"],
+            registry=registry,
+        )
+        self.from_tail, self.from_cache = fetched.labels("tail"), fetched.labels("cache")
+        self.from_store = fetched.labels("store")
+
+
+class MaintenanceMetrics:
+    """What upkeep has done."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.done = Counter(
+            "millpond_maintenance_done",
+            "Log starts moved by retention, extents replaced by merging, objects collected by garbage, rows expired.",
+            ["duty"],
+            registry=registry,
+        )
+        self.failures = Counter(
+            "millpond_maintenance_failures",
+            "Passes that failed and are tried again.",
+            ["duty"],
+            registry=registry,
+        )
+
+
 class Metrics:
     """All groups of metrics over one registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.store = StoreMetrics(self.registry)
+        self.log = LogMetrics(self.registry)
+        self.maintenance = MaintenanceMetrics(self.registry)
 
     def expose(self) -> bytes:
         """The registry in Prometheus' text format."""

@@ -70,6 +70,17 @@ async def test_a_topic_made_again_under_its_name_is_another_and_starts_at_nought
     assert await engine.values() == [b"new"]
 
 
+async def test_a_deleted_topics_memory_is_given_back(start):
+    engine = await start(inline_bytes_max=0)
+    await engine.append(b"x" * 1_000)
+    assert engine.log._tails.bytes > 1_000
+    engine.log._tails.drop(engine.partition().tail)
+    await engine.fetch(0)
+    await engine.append(b"y" * 1_000)
+    await engine.log.delete_topic("orders")
+    assert (engine.log._tails.bytes, engine.log._fetcher._cache.bytes) == (0, 0)
+
+
 async def test_an_append_to_a_topic_that_is_deleted_meanwhile_is_refused(start):
     engine = await start(inline_bytes_max=0)
     hold = engine.faults.hold("append")
@@ -247,7 +258,7 @@ async def test_out_of_range_names_both_bounds(engine, offset):
 async def test_at_the_end_there_is_nothing_and_no_error(engine):
     await engine.append(b"x")
     result = await engine.fetch(1)
-    assert (result.batches, result.next_offset, result.error) == ((), 1, None)
+    assert (list(result.batches), result.next_offset, result.error) == ([], 1, None)
 
 
 async def test_a_long_poll_is_woken_by_an_append(engine):
@@ -276,7 +287,7 @@ async def test_a_long_poll_ends_with_its_time(engine):
     started = time.monotonic()
     result = await engine.fetch(0, wait_ms=50)
     assert 0.04 <= time.monotonic() - started < 2
-    assert result.batches == ()
+    assert not result.batches
 
 
 async def test_a_long_poll_waits_for_so_many_bytes(engine):
@@ -287,6 +298,31 @@ async def test_a_long_poll_waits_for_so_many_bytes(engine):
     assert not polling.done()
     await engine.append(b"x" * 300)
     assert (await asyncio.wait_for(polling, 1)).size >= 600
+
+
+async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(start):
+    """It watches first and looks second."""
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    size = (await engine.append(b"x" * 100), await engine.fetch(0))[1].size
+    engine.log._fetcher.forget(engine.where())
+    hold = engine.faults.hold("read")
+    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=10_000))
+    await asyncio.to_thread(hold.wait_reached, 5)
+    await engine.append(b"x" * 100)
+    hold.release()
+    assert (await asyncio.wait_for(polling, 2)).size >= size
+
+
+async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start):
+    """The cache has the first of two batches; the second is in the store. Waiting would not bring it."""
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0)
+    await engine.append(b"x" * 100)
+    size = (await engine.fetch(0)).size
+    await engine.append(b"x" * 100)
+    async with asyncio.timeout(2):
+        first = await engine.fetch(0, bytes_min=2 * size, wait_ms=10_000)
+        assert first.size >= size
+        assert first.next_offset == 2 or (await engine.fetch(first.next_offset)).next_offset == 2
 
 
 async def test_a_long_poll_over_many_partitions_is_woken_by_any(start):
@@ -304,7 +340,7 @@ async def test_stopping_ends_long_polls(engine):
     polling = asyncio.ensure_future(engine.fetch(0, wait_ms=60_000))
     await asyncio.sleep(0.01)
     await engine.broker.stop()
-    assert (await asyncio.wait_for(polling, 2)).batches == ()
+    assert not (await asyncio.wait_for(polling, 2)).batches
 
 
 async def test_the_budget_is_shared_and_the_first_with_anything_gets_a_batch(start):

@@ -71,3 +71,24 @@ async def test_batches_are_stamped_with_offset_and_epoch_however_they_are_read(s
             headers = [h for data in (await engine.fetch(0)).batches for _, h in walk(data)]
             assert [h.base_offset for h in headers] == list(range(0, 24, 2))
             return
+
+
+async def test_batches_that_are_stamped_keep_their_offsets_and_gaps_are_passed_over(start, make_batch):
+    """What compaction leaves: of offsets 0 to 7 only 1, 2 and 5 are still there."""
+    from millpond.records import walk
+
+    engine = await start(tail_bytes_max=0)
+    await engine.append(*[b"x"] * 8)
+    data = make_batch(b"1", b"2", base_offset=1) + make_batch(b"5", base_offset=5, leader_epoch=3)
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE extents SET inline = ?, length = ?, stamped = 1", (data, len(data)))
+    await engine.append(b"8")
+    result = await engine.fetch(0)
+    headers = [header for part in result.batches for _, header in walk(part)]
+    assert [(h.base_offset, h.next_offset) for h in headers] == [(1, 3), (5, 6), (8, 9)]
+    assert headers[1].leader_epoch == 3
+    assert result.next_offset == 9
+    assert await engine.values(3) == [b"5", b"8"]
+    assert await engine.values(6) == [b"8"]
+    engine.log._fetcher.forget(engine.where())
+    assert await engine.values(6) == [b"8"]

@@ -158,3 +158,13 @@ async def test_a_pass_takes_only_so_many(start, monkeypatch):
     kept = await filled(start, garbage_grace=0)
     await kept.log.delete_records(kept.where(), -1)
     assert [await kept.upkeep.garbage.run_once() for _ in range(3)] == [3, 1, 0]
+
+
+async def test_a_writer_that_does_not_renew_its_lease_is_buried_and_swept(start, tmp_path):
+    kept = await start(tmp_path)
+    with kept.broker.database.write() as tx:
+        writers.register(tx, "f00d" * 4, kind="job", address="", lease_ms=-1)
+    await kept.upkeep.garbage.run_once()
+    dead = await kept.log.read(writers.dead_sessions)
+    assert [session for session, _ in dead] == ["f00d" * 4]
+    await kept.append(b"this broker goes on")

@@ -28,6 +28,8 @@ from millpond.segments.segment import check_segment
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 KIB, MIB = 1024, 1024 * 1024
+COLD = {"tail_bytes_max": 0, "cache_bytes_max": 0}
+"""Every read goes to catalog and store."""
 
 
 def log_of(*lengths, records=2):
@@ -320,6 +322,19 @@ async def test_a_pass_has_a_budget_and_the_next_goes_on(start, monkeypatch):
     assert [await kept.upkeep.merging.run_once() for _ in range(4)] == [FAN_IN, FAN_IN, FAN_IN, 0]
 
 
+async def test_one_pass_goes_on_until_nothing_is_left_to_merge(start, monkeypatch):
+    import millpond.maintenance.merging as module
+
+    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", FAN_IN)
+    kept = await start()
+    for _ in range(5 * FAN_IN):
+        await kept.append(b"x")
+    await kept.upkeep.merging.run_once()
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 999))
+    assert plan_merges(rows) == []
+    assert len(rows) < FAN_IN
+
+
 async def test_dead_inline_bytes_leave_the_catalog(start):
     kept = await start()
     await fill(kept, 40)
@@ -329,16 +344,16 @@ async def test_dead_inline_bytes_leave_the_catalog(start):
     assert totals.inline < FAN_IN
 
 
-async def test_gaps_and_epochs_survive_a_merge(start, tmp_path):
+async def test_epochs_survive_a_merge(start, tmp_path):
     """After restarts a group holds extents of several epochs: each batch keeps its own."""
     from millpond.records import walk
 
-    kept = await start(tmp_path)
+    kept = await start(tmp_path, **COLD)
     for _ in range(3):
         for _ in range(4):
             await kept.append(b"x", b"y")
         await kept.broker.stop()
-        again = await start(tmp_path, clock=kept.clock, topic=False)
+        again = await start(tmp_path, clock=kept.clock, topic=False, **COLD)
         again.topic_id = kept.topic_id
         kept = again
     before = [header.leader_epoch for _, header in walk(await raw(kept))]
@@ -372,3 +387,17 @@ async def test_a_group_is_read_in_as_many_reads_as_it_takes(start):
     segment = build_segment(kept.broker.session, 1, rows, runs)
     assert b"".join(bytes(run.data) for run in runs) == await raw(kept)
     assert segment.row.records == sum(row.records for row in rows)
+
+
+async def test_a_damaged_object_keeps_no_other_partition_from_being_merged(start, tmp_path):
+    kept = await start(tmp_path, topic={"partitions": 3}, inline_bytes_max=0)
+    for number in range(30):
+        await kept.append(b"%d" % number, partition=number % 3)
+    [journal] = (tmp_path / "objects" / "journal").rglob("0*")
+    data = bytearray(journal.read_bytes())
+    position = data.index(b"MPEX") + 64 + 30  # inside the first batch's checksum
+    data[position] ^= 0xFF
+    journal.write_bytes(data)
+    assert await kept.upkeep.merging.run_once() == 20
+    assert await kept.upkeep.merging.run_once() == 0
+    assert await kept.values(partition=1) == [b"%d" % n for n in range(1, 30, 3)]

@@ -105,6 +105,17 @@ async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
     assert kept.extents() == 1
 
 
+async def test_a_record_exactly_as_old_as_allowed_stays(start):
+    kept = await start(topic={"retention.ms": "10000"})
+    now = kept.clock.now_ms()
+    await kept.append_together(now, now + 3_000, now + 6_000)
+    kept.clock.advance(13_000)
+    assert await kept.expire() == 1
+    assert kept.partition().log_start == 1
+    assert await kept.expire(1_000) == 1
+    assert kept.partition().log_start == 2
+
+
 async def test_within_a_second_also_when_nobody_calls_twice(start):
     """The next look is due when the oldest record is, not at a fixed pace."""
     kept = await start(topic={"retention.ms": "10000"})

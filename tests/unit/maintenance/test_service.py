@@ -17,7 +17,14 @@ QUICK = MaintenanceLimits(
 @pytest.fixture
 async def service(start):
     kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
-    return kept, Maintenance(kept.log, kept.store, kept.broker.session, clock=kept.clock, limits=QUICK)
+    return kept, Maintenance(
+        kept.log,
+        kept.store,
+        kept.broker.session,
+        clock=kept.clock,
+        limits=QUICK,
+        metrics=kept.broker.metrics.maintenance,
+    )
 
 
 async def until(condition):
