@@ -18,7 +18,8 @@ SYSCALLS = (
     "write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync_file_range,fallocate,openat,ftruncate,"
     "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,close,flock,fchmod,mmap,munmap"
 )
-SMALL, LARGE = 120, 20_000
+SMALL, MEDIUM, LARGE = 120, 9_000, 20_000
+"""Inline; inline, and of one tier with the large when merged; through a file."""
 
 WORK = {
     "inline publish": (["append", 99, SMALL], "millpond-writer"),
@@ -29,10 +30,10 @@ WORK = {
 
 
 async def prepare(data_dir):
-    """A topic with ten messages, small and large; a merge of them is due."""
+    """A topic with ten messages, some inline and some in a file; a merge of them is due."""
     async with running_broker(data_dir) as broker:
         for number in range(10):
-            await broker.produce("steps", value_of(number, LARGE if number % 5 == 4 else SMALL))
+            await broker.produce("steps", value_of(number, LARGE if number % 5 == 4 else MEDIUM))
 
 
 def value_of(number, size):
@@ -44,7 +45,7 @@ async def check(data_dir, acknowledged, is_merge):
     """All ten are there; the eleventh if it was acknowledged, else whole or not at all; the log goes on."""
     async with running_broker(data_dir, garbage_grace=0) as broker:
         records = await broker.read("steps")
-        expected = [value_of(number, LARGE if number % 5 == 4 else SMALL) for number in range(10)]
+        expected = [value_of(number, LARGE if number % 5 == 4 else MEDIUM) for number in range(10)]
         assert [record.offset for record in records] == list(range(len(records)))
         assert [record.value for record in records[:10]] == expected
         assert len(records) == 10 or (len(records) == 11 and not is_merge)
@@ -82,8 +83,10 @@ async def test_kill_at_every_syscall(tmp_path, work, start, strace, figures):
         return answer
 
     counted = tmp_path / "counted"
-    assert (await run("-o", str(counted), "-e", f"trace={SYSCALLS}"))[0] == "done"
+    done = await run("-o", str(counted), "-e", f"trace={SYSCALLS}")
+    assert done == ["done", 10], "ten extents are merged, or the eleventh message gets offset ten"
     calls = collections.Counter(re.findall(r"^(?:\d+ +)?(\w+)\(", counted.read_text(), re.MULTILINE))
+    assert calls["fdatasync"] + calls["fsync"] > 0
     for call, count in calls.items():
         for number in range(1, count + 1):
             answer = await run("-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}")

@@ -431,7 +431,8 @@ class Transactional:
 async def test_read_committed_stops_at_the_last_stable_offset(engine):
     producer = await Transactional(engine).begin()
     await engine.append(b"plain")
-    await producer.send(b"open 1", b"open 2")
+    await producer.send(b"open 1")
+    await producer.send(b"open 2")
     await engine.append(b"behind")
     result = await engine.fetch(0, read_committed=True)
     assert (result.last_stable_offset, result.end_offset, result.next_offset) == (1, 4, 1)

@@ -359,6 +359,7 @@ async def test_epochs_survive_a_merge(start, tmp_path):
     before = [header.leader_epoch for _, header in walk(await raw(kept))]
     assert len(set(before)) == 3
     assert await kept.upkeep.merging.run_once() == 12
+    assert kept.rows("SELECT epoch FROM extents") == [(max(before),)]
     assert [header.leader_epoch for _, header in walk(await raw(kept))] == before
 
 

@@ -105,6 +105,18 @@ async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
     assert kept.extents() == 1
 
 
+async def test_merged_records_expire_as_evenly_as_before(start):
+    kept = await start(tail_bytes_max=0, cache_bytes_max=0, topic={"retention.ms": "10000"})
+    for _ in range(8):
+        await kept.append(b"x")
+        kept.clock.advance(1_000)
+    assert await kept.upkeep.merging.run_once() == 8
+    kept.clock.advance(5_500)
+    assert await kept.expire() == 1
+    assert kept.extents() == 1
+    assert kept.partition().log_start == 4
+
+
 async def test_a_record_exactly_as_old_as_allowed_stays(start):
     kept = await start(topic={"retention.ms": "10000"})
     now = kept.clock.now_ms()
