@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from millpond.catalog import writers
@@ -53,12 +54,14 @@ class Committer:
         self._session = session
         self._lane = lane
         self._last = 0
+        life = secrets.token_hex(4)
+        self._tokens = (f"{life}-{number}" for number in count())
         self._sleep = sleep
 
     def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
         """All operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
         committed, or `OutcomeUnknown` if even several tries could not tell."""
-        token = secrets.token_hex(4)
+        token = next(self._tokens)
         unknown: OutcomeUnknown | None = None
         for attempt in range(ATTEMPTS_MAX):
             try:

@@ -37,7 +37,9 @@ def take(
     room = bytes_max
     following = offset
     for run in runs:
-        piece, following, is_whole = _piece(run, following, room, end_offset, is_first=must_yield and not taken)
+        piece, following, is_whole = _piece(
+            run, following, room, end_offset, is_first=must_yield and not taken
+        )
         if piece is not None:
             taken.append(piece)
             room -= len(piece)

@@ -32,7 +32,7 @@ class Job:
     done: Callable[[Outcome], None]
     prepare: Callable[[], None] | None = None
     settled: Callable[[Outcome], None] | None = None
-    """Called on the writer thread as soon as the outcome is known."""
+    """Called on the writer thread when the outcome is known, before the next job is looked at."""
     starts_commit: bool = False
 
 
@@ -124,10 +124,10 @@ class Writer:
         ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
         committed = iter(self._commit([job.operation for job in ready]))
         finals = [outcome or next(committed) for outcome in outcomes]
+        self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread settles
         for job, outcome in zip(jobs, finals, strict=True):
             if job.settled is not None:
                 job.settled(outcome)
-        self._call_soon(_deliver, jobs, finals)
 
     def _commit(self, operations: list[Operation]) -> list[Outcome]:
         if not operations:
