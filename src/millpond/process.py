@@ -13,8 +13,10 @@ from typing import Final
 SWITCH_INTERVAL_S: Final = 0.0005
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
-KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Freed memory that is kept for the next buffers, and the size from which buffers are mapped singly."""
+MAPPED_BYTES: Final = 32 * 1024 * 1024
+"""The size from which buffers are mapped singly; glibc takes no larger threshold."""
+KEPT_BYTES: Final = 256 * 1024 * 1024
+"""Freed memory that is kept for the next buffers: it is more than tail and buffers hold together."""
 
 
 def tune_process() -> None:
@@ -23,5 +25,5 @@ def tune_process() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return  # not glibc
-    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
     mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)

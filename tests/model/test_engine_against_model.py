@@ -199,25 +199,30 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         number=PARTITION,
         producer=st.integers(1, 2),
-        count=st.integers(1, 3),
-        size=SIZES,
-        repeat=st.booleans(),
+        shapes=st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=7),
+        repeats=st.sets(st.integers(0, 6), max_size=3),
     )
-    def append_idempotent(self, number, producer, count, size, repeat):
-        """The producer's next batch, perhaps sent twice at once."""
+    def append_idempotent(self, number, producer, shapes, repeats):
+        """The producer's next batches, all under way at once, some of the last five sent twice."""
         sent = self.model[number].sent.setdefault(producer, [])
-        first = sent[-1][1] + 1 if sent else 0
-        batch = self.new_batch(
-            count, size, Codec.NONE, 0, producer_id=producer, producer_epoch=0, base_sequence=first
-        )
-        self.model[number].append(batch)
-        sent.append((first, first + count - 1, batch))
+        batches = []
+        for count, size in shapes:
+            first = sent[-1][1] + 1 if sent else 0
+            batch = self.new_batch(
+                count, size, Codec.NONE, 0, producer_id=producer, producer_epoch=0, base_sequence=first
+            )
+            self.model[number].append(batch)
+            sent.append((first, first + count - 1, batch))
+            batches.append(batch)
+        batches += [batches[-5:][n] for n in sorted(repeats) if n < len(batches[-5:])]
 
         async def act():
-            tries = [self.append(number, batch) for _ in range(2 if repeat else 1)]
-            return {answer.base_offset for answer in await asyncio.gather(*tries)}
+            waiting = [
+                await self.broker.log.submit(self.where(number), bytearray(batch.data)) for batch in batches
+            ]
+            return [answer.base_offset for answer in await asyncio.gather(*waiting)]
 
-        assert self.run(act()) == {batch.base}
+        assert self.run(act()) == [batch.base for batch in batches]
 
     @rule(number=PARTITION, producer=st.integers(1, 2), back=st.integers(1, 7))
     def append_again(self, number, producer, back):
@@ -262,10 +267,17 @@ class EngineMachine(RuleBasedStateMachine):
         self.check_a_read(number, batch.base)
         self.run(self.broker.log.refresh())
 
-    @rule(number=PARTITION, at=st.floats(0, 1), room=st.sampled_from([1, 500, 3_000, 20_000, ALL]))
-    def fetch(self, number, at, room):
+    @rule(
+        number=PARTITION,
+        at=st.floats(0, 1),
+        room=st.sampled_from([1, 500, 3_000, 20_000, ALL]),
+        boundary=st.booleans(),
+    )
+    def fetch(self, number, at, room, boundary):
         model = self.model[number]
         offset = model.start + round(at * (model.end - model.start))
+        if boundary and model.batches:
+            offset = max(model.start, model.batches[round(at * (len(model.batches) - 1))].base)
         result = self.fetched(number, offset, room)
         if offset == model.end:
             assert not result.batches

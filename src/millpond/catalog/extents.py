@@ -25,6 +25,7 @@ COLUMNS: Final = """
     e.topic_id, e.partition, e.base_offset, e.end_offset, e.epoch, e.position, e.length, e.records,
     e.min_timestamp, e.max_timestamp, e.stamped, o.key, e.sparse_index
 """
+END_OFFSET: Final = 3
 FROM: Final = (
     "FROM extents e LEFT JOIN objects o ON o.id = e.object_id WHERE e.topic_id = ? AND e.partition = ?"
 )
@@ -113,8 +114,15 @@ def find(
     tx: Transaction, where: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
 ) -> list[Extent]:
     """Extents from the one that holds `offset` (or the next, in a gap) on, until a budget is used up."""
-    rows = [_extent(row) for row in tx.rows(SCAN, (*where, *where, offset, extents_max + 1))]
-    return _within(bytes_max, extents_max, [extent for extent in rows if extent.end_offset > offset])
+    taken: list[Extent] = []
+    room = bytes_max
+    for row in tx.rows(SCAN, (*where, *where, offset, extents_max + 1)):
+        if taken and (room <= 0 or len(taken) == extents_max):
+            break
+        if row[END_OFFSET] > offset:
+            taken.append(extent := _extent(row))
+            room -= extent.length
+    return taken
 
 
 def facts(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Extent]:
@@ -189,17 +197,6 @@ def partitions_with_small_extents(tx: Transaction, smaller_than: int) -> list[tu
 
 def totals(tx: Transaction) -> ExtentTotals:
     return ExtentTotals(*(int(value) for value in tx.rows(COUNT)[0]))
-
-
-def _within(bytes_max: int, extents_max: int, extents: list[Extent]) -> list[Extent]:
-    taken: list[Extent] = []
-    room = bytes_max
-    for extent in extents[:extents_max]:
-        if taken and room <= 0:
-            break
-        taken.append(extent)
-        room -= extent.length
-    return taken
 
 
 def _parameters(row: NewExtent) -> tuple[int | bytes | bytearray | memoryview | None, ...]:

@@ -19,7 +19,7 @@ from millpond.log.partition import Partition
 from millpond.log.reader import StoreReader
 from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
-from millpond.model.errors import OffsetOutOfRange
+from millpond.model.errors import MillpondError, NotOwner, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
@@ -45,7 +45,7 @@ class FetchResult:
     end_offset: int
     last_stable_offset: int
     aborted: Sequence[Aborted] = ()
-    error: OffsetOutOfRange | None = None
+    error: MillpondError | None = None
 
     @property
     def size(self) -> int:
@@ -119,10 +119,21 @@ class Fetcher:
     async def _one(
         self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
     ) -> FetchResult:
-        log_start, end = partition.log_start, partition.end_offset
-        if not log_start <= request.offset <= end:
-            error = OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
+        """A partition that cannot be read says so in its own result: the others are not its business."""
+        try:
+            return await self._read(partition, request, budget, read_committed, must_yield)
+        except MillpondError as error:
+            log_start, end = partition.log_start, partition.end_offset
             return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+
+    async def _read(
+        self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
+    ) -> FetchResult:
+        log_start, end = partition.log_start, partition.end_offset
+        if partition.fenced:
+            raise NotOwner
+        if not log_start <= request.offset <= end:
+            raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
         stable = await self._last_stable(partition) if read_committed else end
         limit = min(stable, end)
         batches, following = await self._batches(partition, request.offset, budget, limit, must_yield)

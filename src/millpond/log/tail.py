@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from millpond.log.runs import Run
 
 COMPACT_AFTER = 512
+EVICTED = Run(0, 0, b"")
 
 
 class Tail:
@@ -38,6 +39,7 @@ class Tail:
         return self._head == len(self._runs) or self._ends[-1] == offset
 
     def pop_oldest(self) -> None:
+        self._runs[self._head] = EVICTED  # its memory is to be had again at once
         self._head += 1
         if self._head > COMPACT_AFTER and self._head * 2 > len(self._runs):
             del self._runs[: self._head], self._ends[: self._head]

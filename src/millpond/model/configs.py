@@ -92,14 +92,14 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
     definition.name: definition
     for definition in (
         _honoured("cleanup.policy", Kind.LIST, "delete", _some_of("delete", "compact")),
-        _honoured("compression.type", Kind.STRING, "producer", _one_of(*_CODECS)),
-        _honoured("delete.retention.ms", Kind.LONG, DAY_MS, _NATURAL),
+        _reported("compression.type", Kind.STRING, "producer", _one_of(*_CODECS)),
+        _reported("delete.retention.ms", Kind.LONG, DAY_MS, _NATURAL),
         _honoured("max.message.bytes", Kind.INT, 1_048_588, _between(0, INT_MAX)),
         _honoured("message.timestamp.after.max.ms", Kind.LONG, 3_600_000, _NATURAL),
         _honoured(
             "message.timestamp.type", Kind.STRING, "CreateTime", _one_of("CreateTime", "LogAppendTime")
         ),
-        _honoured("min.compaction.lag.ms", Kind.LONG, 0, _NATURAL),
+        _reported("min.compaction.lag.ms", Kind.LONG, 0, _NATURAL),
         _honoured("retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE),
         _honoured("retention.ms", Kind.LONG, 7 * DAY_MS, _FROM_MINUS_ONE),
         _reported("compression.gzip.level", Kind.INT, -1, _between(-1, 9)),

@@ -1,6 +1,7 @@
 """Where bytes lie: locations in the store and the extents that give them offsets."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millpond.model.ids import TopicPartition
 
@@ -14,8 +15,7 @@ class Location:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """A place to enter an extent: the batch at `position` starts at `offset`.
 
     `max_timestamp` is the newest timestamp from here to the next entry. Offsets and positions count from the

@@ -76,7 +76,7 @@ def unpack_index(data: bytes | memoryview, key: str = "?") -> tuple[IndexEntry, 
         return ()
     if data[0] != INDEX_VERSION or len(data) == 1 or (len(data) - 1) % _ENTRY.size:
         raise CorruptObject(key=key, position=0, reason="the sparse index has an unknown version or length")
-    index = tuple(IndexEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[1:]))
+    index = tuple(map(IndexEntry._make, _ENTRY.iter_unpack(memoryview(data)[1:])))
     for before, after in pairwise(index):
         if after.offset <= before.offset or after.position <= before.position:
             raise CorruptObject(key=key, position=0, reason="the sparse index is not in order")

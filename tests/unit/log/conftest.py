@@ -61,7 +61,9 @@ class Engine:
     async def values(self, offset=0, *, partition=0, **named):
         """All values from an offset on."""
         found = []
-        while (result := await self.fetch(offset, partition=partition, **named)).batches:
+        while (result := await self.fetch(offset, partition=partition, **named)).batches or result.error:
+            if result.error is not None:
+                raise result.error
             records = [r for data in result.batches for r in iter_records(data, decompressed_bytes_max=MIB)]
             found += [record.value for record in records if record.offset >= offset]
             offset = result.next_offset

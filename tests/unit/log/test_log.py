@@ -325,6 +325,32 @@ async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start)
         assert first.next_offset == 2 or (await engine.fetch(first.next_offset)).next_offset == 2
 
 
+async def test_a_long_poll_does_not_wait_for_more_than_fits(engine):
+    for _ in range(2):
+        await engine.append(b"x" * 100)
+    size = (await engine.fetch(0)).size
+    async with asyncio.timeout(2):
+        result = await engine.fetch(0, room=size // 2, bytes_min=size, wait_ms=10_000)
+    assert (result.size, result.next_offset) == (size // 2, 1)
+
+
+async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine):
+    """Else it would go on over closed connections."""
+    real, done = engine.log.refresh, []
+
+    async def slow():
+        await asyncio.sleep(0.05)
+        await real()
+        done.append(True)
+
+    engine.log.refresh = slow
+    engine.log._on_foreign_change()
+    await engine.broker.stop()
+    assert done == [True]
+    engine.log._on_foreign_change()
+    assert engine.log._refreshing.done()
+
+
 async def test_a_long_poll_over_many_partitions_is_woken_by_any(start):
     engine = await start(partitions=3)
     requests = [FetchRequest(engine.where(n), 0, 1_000) for n in range(3)]
@@ -481,3 +507,11 @@ async def test_a_batch_outside_any_transaction_is_refused(engine):
         await producer.send(b"too late")
     assert engine.partition().end_offset == 2
     assert (await engine.append(b"plain")).base_offset == 2
+
+
+async def test_a_long_poll_on_a_topic_that_is_deleted_ends_at_once(engine):
+    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=10_000))
+    await asyncio.sleep(0.02)
+    await engine.log.delete_topic("orders")
+    result = await asyncio.wait_for(polling, 2)
+    assert isinstance(result.error, NotOwner)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millpond.log import FetchRequest
 from millpond.model.errors import CorruptObject
 
 
@@ -12,7 +13,7 @@ async def test_a_damaged_byte_in_the_store_is_noticed(start):
     [key] = objects
     objects[key] = objects[key].replace(b"precious", b"precioux")
     with pytest.raises(CorruptObject) as raised:
-        await engine.fetch(0)
+        await engine.values()
     assert raised.value.facts["key"] == key
 
 
@@ -23,7 +24,7 @@ async def test_a_damaged_inline_byte_is_noticed(start):
         [(inline,)] = tx.rows("SELECT inline FROM extents")
         tx.rows("UPDATE extents SET inline = ?", (bytes(inline).replace(b"precious", b"precioux"),))
     with pytest.raises(CorruptObject, match="inline"):
-        await engine.fetch(0)
+        await engine.values()
 
 
 async def test_more_offsets_than_the_row_says_are_noticed(start):
@@ -32,7 +33,7 @@ async def test_more_offsets_than_the_row_says_are_noticed(start):
     with engine.broker.database.write() as tx:
         tx.rows("UPDATE extents SET end_offset = 2")
     with pytest.raises(CorruptObject, match="more offsets"):
-        await engine.fetch(0)
+        await engine.values()
 
 
 async def test_a_short_read_is_noticed(start):
@@ -40,7 +41,7 @@ async def test_a_short_read_is_noticed(start):
     await engine.append(b"precious")
     engine.faults.shorten_read(5)
     with pytest.raises(CorruptObject):
-        await engine.fetch(0)
+        await engine.values()
     assert await engine.values() == [b"precious"]
 
 
@@ -49,7 +50,22 @@ async def test_an_object_that_is_gone_for_good_is_damage(start):
     await engine.append(b"precious")
     engine.broker.store.delete(list(engine.broker.store.list("")))
     with pytest.raises(CorruptObject, match="gone"):
-        await engine.fetch(0)
+        await engine.values()
+
+
+async def test_a_damaged_partition_says_so_alone(start):
+    engine = await start(inline_bytes_max=0, tail_bytes_max=0, partitions=2)
+    await engine.append(b"precious")
+    await engine.append(b"sound", partition=1)
+    objects = engine.broker.store._store._store._objects
+    key = next(iter(objects))
+    objects[key] = objects[key].replace(b"precious", b"precioux")
+    requests = [FetchRequest(engine.where(number), 0, 1_000) for number in (0, 1)]
+    damaged, sound = await engine.log.fetch(requests, bytes_max=1_000)
+    assert isinstance(damaged.error, CorruptObject)
+    assert damaged.batches == ()
+    assert sound.error is None
+    assert sound.size > 0
 
 
 async def test_batches_are_stamped_with_offset_and_epoch_however_they_are_read(start, tmp_path):

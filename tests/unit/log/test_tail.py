@@ -144,3 +144,16 @@ def test_a_partition_holds_what_lies_between_its_tails_start_and_its_end(offset,
     assert partition.holds_in_tail(offset) is holds
     partition.end_offset = 10  # somebody else has appended
     assert not partition.holds_in_tail(offset)
+
+
+def test_what_is_evicted_is_given_back_to_memory_at_once():
+    class Data(bytearray):
+        pass
+
+    cache, tail = TailCache(1_000), Tail()
+    data = [Data(400) for _ in range(3)]
+    alive = [weakref.ref(each) for each in data]
+    for number in range(3):
+        cache.push(tail, Run(number, number + 1, data[number]))
+    del data
+    assert [each() is not None for each in alive] == [False, True, True]
