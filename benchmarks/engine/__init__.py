@@ -5,10 +5,10 @@ import sys
 
 import uvloop
 
-from benchmarks.engine import flat, latency, memory, merging, throughput
+from benchmarks.engine import flat, latency, memory, merging, store, throughput
 from benchmarks.report import Report
 
-SECTIONS = (memory, latency, throughput, merging, flat)
+SECTIONS = (memory, latency, store, throughput, merging, flat)
 
 
 def run(*, quick: bool, only: str | None = None) -> None:

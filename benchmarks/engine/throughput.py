@@ -69,21 +69,20 @@ async def _case_on_files(
     batches = random_batches(batch_bytes, record_bytes, ROUND_BYTES // batch_bytes)
     plain_large, plain_small = PlainFile(_made(path / "large")), PlainFile(_made(path / "small"))
     ours = large = small = cpu = 0.0
-    small_share = batches[: max(len(batches) // 8, 1)]
     async with broker(path / "ours") as (running, where):
         await _rounds(running, where, batches[:50], 1)
         for _ in range(rounds):
             seconds, spent, _ = await _rounds(running, where, batches, 1)
             ours, cpu = ours + seconds, cpu + spent
             large += await asyncio.to_thread(_plain, plain_large, batches, FLUSH_BYTES)
-            small += await asyncio.to_thread(_plain, plain_small, small_share, 1)
+            small += await asyncio.to_thread(_plain, plain_small, batches, 1)
         tail = await _fetch_newest(running, where)
     plain_large.close()
     plain_small.close()
     async with _again(path / "ours") as (running, where):
         cold = await _fetch_all(running, where)
     rate = _rate(batches, rounds, ours)
-    large_rate, small_rate = _rate(batches, rounds, large), _rate(small_share, rounds, small)
+    large_rate, small_rate = _rate(batches, rounds, large), _rate(batches, rounds, small)
     return (
         place, record_bytes, batch_bytes, f"{rate:.0f}", f"{large_rate:.0f}", f"{rate / large_rate:.2f}",
         f"{rate / small_rate:.1f}", f"{cpu / rounds / len(batches) * 1e6:.0f}", f"{tail:.0f}", f"{cold:.0f}",

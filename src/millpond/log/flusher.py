@@ -46,7 +46,7 @@ class Flight:
     """A sealed buffer on its way to the store and the catalog."""
 
     __slots__ = (
-        *("buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
+        *("answer", "buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
         *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
@@ -64,6 +64,8 @@ class Flight:
         """Partitions that the loop knows will be refused, because it has heard of an earlier failure."""
         self.uploaded = False
         self.submitted = False
+        self.answer: tuple[Json, list[ShareResult]] | None = None
+        """The results as they were stored and as they are, so that only an answer that was lost is decoded."""
         self.has_rest = False
         """Whether other partitions of the same object are still to be committed."""
 
@@ -328,7 +330,8 @@ class Flusher:
         results: list[ShareResult] = [
             FlushFailed() if share.where in doomed else next(placed) for share in flight.shares
         ]
-        return encode_results(results)
+        flight.answer = encode_results(results), results
+        return flight.answer[0]
 
     def _new_object(self, tx: Transaction, flight: Flight) -> NewObject | None:
         location = flight.location
@@ -419,4 +422,6 @@ def _placed_in(share: Share, location: Location | None) -> Share:
 def _results(flight: Flight, outcome: Outcome) -> list[ShareResult]:
     if outcome.error is not None:
         return [outcome.error] * len(flight.shares)
+    if flight.answer is not None and flight.answer[0] is outcome.value:
+        return flight.answer[1]
     return decode_results(outcome.value)
