@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millpond.broker import Broker
 from millpond.catalog import appends
@@ -369,9 +369,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.model[number].end == end
         assert not any(acknowledged)
 
-    @precondition(lambda self: self.model[0].end > 5)
     @rule()
     def delete_and_create_again(self):
+        if self.model[0].end <= 5:  # no precondition: how much a crash leaves differs from run to run
+            return
         old = self.where(0)
         self.run(self.broker.log.delete_topic("orders"))
         self.make_topic()

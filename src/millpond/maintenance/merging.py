@@ -204,8 +204,11 @@ class Merging:
         start = self._from[where]
         rows = await self._log.read(lambda tx: catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK))
         groups = plan_merges(rows)
+        if not rows:
+            del self._from[where]  # expired or deleted; if it grows again, it begins there
+            return Step(0, 0, has_more=False)
         if not groups:
-            self._from[where] = _last_small_run(rows, start)
+            self._from[where] = _last_small_run(rows)
             return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
         sizes = [(len(group), await self._merge(group)) for group in groups]
         written = sum(size for _, size in sizes)
@@ -244,9 +247,9 @@ class Step:
     has_more: bool
 
 
-def _last_small_run(rows: Sequence[Extent], start: int) -> int:
+def _last_small_run(rows: Sequence[Extent]) -> int:
     """Where the run of small extents at the end of `rows` begins: what lies before it will not change."""
-    begins = rows[-1].end_offset if rows else start
+    begins = rows[-1].end_offset
     for extent in reversed(rows):
         if extent.length >= LARGE_BYTES:
             break

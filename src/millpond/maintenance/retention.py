@@ -100,7 +100,11 @@ class Retention:
             return 0
         now_ms = self._clock.now_ms()
         moved = 0
-        for partition in self._log.partitions():
+        partitions = self._log.partitions()
+        if len(self._checks) > len(partitions):  # some have been deleted
+            living = {partition.where for partition in partitions}
+            self._checks = {where: check for where, check in self._checks.items() if where in living}
+        for partition in partitions:
             if not partition.fenced:  # it may have been deleted since the pass began
                 moved += await self._look_at(partition.where, now_ms)
         return moved

@@ -113,3 +113,20 @@ async def test_a_service_that_dies_is_reported_and_the_broker_still_drains(
     again = await start(tmp_path, topic=False)
     again.topic_id = kept.topic_id
     assert await again.values() == [b"kept"]
+
+
+async def test_upkeep_forgets_topics_that_are_deleted(start):
+    kept = await start()
+    for number in range(20):
+        await kept.append(b"%d" % number)
+    await kept.upkeep.merging.run_once()
+    await kept.upkeep.retention.run_once()
+    assert kept.upkeep.merging._from
+    assert kept.upkeep.retention._checks
+    await kept.append(b"one more")
+    await kept.log.delete_topic("orders")
+    await kept.upkeep.garbage.run_once()
+    await kept.upkeep.merging.run_once()
+    await kept.upkeep.retention.run_once()
+    assert kept.upkeep.merging._from == {}
+    assert kept.upkeep.retention._checks == {}
