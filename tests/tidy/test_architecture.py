@@ -8,6 +8,7 @@ import pytest
 
 import millpond
 import millpond.log
+import millpond.protocol
 import millpond.records
 import millpond.testing
 from millpond.model import errors
@@ -35,6 +36,28 @@ PUBLIC = {
             "walk",
         ),
         "with_append_time",
+    ],
+    millpond.protocol: [
+        "FRAME_BYTES_MAX",
+        "LENGTH_BYTES",
+        "NO_UUID",
+        "REQUESTS",
+        "Encoded",
+        "ErrorCode",
+        "Message",
+        "Request",
+        "RequestHeader",
+        "Response",
+        "Versions",
+        "decode",
+        "encode",
+        "encode_request",
+        "encode_response",
+        "frame_length",
+        "read_request_header",
+        "read_response_header",
+        "request_header_version",
+        "response_header_version",
     ],
     millpond.testing: ["Faults", "FaultyStore", "Hold", "SimulatedClock", "running_broker"],
 }

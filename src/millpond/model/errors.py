@@ -4,7 +4,7 @@
     ├── InvalidInput                 the request is wrong; sending it again will not help
     │   ├── InvalidTopicName  InvalidConfig  InvalidPartitionCount  InvalidTimestamp
     │   ├── CorruptBatch  RecordTooLarge  UnsupportedCompression  InvalidRecord
-    │   └── InvalidRequest
+    │   └── InvalidRequest  MalformedMessage
     ├── NotFound
     │   └── UnknownTopic  UnknownPartition  ObjectMissing
     ├── Conflict                     the request is well-formed but the state says no
@@ -85,6 +85,10 @@ class InvalidRecord(InvalidInput):
 
 class InvalidRequest(InvalidInput):
     """The request is not valid: {reason}."""
+
+
+class MalformedMessage(InvalidInput):
+    """The bytes are not the Kafka message they should be: {reason}."""
 
 
 class NotFound(MillpondError):

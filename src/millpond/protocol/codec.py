@@ -1,0 +1,85 @@
+"""Messages to buffers and back. A codec is compiled when its message and version are first used, and kept."""
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from millpond.model.errors import MalformedMessage
+from millpond.protocol.decoder import write_decoder
+from millpond.protocol.encoder import write_encoder
+from millpond.protocol.primitives import Buffer
+from millpond.protocol.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+Decoder = Callable[[Buffer, int, int, memoryview], tuple[Any, int]]
+Encoder = Callable[[Message, bytearray], list[Buffer]]
+
+_DECODERS: dict[tuple[type[Message], int], Decoder] = {}
+_ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
+
+
+class Encoded(NamedTuple):
+    """A message as it goes to `writelines`. Records among the buffers are those of the message, not copies."""
+
+    buffers: list[Buffer]
+    size: int
+
+
+def decode(kind: type[M], version: int, data: Buffer, position: int = 0) -> M:
+    """The message that fills `data` from `position` to its end. Its records are views of `data`, which must stay
+    unchanged for as long as they are used. MalformedMessage, and nothing else, when it is not such a message."""
+    read = decoder(kind, version)
+    view = memoryview(data)
+    if isinstance(data, bytearray):
+        data = view  # slices of a bytearray would copy
+    try:
+        message, position = read(data, position, len(data), view)
+    except (struct.error, IndexError):
+        raise MalformedMessage(reason=f"{kind.__name__} v{version} is cut short") from None
+    except UnicodeDecodeError:
+        raise MalformedMessage(reason=f"{kind.__name__} v{version} holds text that is not UTF-8") from None
+    except MalformedMessage as error:
+        reason = f"{kind.__name__} v{version}: {error.facts['reason']}"
+        raise MalformedMessage(reason=reason) from None
+    if position != len(data):
+        reason = (
+            f"{kind.__name__} v{version} is followed by {len(data) - position} bytes that are not part of it"
+        )
+        raise MalformedMessage(reason=reason)
+    assert isinstance(message, kind)
+    return message
+
+
+def encode(message: Message, version: int, head: bytes = b"") -> Encoded:
+    """`head`, then the message. ValueError when a value does not fit its field, which is a mistake of ours."""
+    write = encoder(type(message), version)
+    try:
+        buffers = write(message, bytearray(head))
+    except (struct.error, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{type(message).__name__} v{version} cannot be written: {error}") from error
+    return Encoded(buffers, sum(map(len, buffers)))
+
+
+def decoder(kind: type[Message], version: int) -> Decoder:
+    try:
+        return _DECODERS[kind, version]
+    except KeyError:
+        _check_version(kind, version)
+        made = _DECODERS[kind, version] = write_decoder(kind, version, version in kind.flexible)
+        return made
+
+
+def encoder(kind: type[Message], version: int) -> Encoder:
+    try:
+        return _ENCODERS[kind, version]
+    except KeyError:
+        _check_version(kind, version)
+        made = _ENCODERS[kind, version] = write_encoder(kind, version, version in kind.flexible)
+        return made
+
+
+def _check_version(kind: type[Message], version: int) -> None:
+    """Who dispatches a request answers UNSUPPORTED_VERSION first; getting here with one is a mistake of ours."""
+    if version not in kind.versions:
+        raise ValueError(f"{kind.__name__} has versions {kind.versions}, not {version}")

@@ -1,0 +1,37 @@
+"""Every message Millpond can read and write, by Kafka's API key. One file per family of APIs."""
+
+from millpond.protocol.messages import (
+    api_versions,
+    cluster,
+    configs,
+    fetch,
+    group_admin,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    sasl,
+    topics,
+    transactions,
+)
+from millpond.protocol.schema import Request
+
+_FAMILIES = (
+    *(api_versions, cluster, configs, fetch, group_admin, group_offsets, groups),
+    *(metadata, offsets, produce, sasl, topics, transactions),
+)
+
+
+def _requests() -> dict[int, type[Request]]:
+    found: dict[int, type[Request]] = {}
+    for family in _FAMILIES:
+        for kind in vars(family).values():
+            if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request:
+                assert kind.api_key not in found, f"two requests have key {kind.api_key}"
+                found[kind.api_key] = kind
+    return dict(sorted(found.items()))
+
+
+REQUESTS = _requests()
+"""API key to request; `REQUESTS[key].response` is what answers it."""

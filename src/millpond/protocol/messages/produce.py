@@ -1,0 +1,90 @@
+"""Produce (0): record batches in. Topics go by name up to v12 and by id from v13.
+
+Versions 0 to 2 carried older record formats and have no codec; librdkafka compresses only if they are advertised.
+"""
+
+from millpond.protocol.schema import (
+    NO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    request,
+    response,
+    struct,
+)
+
+
+@struct
+class PartitionProduceData(Struct):
+    index: Int32
+    records: Records | None
+
+
+@struct
+class TopicProduceData(Struct):
+    name: String = field("0-12", default="")
+    topic_id: Uuid = field("13+", default=NO_UUID)
+    partition_data: list[PartitionProduceData]
+
+
+@request(key=0, versions="3-13", flexible="9+")
+class ProduceRequest(Request):
+    transactional_id: String | None = field(default=None)
+    acks: Int16
+    timeout_ms: Int32
+    topic_data: list[TopicProduceData]
+
+
+@struct
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: Int32
+    batch_index_error_message: String | None = field(default=None)
+
+
+@struct
+class ProduceLeader(Struct):
+    """Where the producer should send instead."""
+
+    leader_id: Int32 = field(default=-1)
+    leader_epoch: Int32 = field(default=-1)
+
+
+@struct
+class PartitionProduceResponse(Struct):
+    index: Int32
+    error_code: Int16 = field(default=0)
+    base_offset: Int64
+    log_append_time_ms: Int64 = field(default=-1)
+    log_start_offset: Int64 = field("5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = field("8+", factory=list)
+    error_message: String | None = field("8+", default=None)
+    current_leader: ProduceLeader | None = field("10+", tag=0, default=None)
+
+
+@struct
+class TopicProduceResponse(Struct):
+    name: String = field("0-12", default="")
+    topic_id: Uuid = field("13+", default=NO_UUID)
+    partition_responses: list[PartitionProduceResponse]
+
+
+@struct
+class ProduceNodeEndpoint(Struct):
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: String | None = field(default=None)
+
+
+@response(to=ProduceRequest)
+class ProduceResponse(Response):
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: Int32 = field(default=0)
+    node_endpoints: list[ProduceNodeEndpoint] = field("10+", tag=0, factory=list)

@@ -1,0 +1,97 @@
+"""The pieces that generated codecs call, and the numbers that bound them.
+
+Reading trusts nothing: whoever reads a length compares it with the bytes that are left before it allocates.
+"""
+
+from typing import NoReturn
+
+from millpond.model.errors import MalformedMessage
+
+Buffer = bytes | bytearray | memoryview
+"""Read-only use. A memoryview must be contiguous and of format "B", as `memoryview(bytes)` is."""
+
+UVARINT_BYTES_MAX = 5
+TEXT_BYTES_MAX = 0x7FFF
+"""Kafka refuses longer strings in every encoding; the older one has only two bytes for the length."""
+UUID_BYTES = 16
+ELEMENTS_MAX = 1_000_000
+"""Array elements in one message, all arrays together. A two-byte element can become a hundred bytes of objects, so
+the size of the frame alone would be a poor bound on memory."""
+
+_ONE_BYTE = tuple(bytes([value]) for value in range(128))
+
+
+def uvarint(value: int) -> bytes:
+    """Seven bits a byte, low bits first; the high bit says that more follow."""
+    if 0 <= value < 128:
+        return _ONE_BYTE[value]
+    if not 0 <= value < 1 << 32:
+        raise ValueError(f"{value} does not fit an unsigned varint")
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:  # most runs of batches
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """The value at `position` and the position after it. IndexError when the data ends within."""
+    value = 0
+    for index in range(UVARINT_BYTES_MAX):
+        byte = data[position + index]
+        value |= (byte & 127) << 7 * index
+        if byte < 128:
+            if value >> 32:
+                break
+            return value, position + index + 1
+    raise MalformedMessage(reason="an unsigned varint does not fit 32 bits")
+
+
+def skip_tags(data: Buffer, position: int) -> int:
+    """The position after the tagged fields at `position`, of which none is known: KIP-482 says to pass them over."""
+    end = len(data)
+    count, position = read_uvarint(data, position)
+    if count * 2 > end - position:
+        refuse_count("tagged fields", count, end - position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        if size > end - position:
+            refuse_length("a tagged field", size, end - position)
+        position += size
+    return position
+
+
+def uuid_bytes(value: bytes) -> bytes:
+    """`value`, if it is a uuid: `struct` would pad or cut anything else without a word."""
+    if len(value) != UUID_BYTES:
+        raise ValueError(f"a uuid has {UUID_BYTES} bytes, not {len(value)}")
+    return value
+
+
+def text_bytes(value: str) -> bytes:
+    encoded = value.encode()
+    if len(encoded) > TEXT_BYTES_MAX:
+        raise ValueError(f"a string of {len(encoded)} bytes is longer than {TEXT_BYTES_MAX}")
+    return encoded
+
+
+def refuse_length(field: str, length: int, left: int) -> NoReturn:
+    if length == -1:
+        raise MalformedMessage(reason=f"{field} must not be null")
+    raise MalformedMessage(reason=f"{field} cannot have length {length} with {left} bytes left")
+
+
+def refuse_count(field: str, count: int, left: int) -> NoReturn:
+    if count == -1:
+        raise MalformedMessage(reason=f"{field} must not be null")
+    raise MalformedMessage(reason=f"{field} cannot have {count} elements with {left} bytes left")
+
+
+def refuse_tag(field: str) -> NoReturn:
+    raise MalformedMessage(reason=f"tagged field {field} is not as long as it says")

@@ -1,0 +1,280 @@
+"""The words in which messages are declared: each message once, for all its versions.
+
+    @request(key=12, versions="0-4", flexible="4+")
+    class HeartbeatRequest(Request):
+        group_id: String
+        group_instance_id: String | None = field("3+", default=None)
+
+A field without `field()` is in every version and must be given; one that some version lacks has a default, which is
+what a reader of that version sees. `X | None` may be null in every version, or in those that `nullable` names. A
+tagged field equal to its default is not written. A tagged struct is `None` when its tag is absent.
+Messages are mutable only because frozen ones take two and a half times as long to make; nobody changes one once made.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, overload
+
+from millpond.protocol.primitives import UUID_BYTES, Buffer
+
+T = TypeVar("T")
+
+VERSION_MAX = 0x7FFF
+
+
+class Versions(NamedTuple):
+    """An inclusive range, written as Kafka writes it: "3+", "0-12", "7", "none"."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Versions":
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), VERSION_MAX)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+ALWAYS = Versions(0, VERSION_MAX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value of fixed width: one `struct` format."""
+
+    format: str
+    size: int
+
+
+class Sized(Enum):
+    """A value that follows its own length."""
+
+    TEXT = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    RECORD_PARTS = "record parts"
+
+
+Bool = Annotated[bool, Fixed("?", 1)]
+Int8 = Annotated[int, Fixed("b", 1)]
+Int16 = Annotated[int, Fixed("h", 2)]
+UInt16 = Annotated[int, Fixed("H", 2)]
+Int32 = Annotated[int, Fixed("i", 4)]
+UInt32 = Annotated[int, Fixed("I", 4)]
+Int64 = Annotated[int, Fixed("q", 8)]
+Float64 = Annotated[float, Fixed("d", 8)]
+Uuid = Annotated[bytes, Fixed("16s", UUID_BYTES)]
+String = Annotated[str, Sized.TEXT]
+Bytes = Annotated[bytes, Sized.BYTES]
+Records = Annotated[Buffer, Sized.RECORDS]
+"""Record batches as one buffer: a memoryview of the message when read, never copied when written."""
+RecordParts = Annotated[Sequence[Buffer], Sized.RECORD_PARTS]
+"""Record batches in several buffers, which follow each other on the wire. Read back as one part."""
+
+NO_UUID = bytes(UUID_BYTES)
+
+
+class Struct:
+    """A part of a message. Its class is made by `@struct`."""
+
+    __slots__ = ()
+
+
+class Message(Struct):
+    """A request or a response."""
+
+    __slots__ = ()
+    api_key: ClassVar[int]
+    versions: ClassVar[Versions]
+    flexible: ClassVar[Versions]
+    """The versions with compact lengths and tagged fields (KIP-482); unlike `versions` it has no end."""
+
+
+class Response(Message):
+    __slots__ = ()
+
+
+class Request(Message):
+    __slots__ = ()
+    response: ClassVar[type[Response]]
+
+
+S = TypeVar("S", bound=Struct)
+Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Response)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Presence:
+    """In which versions a field exists and may be null, and its tag."""
+
+    versions: Versions = ALWAYS
+    nullable: Versions | None = None
+    tag: int | None = None
+
+
+_PRESENCE = "millpond.presence"
+
+
+@overload
+def field(versions: str = ..., *, nullable: str | None = ..., tag: int | None = ..., default: T) -> T: ...
+@overload
+def field(
+    versions: str = ..., *, nullable: str | None = ..., tag: int | None = ..., factory: Callable[[], T]
+) -> T: ...
+@overload
+def field(versions: str = ..., *, nullable: str | None = ...) -> Any: ...
+def field(
+    versions: str = "0+",
+    *,
+    nullable: str | None = None,
+    tag: int | None = None,
+    default: Any = dataclasses.MISSING,
+    factory: Any = dataclasses.MISSING,
+) -> Any:
+    """In which versions a field exists, in which of these it may be null, its tag, and what stands for it when it
+    is not there. Versions are in Kafka's notation."""
+    presence = Presence(Versions.parse(versions), Versions.parse(nullable) if nullable else None, tag)
+    return dataclasses.field(default=default, default_factory=factory, metadata={_PRESENCE: presence})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[S]) -> type[S]:
+    return _made(cls)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def request(*, key: int, versions: str, flexible: str) -> Callable[[type[Q]], type[Q]]:
+    def decorate(cls: type[Q]) -> type[Q]:
+        made = _made(cls)
+        made.api_key, made.versions, made.flexible = key, Versions.parse(versions), Versions.parse(flexible)
+        check(made, made.versions)
+        return made
+
+    return decorate
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def response(*, to: type[Request]) -> Callable[[type[R]], type[R]]:
+    """Kafka numbers a response as its request: same key, same versions, flexible from the same version on."""
+
+    def decorate(cls: type[R]) -> type[R]:
+        made = _made(cls)
+        made.api_key, made.versions, made.flexible = to.api_key, to.versions, to.flexible
+        check(made, made.versions)
+        to.response = made
+        return made
+
+    return decorate
+
+
+def _made(cls: type[S]) -> type[S]:
+    return dataclasses.dataclass(slots=True, kw_only=True)(cls)
+
+
+Kind = Fixed | Sized | type[Struct]
+
+
+_UNDERSTOOD: dict[type[Struct], dict[str, tuple[Kind, bool, bool]]] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """A field as one version has it."""
+
+    name: str
+    kind: Kind
+    array: bool
+    nullable: bool
+    tag: int | None
+    default: Any
+
+    def element(self) -> "FieldSpec":
+        """An array's element, under the array's name. Elements are never null."""
+        return dataclasses.replace(self, array=False, nullable=False, tag=None)
+
+
+def fields_in(cls: type[Struct], version: int) -> list[FieldSpec]:
+    """The fields that `version` has, in the order of declaration, which is that of the wire."""
+    found = []
+    for declared in dataclasses.fields(cls):  # type: ignore[arg-type]  # every Struct is a dataclass
+        presence = declared.metadata.get(_PRESENCE, Presence())
+        if version in presence.versions:
+            found.append(_spec(cls, declared, presence, version))
+    return found
+
+
+def _spec(
+    cls: type[Struct], declared: "dataclasses.Field[Any]", presence: Presence, version: int
+) -> FieldSpec:
+    kind, array, optional = _hints(cls)[declared.name]
+    if presence.tag is not None and isinstance(kind, type) and not array:
+        optional = False  # null stands for an absent tag, and is not written
+    nullable = optional and (presence.nullable is None or version in presence.nullable)
+    return FieldSpec(declared.name, kind, array, nullable, presence.tag, default_of(declared))
+
+
+def default_of(declared: "dataclasses.Field[Any]") -> Any:
+    if declared.default_factory is not dataclasses.MISSING:
+        return declared.default_factory()
+    return declared.default
+
+
+def _hints(cls: type[Struct]) -> dict[str, tuple[Kind, bool, bool]]:
+    """The declared types by field, understood once for each class."""
+    if cls not in _UNDERSTOOD:
+        hints = typing.get_type_hints(cls, include_extras=True)
+        names = [declared.name for declared in dataclasses.fields(cls)]  # type: ignore[arg-type]  # a dataclass
+        _UNDERSTOOD[cls] = {name: _understood(hints[name]) for name in names}
+    return _UNDERSTOOD[cls]
+
+
+def _understood(hint: Any) -> tuple[Kind, bool, bool]:
+    """Kind, whether an array of it, whether null is possible."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
+        kind, array, _ = _understood(inner)
+        return kind, array, True
+    if origin is list:
+        return _understood(arguments[0])[0], True, False
+    if origin is Annotated and isinstance(arguments[1], Fixed | Sized):
+        return arguments[1], False, False
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint, False, False
+    raise TypeError(f"{hint} is not a type of the wire")
+
+
+def check(cls: type[Struct], versions: Versions) -> None:
+    """Refuse a declaration that some version could not be read or written with."""
+    for declared in dataclasses.fields(cls):  # type: ignore[arg-type]  # every Struct is a dataclass
+        presence: Presence = declared.metadata.get(_PRESENCE, Presence())
+        kind, array, optional = _hints(cls)[declared.name]
+        where = f"{cls.__name__}.{declared.name}"
+        everywhere = presence.versions.first <= versions.first and presence.versions.last >= versions.last
+        if default_of(declared) is dataclasses.MISSING and (presence.tag is not None or not everywhere):
+            raise TypeError(f"{where} needs a default: not every version has it")
+        if presence.nullable is not None and not optional:
+            raise TypeError(f"{where} is nullable in some versions, but its type is not")
+        if optional and not array and isinstance(kind, Fixed):
+            raise TypeError(f"{where} has no null on the wire")
+        if presence.tag is not None and kind in (Sized.RECORDS, Sized.RECORD_PARTS):
+            raise TypeError(f"{where} cannot be tagged: the size of a tag is written before it")
+        if isinstance(kind, type):
+            check(kind, Versions(*_overlap(versions, presence.versions)))
+
+
+def _overlap(one: Versions, other: Versions) -> tuple[int, int]:
+    return max(one.first, other.first), min(one.last, other.last)

@@ -1,0 +1,66 @@
+"""Instances of every message in every version: with every field filled, and with as little as the wire allows."""
+
+from typing import Any
+
+from millpond.protocol import REQUESTS, Message, encode
+from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, fields_in
+
+EVERY_VERSION = [
+    (kind, version)
+    for request in REQUESTS.values()
+    for kind in (request, request.response)
+    for version in range(kind.versions.first, kind.versions.last + 1)
+]
+
+
+def sample(kind: type[Struct], version: int) -> Any:
+    """No field is empty, null or left at its default."""
+    return kind(**{spec.name: _field(spec, version) for spec in fields_in(kind, version)})
+
+
+def written(kind: type[Message], version: int) -> bytes:
+    return b"".join(encode(sample(kind, version), version).buffers)
+
+
+def _field(spec: FieldSpec, version: int) -> Any:
+    return [_value(spec, version) for _ in range(2)] if spec.array else _value(spec, version)
+
+
+def _value(spec: FieldSpec, version: int) -> Any:
+    match spec.kind:
+        case Fixed(format="?"):
+            return not spec.default if isinstance(spec.default, bool) else True
+        case Fixed(format="16s"):
+            return bytes(range(1, 17))
+        case Fixed():
+            return 5
+        case Sized.TEXT:
+            return "naïve"
+        case Sized.RECORD_PARTS:
+            return [memoryview(b"batches")]
+        case Sized():
+            return b"payload"
+    assert isinstance(spec.kind, type)
+    return sample(spec.kind, version)
+
+
+def smallest(kind: type[Struct], version: int) -> Any:
+    """Everything null or empty that may be, and no tags."""
+    untagged = [spec for spec in fields_in(kind, version) if spec.tag is None]
+    return kind(**{spec.name: _least(spec, version) for spec in untagged})
+
+
+def _least(spec: FieldSpec, version: int) -> Any:
+    if spec.nullable:
+        return None
+    if spec.array:
+        return []
+    match spec.kind:
+        case Sized.TEXT:
+            return ""
+        case Sized():
+            return b""
+        case Fixed():
+            return _value(spec, version)
+    assert isinstance(spec.kind, type)
+    return smallest(spec.kind, version)
