@@ -58,6 +58,7 @@ class Broker:
         self._maintain = maintain
         self._lock: int | None = None
         self._services: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
 
     async def start(self) -> None:
@@ -80,7 +81,7 @@ class Broker:
                 address="",
                 lease_ms=settings.lease,
                 clock=self.clock,
-                alone=self._lock is not None,
+                alone=self._lock is not None and not settings.catalog,
             )
             await self._start_parts()
             undo.pop_all()
@@ -107,7 +108,11 @@ class Broker:
             metrics=self.metrics.maintenance,
         )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
-        await self.log.start()
+        try:
+            await self.log.start()
+        except BaseException:
+            await self.log.stop()
+            raise
         self._services = asyncio.create_task(self._run_services())
         self._services.add_done_callback(_report)
 
@@ -118,11 +123,16 @@ class Broker:
                 services.create_task(self.maintenance.run())
 
     async def stop(self) -> None:
-        """Drain: take nothing more, answer what was taken, leave the catalog, release the directory."""
+        """Drain: take nothing more, answer what was taken, leave the catalog, release the directory. Whoever is
+        cancelled while waiting for it may call it again: it goes on by itself."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         if self._services is not None:
             self._services.cancel()
             await asyncio.wait([self._services])
-            self._services = None
             await self.log.stop()
             with contextlib.suppress(MillpondError):
                 leave(self.database, self.session, clock=self.clock)

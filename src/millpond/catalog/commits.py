@@ -11,14 +11,14 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
 from millpond.catalog import writers
 from millpond.catalog.database import Database, Transaction, savepoint
 from millpond.model import errors
-from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, OutcomeUnknown
+from millpond.model.errors import CatalogFailed, CatalogUnavailable, Defect, MillpondError, OutcomeUnknown
 from millpond.model.ids import Session
 
 Json = Any
@@ -26,6 +26,8 @@ Operation = Callable[[Transaction], Json]
 """Runs inside the transaction; returns something json can keep. Raises a `MillpondError` to be undone alone."""
 
 _to_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder each time
+
+BUGS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 ATTEMPTS_MAX: Final = 6
 RETRY_DELAY_S: Final = 0.05
@@ -37,6 +39,8 @@ class Outcome:
 
     value: Json = None
     error: MillpondError | None = None
+    kept: str = field(default="", compare=False, repr=False)
+    """The value as it is stored with the commit."""
 
 
 class Committer:
@@ -111,17 +115,27 @@ def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
     if len(operations) > 1:
         return [_run(tx, operation) for operation in operations]
     try:
-        return [Outcome(value=operation(tx)) for operation in operations]
+        return [_outcome(tx, operation) for operation in operations]
     except CatalogUnavailable:
         raise
     except MillpondError as error:
         raise _OnlyOneRefusedError(error) from error
 
 
+def _outcome(tx: Transaction, operation: Operation) -> Outcome:
+    """The operation's value, if it can be kept. A bug in one operation is its own failure, not its neighbours';
+    errors of the engine are something else: they may have ended the transaction."""
+    try:
+        value = operation(tx)
+        return Outcome(value, kept=_to_json([value]))
+    except BUGS as error:
+        raise Defect(reason=repr(error)) from error
+
+
 def _run(tx: Transaction, operation: Operation) -> Outcome:
     try:
         with savepoint(tx):
-            return Outcome(value=operation(tx))
+            return _outcome(tx, operation)
     except CatalogUnavailable:
         raise
     except MillpondError as error:
@@ -129,13 +143,11 @@ def _run(tx: Transaction, operation: Operation) -> Outcome:
 
 
 def _encode(outcomes: Sequence[Outcome]) -> str:
-    return _to_json([_encode_one(outcome) for outcome in outcomes])
+    return f"[{','.join(_encode_one(outcome) for outcome in outcomes)}]"
 
 
-def _encode_one(outcome: Outcome) -> Json:
-    if outcome.error is None:
-        return [outcome.value]
-    return [None, encode_error(outcome.error)]
+def _encode_one(outcome: Outcome) -> str:
+    return outcome.kept if outcome.error is None else _to_json([None, encode_error(outcome.error)])
 
 
 def _decode(result: str) -> list[Outcome]:

@@ -21,6 +21,7 @@ ADD: Final = """
 SEAL: Final = (
     "UPDATE objects SET sealed = 1 WHERE session = ? AND kind = 'journal' AND sealed = 0 AND key <> ?"
 )
+SEAL_ONE: Final = "UPDATE objects SET sealed = 1 WHERE key = ?"
 RELEASE: Final = """
     UPDATE objects SET extents = extents - ?,
       dead_since = CASE WHEN extents - ? <= 0 THEN ? ELSE dead_since END
@@ -58,6 +59,11 @@ def add(tx: Transaction, new: NewObject, *, extents: int, now_ms: int) -> int:
 def seal_earlier(tx: Transaction, session: Session, open_key: str) -> None:
     """The writer has moved on to `open_key`: its earlier journals grow no more."""
     tx.rows(SEAL, (session, open_key))
+
+
+def seal(tx: Transaction, key: str) -> None:
+    """Nothing more will be committed into this object."""
+    tx.rows(SEAL_ONE, (key,))
 
 
 def release(tx: Transaction, object_ids: Iterable[int], *, now_ms: int) -> None:

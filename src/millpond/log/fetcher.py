@@ -19,12 +19,14 @@ from millpond.log.partition import Partition
 from millpond.log.reader import StoreReader
 from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
-from millpond.model.errors import MillpondError, NotOwner, OffsetOutOfRange
+from millpond.model.errors import MillpondError, OffsetOutOfRange, Stopping
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
 
 Answer = TypeVar("Answer")
+
+UNKNOWN_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,10 @@ class Fetcher:
         pool: ThreadPoolExecutor,
         limits: LogLimits,
         metrics: LogMetrics,
+        resolve: Callable[[TopicPartition], Partition],
     ) -> None:
         self._metrics = metrics
+        self._resolve = resolve
         self._database = database
         self._reader = reader
         self._waiters = waiters
@@ -78,7 +82,7 @@ class Fetcher:
 
     async def fetch(
         self,
-        requests: Sequence[tuple[Partition, FetchRequest]],
+        requests: Sequence[FetchRequest],
         *,
         bytes_max: int,
         bytes_min: int,
@@ -89,7 +93,7 @@ class Fetcher:
         The first partition that has anything gets at least one batch, however small the budgets."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        wheres = [request.where for _, request in requests]
+        wheres = [request.where for request in requests]
         while True:
             with self._waiters.watch(wheres) as watch:
                 results = await self._once(requests, bytes_max, read_committed)
@@ -104,34 +108,34 @@ class Fetcher:
         self._cache.forget(where)
 
     async def _once(
-        self, requests: Sequence[tuple[Partition, FetchRequest]], bytes_max: int, read_committed: bool
+        self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
     ) -> list[FetchResult]:
         results = []
         room = bytes_max
-        for partition, request in requests:
+        for request in requests:
             budget = min(request.bytes_max, room)
             empty_so_far = room == bytes_max
-            result = await self._one(partition, request, budget, read_committed, must_yield=empty_so_far)
+            result = await self._one(request, budget, read_committed, must_yield=empty_so_far)
             room = max(room - result.size, 0)
             results.append(result)
         return results
 
     async def _one(
-        self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
+        self, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
     ) -> FetchResult:
         """A partition that cannot be read says so in its own result: the others are not its business."""
+        log_start = end = UNKNOWN_OFFSET
         try:
+            partition = self._resolve(request.where)
+            log_start, end = partition.log_start, partition.end_offset
             return await self._read(partition, request, budget, read_committed, must_yield)
         except MillpondError as error:
-            log_start, end = partition.log_start, partition.end_offset
             return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
 
     async def _read(
         self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
     ) -> FetchResult:
         log_start, end = partition.log_start, partition.end_offset
-        if partition.fenced:
-            raise NotOwner
         if not log_start <= request.offset <= end:
             raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
         stable = await self._last_stable(partition) if read_committed else end
@@ -166,6 +170,10 @@ class Fetcher:
             runs, source = iter(cached), self._metrics.from_cache
         else:
             read = await self._from_store(partition.where, offset, budget)
+            if partition.log_start > offset:  # it expired while we looked
+                raise OffsetOutOfRange(
+                    offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
+                )
             if not read:
                 return (), limit
             runs, source = iter(read), self._metrics.from_store
@@ -207,4 +215,6 @@ class Fetcher:
             return transactions.aborted(tx, where, start, end_offset)
 
     async def _in_pool(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+        if self._waiters.closed:
+            raise Stopping
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

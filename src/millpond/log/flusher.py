@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from millpond.catalog.appends import Placed, Share, ShareResult, append, decode_results, encode_results
 from millpond.catalog.commits import Json, Outcome
 from millpond.catalog.database import Transaction
-from millpond.catalog.objects import NewObject, seal_earlier
+from millpond.catalog.objects import NewObject, seal, seal_earlier
 from millpond.log.budget import ByteBudget
 from millpond.log.buffer import FlushBuffer, Layout, Pending, lay_out, lay_out_inline
 from millpond.log.limits import LogLimits
@@ -143,7 +143,7 @@ class Flusher:
             raise FlushFailed
         if self._refusal is not None:
             if self._loop.time() < self._refuse_until:
-                raise self._refusal
+                raise self._refusal.copy()
             self._refusal = None
 
     async def room_for(self, size: int) -> None:
@@ -214,7 +214,7 @@ class Flusher:
             buffer.bytes, self._loop.time()
         ):
             return None
-        if any(flight.inline for flight in self._flights):
+        if any(flight.inline and flight.submitted for flight in self._flights):
             return None
         held_up = {
             where for flight in self._flights if not flight.submitted for where in flight.buffer.appends
@@ -271,6 +271,7 @@ class Flusher:
             flight.uploaded = True
             flight.location = upload.result()
             self._submit_ready()
+            self._launch_what_may()
         else:
             flight.refuse_all()
             refusal = (
@@ -330,6 +331,12 @@ class Flusher:
         results: list[ShareResult] = [
             FlushFailed() if share.where in doomed else next(placed) for share in flight.shares
         ]
+        if (
+            not flight.has_rest
+            and flight.location is not None
+            and not any(isinstance(r, Placed) for r in results)
+        ):
+            seal(tx, flight.location.key)  # an earlier part of it may have left the object open
         flight.answer = encode_results(results), results
         return flight.answer[0]
 

@@ -35,6 +35,7 @@ from millpond.model.errors import (
     MillpondError,
     NotOwner,
     OffsetOutOfRange,
+    Stopping,
     UnknownPartition,
 )
 from millpond.model.ids import Session, TopicPartition
@@ -80,7 +81,9 @@ class Log:
         self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
         self._tails = TailCache(limits.tail_bytes_max)
         self._pool = ThreadPoolExecutor(limits.read_threads, thread_name_prefix="millpond-read")
-        self._fetcher = Fetcher(database, self.reader, self.waiters, self._pool, limits, metrics)
+        self._fetcher = Fetcher(
+            database, self.reader, self.waiters, self._pool, limits, metrics, self.partition
+        )
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -115,7 +118,7 @@ class Log:
         if self._refreshing is not None:
             await asyncio.wait([self._refreshing])
         self.waiters.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._pool.shutdown)
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -182,6 +185,8 @@ class Log:
         return await self.in_pool(run)
 
     async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+        if self.waiters.closed:
+            raise Stopping
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -196,9 +201,8 @@ class Log:
         read_committed: bool = False,
     ) -> list[FetchResult]:
         """See `Fetcher.fetch`. Results are in the order of the requests."""
-        pairs = [(self.partition(request.where), request) for request in requests]
         return await self._fetcher.fetch(
-            pairs, bytes_max=bytes_max, bytes_min=bytes_min, wait_ms=wait_ms, read_committed=read_committed
+            requests, bytes_max=bytes_max, bytes_min=bytes_min, wait_ms=wait_ms, read_committed=read_committed
         )
 
     async def offset_at(self, where: TopicPartition, timestamp: int) -> TimedOffset | None:

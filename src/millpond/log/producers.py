@@ -50,7 +50,7 @@ class Sequences(Generic[Answer]):
         if known is None or known.offset != UNKNOWN_OFFSET:
             return known
         waiting = self._pending[batch.producer_id]
-        return next(future for sent, future in waiting if sent.base_sequence == batch.base_sequence)
+        return next(future for sent, future in waiting if _identity(sent) == _identity(batch))
 
     def expect(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
         """The batch has joined a buffer."""
@@ -79,6 +79,12 @@ class Sequences(Generic[Answer]):
         self._failed[batch.producer_id] = batch
         self._foresee(batch.producer_id)
 
+    def forget_committed(self) -> None:
+        """Producers have expired: ask the catalog who is left, as soon as nothing is on its way."""
+        self._loaded = False
+        if not self._pending:
+            self._committed, self._expected = {}, {}
+
     def _check_goes_on(self, batch: SequencedBatch) -> None:
         """Without state any sequence would do; not if the one before it has just failed."""
         failed = self._failed.get(batch.producer_id)
@@ -100,6 +106,10 @@ class Sequences(Generic[Answer]):
             self._expected[producer_id] = state
         if not self._pending.get(producer_id):
             self._pending.pop(producer_id, None)
+
+
+def _identity(batch: SequencedBatch) -> tuple[int, int, int, int]:
+    return batch[:4]
 
 
 def _after(state: ProducerState | None, batch: SequencedBatch) -> ProducerState:

@@ -15,13 +15,11 @@ class TopicRegistry:
         self._by_id: dict[TopicId, Topic] = {}
         self._configs: dict[TopicId, TopicConfig] = {}
 
-    def replace_all(self, topics: Iterable[Topic]) -> set[TopicId]:
-        """Take the catalog's list; returns the ids of topics that are gone."""
-        before = set(self._by_id)
+    def replace_all(self, topics: Iterable[Topic]) -> None:
+        """Take the catalog's list."""
         self._by_name, self._by_id, self._configs = {}, {}, {}
         for topic in topics:
             self.put(topic)
-        return before - set(self._by_id)
 
     def put(self, topic: Topic) -> Topic:
         known = replace(topic, broker_defaults=self._broker_defaults)
@@ -29,11 +27,6 @@ class TopicRegistry:
         self._by_id[known.id] = known
         self._configs[known.id] = known.config()
         return known
-
-    def remove(self, topic: Topic) -> None:
-        self._by_name.pop(topic.name, None)
-        self._by_id.pop(topic.id, None)
-        self._configs.pop(topic.id, None)
 
     def all(self) -> list[Topic]:
         return sorted(self._by_name.values(), key=lambda topic: topic.name)

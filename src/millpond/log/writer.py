@@ -99,7 +99,10 @@ class Writer:
             jobs, stop = self._next_jobs()
             if jobs:
                 self._perform(jobs)
-            self._look_around()
+            try:
+                self._look_around()
+            except Exception:  # whatever it is, the commits go on
+                logger.exception("could not ask whether another process has committed")
             if stop:
                 return
 
@@ -127,7 +130,7 @@ class Writer:
         self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread settles
         for job, outcome in zip(jobs, finals, strict=True):
             if job.settled is not None:
-                job.settled(outcome)
+                _guarded(job.settled, outcome)
 
     def _commit(self, operations: list[Operation]) -> list[Outcome]:
         if not operations:
@@ -165,7 +168,7 @@ class Writer:
 
 def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
     if failed is not None:
-        return Outcome(error=failed)
+        return Outcome(error=failed.copy())
     if job.prepare is None:
         return None
     try:
@@ -180,4 +183,12 @@ def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
 
 def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
     for job, outcome in zip(jobs, outcomes, strict=True):
-        job.done(outcome)
+        _guarded(job.done, outcome)
+
+
+def _guarded(function: Callable[[Outcome], None], outcome: Outcome) -> None:
+    """One job's bug must not leave its neighbours without an answer, nor end the thread."""
+    try:
+        function(outcome)
+    except Exception:
+        logger.exception("a job could not take its outcome")

@@ -18,7 +18,7 @@ from millpond.log.log import Log
 from millpond.log.reader import StoreReader
 from millpond.log.runs import Run
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
+from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, OutcomeUnknown, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
@@ -185,7 +185,7 @@ class Merging:
         except MillpondError as error:
             logger.warning("%s cannot be merged for now: %s", where, error)
             return Step(replaced, written, has_more=True)
-        return Step(replaced + step.replaced, written + step.bytes, step.has_more)
+        return Step(replaced + step.replaced, written + step.bytes, step.has_more or step.is_due)
 
     async def _take_due(self) -> set[TopicPartition]:
         """At first every partition with small extents; then those that grew, and those left over."""
@@ -212,7 +212,12 @@ class Merging:
             return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
         sizes = [(len(group), await self._merge(group)) for group in groups]
         written = sum(size for _, size in sizes)
-        return Step(sum(n for n, size in sizes if size), written, has_more=written > 0)
+        return Step(
+            sum(n for n, size in sizes if size),
+            written,
+            has_more=written > 0,
+            is_due=any(s == 0 for _, s in sizes),
+        )
 
     async def _merge(self, group: Sequence[Extent]) -> int:
         try:
@@ -226,9 +231,13 @@ class Merging:
 
         try:
             await self._log.write(replace)
-        except ExtentsChanged:
+        except OutcomeUnknown:
+            raise  # the segment may be in use
+        except MillpondError as error:
             await self._log.in_pool(lambda: self._store.delete([segment.key]))
-            return 0
+            if isinstance(error, ExtentsChanged):
+                return 0
+            raise
         return segment.size
 
     def _write(self, group: Sequence[Extent]) -> MergedSegment:
@@ -245,6 +254,8 @@ class Step:
     replaced: int
     bytes: int
     has_more: bool
+    is_due: bool = False
+    """Something changed under it: the next pass looks again."""
 
 
 def _last_small_run(rows: Sequence[Extent]) -> int:

@@ -126,10 +126,10 @@ class Retention:
     async def _expire_all(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         """As many looks as it takes: one sees only so many extents. First goes what a crash in the middle of
         an earlier pass left below the log start, or it would be all that a look sees."""
-        if await self._log.in_pool(lambda: self._has_leftovers(where)):
-            await self._log.delete_records(where, self._log.partition(where).log_start)
         moved = False
         try:
+            if await self._log.in_pool(lambda: self._has_leftovers(where)):
+                await self._log.delete_records(where, self._log.partition(where).log_start)
             while await self._expire(where, config, now_ms):
                 moved = True
         except Unavailable:
@@ -163,9 +163,10 @@ class Retention:
     def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int]:
         """(the offset to expire up to, a timestamp no older than which the next batch will expire)."""
         with self._log.database.read() as tx:
-            row = read_partition(tx, where)
             rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
-        rows = [extent for extent in rows if extent.end_offset > row.log_start]
+            row = read_partition(tx, where)  # second: what it counts may be more than the extents, never less
+        if rows and rows[0].end_offset <= row.log_start:
+            return row.log_start, now_ms  # somebody is deleting: its bytes still count, its extents do not
         target, oldest = row.log_start, rows[0].min_timestamp if rows else now_ms
         if config.retention_ms != WITHOUT_LIMIT:
             target, oldest = self._line_by_age(rows, row.log_start, now_ms - config.retention_ms, now_ms)

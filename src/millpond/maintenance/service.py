@@ -86,4 +86,7 @@ class Maintenance:
             return gone + groups.expire_offsets(tx, unused_since_ms=unused_since)
 
         expired: int = await self._log.write(expire)
+        if expired:
+            for partition in self._log.partitions():
+                partition.sequences.forget_committed()
         return expired

@@ -16,6 +16,8 @@ LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 DAY_MS: Final = 86_400_000
 GIB: Final = 2**30
+BATCH_BYTES_MAX: Final = 1_000_000_000
+"""What fits one append of any store, with a flush around it."""
 WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -94,7 +96,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
         _honoured("cleanup.policy", Kind.LIST, "delete", _some_of("delete", "compact")),
         _reported("compression.type", Kind.STRING, "producer", _one_of(*_CODECS)),
         _reported("delete.retention.ms", Kind.LONG, DAY_MS, _NATURAL),
-        _honoured("max.message.bytes", Kind.INT, 1_048_588, _between(0, INT_MAX)),
+        _honoured("max.message.bytes", Kind.INT, 1_048_588, _between(0, BATCH_BYTES_MAX)),
         _honoured("message.timestamp.after.max.ms", Kind.LONG, 3_600_000, _NATURAL),
         _honoured(
             "message.timestamp.type", Kind.STRING, "CreateTime", _one_of("CreateTime", "LogAppendTime")

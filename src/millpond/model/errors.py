@@ -18,6 +18,7 @@
     │   └── FlushFailed  Overloaded  Stopping
     ├── Damaged                      stored bytes or rows are not what was written
     │   └── CorruptObject  CorruptCatalog
+    ├── Defect                       a bug of ours
     └── CannotStart
         └── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  InvalidSettings
 
@@ -25,7 +26,7 @@ A class's docstring is its message; `{names}` in it are filled from the keyword 
 as `facts`. `retriable` says whether the same request may succeed later.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class MillpondError(Exception):
@@ -36,6 +37,10 @@ class MillpondError(Exception):
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts = facts
         super().__init__(message or self._default_message())
+
+    def copy(self) -> Self:
+        """A fresh instance. One that is raised again and again would keep every traceback it ever had."""
+        return type(self)(str(self), **self.facts)
 
     def _default_message(self) -> str:
         template = " ".join((type(self).__doc__ or "").split())
@@ -203,6 +208,10 @@ class CorruptObject(Damaged):
 
 class CorruptCatalog(Damaged):
     """The catalog is damaged: {reason}."""
+
+
+class Defect(MillpondError):
+    """Something went wrong inside Millpond: {reason}. This is a bug."""
 
 
 class CannotStart(MillpondError):

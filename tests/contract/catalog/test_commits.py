@@ -6,6 +6,7 @@ from millpond.catalog import appends, groups, topics, writers
 from millpond.catalog.commits import Outcome
 from millpond.model.errors import (
     CatalogUnavailable,
+    Defect,
     InvalidRequest,
     NotOwner,
     TopicExists,
@@ -74,13 +75,28 @@ def test_a_lone_refused_operation_is_undone_and_uses_up_no_number(catalog):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_unexpected_error_undoes_the_whole_commit_and_is_not_hidden(catalog, count):
+def test_a_bug_in_one_operation_is_undone_alone_and_called_so(catalog, count):
     def broken(tx):
+        create("half-done")(tx)
         raise ZeroDivisionError
 
     committer = catalog.committer()
-    with pytest.raises(ZeroDivisionError):
-        committer.commit([create("a"), broken][-count:])
+    outcomes = committer.commit([create("a"), broken][-count:])
+    assert isinstance(outcomes[-1].error, Defect)
+    assert names(catalog) == ["a"][: count - 1]
+    assert committer.commit([create("b")]) == [Outcome("b")]
+
+
+def test_an_error_of_the_engine_undoes_the_whole_commit_and_is_not_hidden(catalog):
+    class EngineError(Exception):
+        pass
+
+    def broken(tx):
+        raise EngineError
+
+    committer = catalog.committer()
+    with pytest.raises(EngineError):
+        committer.commit([create("a"), broken])
     assert names(catalog) == []
     assert committer.commit([create("b")]) == [Outcome("b")]
 

@@ -514,4 +514,4 @@ async def test_a_long_poll_on_a_topic_that_is_deleted_ends_at_once(engine):
     await asyncio.sleep(0.02)
     await engine.log.delete_topic("orders")
     result = await asyncio.wait_for(polling, 2)
-    assert isinstance(result.error, NotOwner)
+    assert isinstance(result.error, UnknownTopic)
