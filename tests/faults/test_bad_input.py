@@ -301,7 +301,7 @@ async def test_a_damaged_object_is_an_error_for_its_own_range_only(tmp_path):
         for number in range(5):
             await broker.produce("topic", b"%d" % number * 100)
         await broker.produce("other", b"fine")
-    [journal] = (tmp_path / "objects" / "journal").rglob("0*")
+    [journal] = (tmp_path / "objects" / "journal").rglob("00000000*")
     content = bytearray(journal.read_bytes())
     content[content.index(b"2" * 100) + 50] ^= 1
     journal.write_bytes(content)

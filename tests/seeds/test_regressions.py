@@ -129,7 +129,7 @@ async def test_m4_cutting_the_journals_unreferenced_tail_at_every_byte_loses_not
             await broker.produce("topic", b"acknowledged %d" % number)
         shutil.copytree(source, tmp_path / "before")
         await broker.produce("topic", b"the flush that the crash interrupts")
-        [journal] = (source / "objects" / "journal").rglob("0*")
+        [journal] = (source / "objects" / "journal").rglob("00000000*")
         tail = journal.read_bytes()
         name = journal.relative_to(source)
     acknowledged = (tmp_path / "before" / name).stat().st_size
@@ -313,7 +313,7 @@ async def test_l4_a_torn_tail_is_ignored_by_every_fetch_and_goes_with_its_file(t
     clock = SimulatedClock()
     async with running_broker(tmp_path, clock=clock, inline_bytes_max=0) as broker:
         await broker.produce("topic", b"whole")
-    [journal] = (tmp_path / "objects" / "journal").rglob("0*")
+    [journal] = (tmp_path / "objects" / "journal").rglob("00000000*")
     with journal.open("ab") as file:
         file.write(b"torn" * 3_000)
     orphan = journal.with_name("0000000000000077")

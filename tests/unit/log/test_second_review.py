@@ -30,6 +30,10 @@ def refuse_upload(_):
     raise StoreUnavailable(reason="gone")
 
 
+def ours():
+    return {each for each in threading.enumerate() if each.name.startswith("millpond")}
+
+
 async def reached(hold):
     await asyncio.to_thread(hold.wait_reached, 5)
 
@@ -202,9 +206,10 @@ async def test_a_start_that_fails_leaves_no_thread_running(monkeypatch):
         raise CatalogUnavailable(reason="not today")
 
     monkeypatch.setattr(Log, "refresh", fail)
+    before = ours()
     with pytest.raises(CatalogUnavailable):
         await Broker(IN_MEMORY).start()
-    assert [each.name for each in threading.enumerate() if each.name.startswith("millpond")] == []
+    assert ours() == before
 
 
 async def test_a_stop_that_was_cancelled_goes_on_and_may_be_awaited_again(start, tmp_path):
