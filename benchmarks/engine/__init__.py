@@ -8,7 +8,7 @@ import uvloop
 from benchmarks.engine import flat, latency, memory, merging, store, throughput
 from benchmarks.report import Report
 
-SECTIONS = (memory, latency, store, throughput, merging, flat)
+SECTIONS = (latency, flat, memory, store, throughput, merging)
 
 
 def run(*, quick: bool, only: str | None = None) -> None:

@@ -9,7 +9,7 @@ from benchmarks.report import Report
 from millpond import Broker, TopicPartition
 
 MARKS = (1_000, 100_000, 1_000_000, 10_000_000)
-SAMPLES = 600
+SAMPLES = 2_000
 WARM_UP = 200
 
 

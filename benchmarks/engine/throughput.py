@@ -42,10 +42,10 @@ async def measure(report: Report, *, quick: bool) -> None:
 
 async def _case(place: str, record_bytes: int, batch_bytes: int, rounds: int) -> tuple[object, ...]:
     if place == "memory":
-        async with broker(None, tail_bytes_max=FLUSH_BYTES * 64) as (running, where):
+        async with broker(None) as (running, where):
             batches = random_batches(batch_bytes, record_bytes, ROUND_BYTES // batch_bytes)
             seconds, cpu, count = await _rounds(running, where, batches, rounds)
-            tail = await _fetch_all(running, where)
+            tail = await _fetch_newest(running, where)
         rate = _rate(batches, rounds, seconds)
         return (
             place,
