@@ -18,7 +18,20 @@ SAVE: Final = """
 COLUMNS: Final = "SELECT group_id, generation, protocol_type, state, members, updated_at FROM groups"
 OF_SHARD: Final = f"{COLUMNS} WHERE shard = ? ORDER BY group_id"
 ONE: Final = f"{COLUMNS} WHERE group_id = ?"
+ALL: Final = """
+    SELECT group_id, protocol_type, state FROM groups
+    UNION ALL
+    SELECT DISTINCT group_id, '', 'Empty' FROM group_offsets o
+    WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.group_id = o.group_id)
+    ORDER BY group_id
+"""
 DELETE: Final = "DELETE FROM groups WHERE group_id = ? RETURNING group_id"
+FORGET_EMPTY: Final = """
+    DELETE FROM groups WHERE state = 'Empty'
+      AND NOT EXISTS (SELECT 1 FROM group_offsets o WHERE o.group_id = groups.group_id)
+      AND NOT EXISTS (SELECT 1 FROM txn_offsets t WHERE t.group_id = groups.group_id)
+    RETURNING group_id
+"""
 COMMIT: Final = """
     INSERT INTO group_offsets (group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at)
     VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -29,10 +42,16 @@ OFFSETS: Final = """
     SELECT topic_id, partition, committed_offset, leader_epoch, metadata FROM group_offsets
     WHERE group_id = ? ORDER BY topic_id, partition
 """
+HAS_OFFSETS: Final = "SELECT 1 FROM group_offsets WHERE group_id = ? LIMIT 1"
+PENDING: Final = "SELECT DISTINCT topic_id, partition FROM txn_offsets WHERE group_id = ?"
 DELETE_OFFSET: Final = """
     DELETE FROM group_offsets WHERE group_id = ? AND topic_id = ? AND partition = ? RETURNING partition
 """
-DELETE_OFFSETS: Final = "DELETE FROM group_offsets WHERE group_id = ?"
+DELETE_PENDING_OFFSET: Final = (
+    "DELETE FROM txn_offsets WHERE group_id = ? AND topic_id = ? AND partition = ? RETURNING partition"
+)
+DELETE_OFFSETS: Final = "DELETE FROM group_offsets WHERE group_id = ? RETURNING partition"
+DELETE_PENDING_OFFSETS: Final = "DELETE FROM txn_offsets WHERE group_id = ? RETURNING partition"
 EXPIRE: Final = """
     DELETE FROM group_offsets WHERE committed_at < ? AND NOT EXISTS
       (SELECT 1 FROM groups g WHERE g.group_id = group_offsets.group_id
@@ -51,6 +70,15 @@ class GroupRow:
     state: str
     members: str
     updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """A group as it is listed. One of which only offsets are known has no protocol type."""
+
+    group_id: str
+    protocol_type: str
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +104,20 @@ def find(tx: Transaction, group_id: str) -> GroupRow | None:
     return GroupRow(*found[0]) if found else None
 
 
+def all_groups(tx: Transaction) -> list[GroupName]:
+    """By name, also those of which there are only offsets."""
+    return [GroupName(*row) for row in tx.rows(ALL)]
+
+
 def delete(tx: Transaction, group_id: str) -> bool:
-    tx.rows(DELETE_OFFSETS, (group_id,))
-    return bool(tx.rows(DELETE, (group_id,)))
+    """The group, its offsets, and those that transactions were about to commit. Whether there was any of them."""
+    gone = [tx.rows(each, (group_id,)) for each in (DELETE_OFFSETS, DELETE_PENDING_OFFSETS, DELETE)]
+    return any(gone)
+
+
+def forget_empty(tx: Transaction) -> int:
+    """Drop groups that have neither members nor offsets."""
+    return len(tx.rows(FORGET_EMPTY))
 
 
 def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int) -> None:
@@ -92,8 +131,21 @@ def committed_offsets(tx: Transaction, group_id: str) -> list[GroupOffset]:
     return [_offset(row) for row in tx.rows(OFFSETS, (group_id,))]
 
 
+def has_offsets(tx: Transaction, group_id: str) -> bool:
+    return bool(tx.rows(HAS_OFFSETS, (group_id,)))
+
+
+def pending_offsets(tx: Transaction, group_id: str) -> list[TopicPartition]:
+    """Partitions whose offsets hang on transactions that are not decided yet."""
+    rows = tx.rows(PENDING, (group_id,))
+    return [TopicPartition(TopicId(bytes(topic_id)), partition) for topic_id, partition in rows]
+
+
 def delete_offsets(tx: Transaction, group_id: str, wheres: Sequence[TopicPartition]) -> int:
-    deleted = tx.each(DELETE_OFFSET, [(group_id, *where) for where in wheres])
+    """Also those that transactions were about to commit, which are not counted."""
+    named = [(group_id, *where) for where in wheres]
+    deleted = tx.each(DELETE_OFFSET, named)
+    tx.each(DELETE_PENDING_OFFSET, named)
     return sum(len(rows) for rows in deleted)
 
 

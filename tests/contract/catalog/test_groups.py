@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from millpond.catalog import coordinators, groups
-from millpond.catalog.groups import GroupOffset, GroupRow
+from millpond.catalog import coordinators, groups, transactions
+from millpond.catalog.groups import GroupName, GroupOffset, GroupRow
 from millpond.model.errors import NotOwner
 
 GROUP = GroupRow("g1", 3, "consumer", "Stable", '{"m1": "ünïcode"}', 100)
@@ -67,6 +67,53 @@ def test_offsets_are_deleted_one_by_one_or_with_their_group(catalog):
     assert catalog.write(groups.delete, "g1") is False
     assert catalog.read(groups.committed_offsets, "g1") == []
     assert len(catalog.read(groups.committed_offsets, "g2")) == 3
+
+
+def begin_transaction(catalog, group_id, *offsets):
+    producer = catalog.write(transactions.begin_producer, "pay", 60_000, now_ms=1).producer
+    catalog.write(transactions.add_offsets, producer, group_id, offsets, now_ms=1, opens=True)
+    return producer
+
+
+def test_offsets_that_hang_on_a_transaction_are_known_and_deleted_with_the_others(catalog):
+    topic = catalog.topic(count=3)
+    wheres = [catalog.where(topic, number) for number in range(3)]
+    producer = begin_transaction(catalog, "g1", *(GroupOffset(where, 9) for where in wheres[:2]))
+    assert sorted(catalog.read(groups.pending_offsets, "g1")) == wheres[:2]
+    assert catalog.read(groups.pending_offsets, "g2") == []
+    assert catalog.read(groups.has_offsets, "g1") is False
+    assert catalog.write(groups.delete_offsets, "g1", wheres[:1]) == 0
+    assert catalog.read(groups.pending_offsets, "g1") == wheres[1:2]
+    assert catalog.write(groups.delete, "g1") is True
+    assert catalog.write(groups.delete, "g1") is False
+    catalog.write(transactions.end, producer, commit=True, bump_epoch=False, now_ms=2)
+    assert catalog.read(groups.committed_offsets, "g1") == []
+
+
+def test_a_group_of_which_there_are_only_offsets_is_known(catalog):
+    where = catalog.where()
+    catalog.write(groups.save, GROUP)
+    commit(catalog, "g1", GroupOffset(where, 1))
+    commit(catalog, "g0", GroupOffset(where, 1))
+    assert catalog.read(groups.all_groups) == [
+        GroupName("g0", "", "Empty"),
+        GroupName("g1", "consumer", "Stable"),
+    ]
+    assert catalog.read(groups.has_offsets, "g0") is True
+    assert catalog.read(groups.has_offsets, "g2") is False
+    assert catalog.write(groups.delete, "g0") is True
+    assert [each.group_id for each in catalog.read(groups.all_groups)] == ["g1"]
+
+
+def test_groups_with_neither_members_nor_offsets_are_forgotten(catalog):
+    where = catalog.where()
+    empty = dataclasses.replace(GROUP, state="Empty", members="{}")
+    for group in (GROUP, *(dataclasses.replace(empty, group_id=name) for name in ("g2", "g3", "g4"))):
+        catalog.write(groups.save, group)
+    commit(catalog, "g2", GroupOffset(where, 1))
+    begin_transaction(catalog, "g3", GroupOffset(where, 1))
+    assert catalog.write(groups.forget_empty) == 1
+    assert [each.group_id for each in catalog.read(groups.all_groups)] == ["g1", "g2", "g3"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,325 @@
+"""The door to the groups: every call of a member or an administrator, as plain values.
+
+Membership is decided in memory and stored before members are told; offsets are in the catalog when the call
+returns. Both are written only while this broker keeps the group's shard.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millpond.catalog import groups as catalog
+from millpond.catalog.database import Transaction
+from millpond.catalog.groups import GroupOffset
+from millpond.groups.limits import GroupLimits
+from millpond.groups.memory import GroupMemory, Resident
+from millpond.groups.messages import (
+    Description,
+    Joined,
+    JoinRequest,
+    Leaving,
+    State,
+    Synced,
+    SyncRequest,
+)
+from millpond.groups.standing import NewId
+from millpond.groups.state import Group
+from millpond.groups.store import GroupStore
+from millpond.groups.subscription import CONSUMER, subscribed_topics
+from millpond.log import Log
+from millpond.model.clock import Clock
+from millpond.model.errors import (
+    GroupNotEmpty,
+    GroupSubscribed,
+    IllegalGeneration,
+    InvalidGroupId,
+    MillpondError,
+    NotCoordinator,
+    OffsetMetadataTooLarge,
+    UnknownGroup,
+    UnknownMember,
+    UnknownTopic,
+)
+from millpond.model.ids import Session, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """Who commits offsets. The default is a consumer that uses no membership: it assigns itself its partitions."""
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+NOBODY = MemberIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets:
+    """`unstable` are partitions for which a transaction that is not decided yet has offsets of this group."""
+
+    offsets: Mapping[TopicPartition, GroupOffset]
+    unstable: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+def new_member_id(name: str) -> str:
+    return f"{name}-{uuid.uuid4()}"
+
+
+class Groups:
+    """The groups whose shards this broker keeps. `trusts_clock` says whether anything may be deleted by age."""
+
+    def __init__(
+        self,
+        log: Log,
+        session: Session,
+        epochs: Mapping[int, int],
+        *,
+        clock: Clock,
+        limits: GroupLimits,
+        new_id: NewId = new_member_id,
+        trusts_clock: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._limits = limits
+        self._trusts_clock = trusts_clock
+        self._store = GroupStore(log, session, epochs, clock)
+        self._memory = GroupMemory(self._store, clock=clock, limits=limits, new_id=new_id)
+
+    # -- members ----------------------------------------------------------------------------------------------
+
+    async def join(self, group_id: str, request: JoinRequest) -> Joined:
+        """Returns when the next generation is there, which may take as long as its slowest member."""
+        _check_group_id(group_id)
+        if request.member_id:
+            resident = await self._find(group_id, request.member_id)
+        else:
+            resident = await self._memory.find_or_add(group_id)
+        group = resident.group
+        joined = await self._memory.ask(resident, lambda ticket: group.join(request, ticket, self._now()))
+        assert isinstance(joined, Joined)
+        return joined
+
+    async def sync(self, group_id: str, request: SyncRequest) -> Synced:
+        """Returns what the member is assigned, once the leader has said so and that is stored."""
+        _check_group_id(group_id)
+        resident = await self._find(group_id, request.member_id)
+        group = resident.group
+        synced = await self._memory.ask(resident, lambda ticket: group.sync(request, ticket, self._now()))
+        assert isinstance(synced, Synced)
+        return synced
+
+    async def heartbeat(self, group_id: str, member: MemberIdentity) -> None:
+        _check_group_id(group_id)
+        resident = await self._find(group_id, member.member_id)
+        resident.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
+        self._memory.settle(resident)
+
+    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[MillpondError | None]:
+        """The error of each, in their order."""
+        _check_group_id(group_id)
+        resident = await self._memory.find(group_id)
+        if resident is None:
+            return [UnknownMember(group=group_id, member_id=each.member_id) for each in leaving]
+        outcomes = resident.group.leave(leaving, self._now())
+        self._memory.settle(resident)
+        return outcomes
+
+    async def check_member(self, group_id: str, member: MemberIdentity) -> None:
+        """Whether a transaction may carry offsets of this member."""
+        resident = await self._memory.find(group_id)
+        if resident is not None:
+            _check_commit(resident.group, member, self._now(), transactional=True)
+        elif member.generation >= 0:
+            raise IllegalGeneration(group=group_id, generation=member.generation, current="no generation")
+
+    # -- offsets ----------------------------------------------------------------------------------------------
+
+    async def commit_offsets(
+        self, group_id: str, offsets: Sequence[GroupOffset], member: MemberIdentity = NOBODY
+    ) -> list[MillpondError | None]:
+        """Durable when it returns. The error of each offset, in their order; raises what concerns them all."""
+        if member.generation >= 0:
+            resident = await self._memory.find(group_id)
+        else:
+            resident = await self._memory.find_or_add(group_id)
+        if resident is None:
+            raise UnknownGroup(group=group_id)
+        _check_commit(resident.group, member, self._now(), transactional=False)
+        self._memory.settle(resident)
+        outcomes = [self._check_metadata(each) for each in offsets]
+        accepted = [each for each, error in zip(offsets, outcomes, strict=True) if error is None]
+        if accepted:
+            now_ms = self._clock.now_ms()
+            await self._memory.write(
+                resident.place, lambda tx: catalog.commit_offsets(tx, group_id, accepted, now_ms=now_ms)
+            )
+        return outcomes
+
+    async def committed_offsets(self, group_id: str) -> CommittedOffsets:
+        self._store.place(group_id)
+
+        def read(tx: Transaction) -> CommittedOffsets:
+            # In this order: a transaction that is decided in between shows in the offsets.
+            unstable = frozenset(catalog.pending_offsets(tx, group_id))
+            offsets = {each.where: each for each in catalog.committed_offsets(tx, group_id)}
+            return CommittedOffsets(offsets, unstable)
+
+        return await self._store.read(read)
+
+    async def delete_offsets(
+        self, group_id: str, wheres: Sequence[TopicPartition]
+    ) -> list[MillpondError | None]:
+        """The error of each, in their order. Members that consume a topic would only commit its offsets anew."""
+        _check_group_id(group_id)
+        resident = await self._memory.find(group_id)
+        if resident is None:
+            await self._check_has_offsets(group_id)
+        topics = _subscribed_topics(resident.group) if resident is not None else frozenset()
+        outcomes = [self._check_unsubscribed(group_id, topics, where) for where in wheres]
+        free = [where for where, error in zip(wheres, outcomes, strict=True) if error is None]
+        place = resident.place if resident is not None else self._store.place(group_id)
+        if free:
+            await self._memory.write(place, lambda tx: catalog.delete_offsets(tx, group_id, free))
+        return outcomes
+
+    # -- administration ---------------------------------------------------------------------------------------
+
+    async def describe(self, group_id: str) -> Description:
+        resident = await self._memory.find(group_id)
+        if resident is not None:
+            return resident.group.describe()
+        await self._check_has_offsets(group_id)
+        return Description(group_id, State.EMPTY)
+
+    async def list_groups(self) -> list[GroupListing]:
+        """By name: the groups that have members, had some, or have offsets."""
+        stored = await self._store.read(catalog.all_groups)
+        found = {
+            each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
+            for each in stored
+            if self._store.keeps(each.group_id)
+        }
+        for group in (resident.group for resident in self._memory):
+            if group.group_id in found or not group.is_idle():
+                found[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.state)
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def delete_group(self, group_id: str) -> None:
+        resident = await self._memory.find(group_id)
+        if resident is not None:
+            await self._memory.stored(resident)
+            if resident.group.state is State.DEAD:
+                raise NotCoordinator(group=group_id)
+            if resident.group.state is not State.EMPTY:
+                raise GroupNotEmpty(group=group_id)
+        known = resident is not None and not resident.group.is_idle()
+        place = resident.place if resident is not None else self._store.place(group_id)
+        known |= await self._memory.write(place, lambda tx: catalog.delete(tx, group_id))
+        if resident is not None and resident.group.state is State.EMPTY:
+            self._memory.drop(resident)
+        if not known:
+            raise UnknownGroup(group=group_id)
+
+    # -- the service ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as duties:
+                duties.create_task(self._memory.keep_time())
+                duties.create_task(self._repeat_expiry())
+        finally:
+            await self._memory.drain()
+
+    def tick(self) -> None:
+        """Let whatever is due by the clock happen now; `run` does so by itself."""
+        self._memory.tick()
+
+    async def expire_once(self) -> int:
+        """Forget what nobody uses: offsets of groups long without members, empty groups without offsets. A group
+        whose members may have died with another coordinator is read, so that their sessions end."""
+        for each in await self.list_groups():
+            if each.state != State.EMPTY and each.group_id not in self._memory:
+                await self._memory.find(each.group_id)
+        self._memory.forget_idle()
+        if not self._trusts_clock():
+            return 0
+        unused_since_ms = self._clock.now_ms() - self._limits.offsets_retention_ms
+
+        def expire(tx: Transaction) -> int:
+            expired = catalog.expire_offsets(tx, unused_since_ms=unused_since_ms)
+            return expired + catalog.forget_empty(tx)
+
+        expired: int = await self._log.write(expire)
+        return expired
+
+    async def _repeat_expiry(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.expiry_every_ms / 1000)
+            try:
+                await self.expire_once()
+            except MillpondError as error:
+                logger.warning("expiry of groups failed and will be tried again: %s", error)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _now(self) -> int:
+        return self._clock.monotonic_ms()
+
+    async def _find(self, group_id: str, member_id: str) -> Resident:
+        """A group that somebody claims to be a member of."""
+        resident = await self._memory.find(group_id)
+        if resident is None:
+            raise UnknownMember(group=group_id, member_id=member_id)
+        return resident
+
+    def _check_metadata(self, offset: GroupOffset) -> MillpondError | None:
+        size, limit = len(offset.metadata.encode()), self._limits.offset_metadata_bytes_max
+        return OffsetMetadataTooLarge(size=size, limit=limit) if size > limit else None
+
+    async def _check_has_offsets(self, group_id: str) -> None:
+        if not await self._store.read(lambda tx: catalog.has_offsets(tx, group_id)):
+            raise UnknownGroup(group=group_id)
+
+    def _check_unsubscribed(
+        self, group_id: str, topics: frozenset[str] | None, where: TopicPartition
+    ) -> MillpondError | None:
+        try:
+            name = self._log.topics.with_id(where.topic_id).name
+        except UnknownTopic as error:
+            return error
+        subscribed = topics is None or name in topics
+        return GroupSubscribed(group=group_id, topic=name) if subscribed else None
+
+
+def _subscribed_topics(group: Group) -> frozenset[str] | None:
+    """None if that cannot be known. What the members of other kinds of groups use, only they know."""
+    if group.state is State.EMPTY:
+        return frozenset()
+    if group.protocol_type != CONSUMER:
+        raise GroupNotEmpty(group=group.group_id)
+    return subscribed_topics(member.metadata(group.protocol) for member in group.roster)
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise InvalidGroupId(group=group_id)
+
+
+def _check_commit(group: Group, member: MemberIdentity, now_ms: int, *, transactional: bool) -> None:
+    group.check_commit(
+        member.member_id, member.instance_id, member.generation, now_ms, transactional=transactional
+    )

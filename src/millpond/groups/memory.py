@@ -1,0 +1,238 @@
+"""The groups in memory: read when they are first asked for, stored when they change, woken when something is due.
+
+Lives on one event loop; its state changes only between awaits. Whoever waits for an answer may go away: the group
+does not notice, as it would not notice a client that died.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from millpond.catalog.commits import Operation
+from millpond.groups.deadlines import Deadlines
+from millpond.groups.limits import GroupLimits
+from millpond.groups.messages import Answer, Joined, Save, Synced
+from millpond.groups.standing import NewId
+from millpond.groups.state import Group
+from millpond.groups.store import GroupStore, Place
+from millpond.model.clock import Clock
+from millpond.model.errors import MillpondError, NotCoordinator
+
+logger = logging.getLogger(__name__)
+
+Outcome = Joined | Synced | MillpondError
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """A group in memory. One whose place has changed since it was read is not looked at again."""
+
+    group: Group
+    place: Place
+    saving: "set[asyncio.Task[None]]" = field(default_factory=set)
+    """Saves under way: what the catalog holds is older than this."""
+
+
+class GroupMemory:
+    def __init__(self, store: GroupStore, *, clock: Clock, limits: GroupLimits, new_id: NewId) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._new_id = new_id
+        self._residents: dict[str, Resident] = {}
+        self._loading: dict[Place, asyncio.Task[None]] = {}
+        self._tickets = count()
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._deadlines = Deadlines()
+        self._alarm = asyncio.Event()
+        self._wakes_at_ms: float = -math.inf
+
+    def __iter__(self) -> Iterator[Resident]:
+        return iter(list(self._residents.values()))
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._residents
+
+    async def find(self, group_id: str) -> Resident | None:
+        """The group, if it is known here or to the catalog. Whoever asks while it is read waits for that."""
+        resident = self._current(group_id)
+        if resident is None:
+            await self._load(self._store.place(group_id))
+            resident = self._residents.get(group_id)
+        return resident
+
+    async def find_or_add(self, group_id: str) -> Resident:
+        found = await self.find(group_id)
+        if found is not None:
+            return found
+        return self._add(self._store.place(group_id), Group(group_id, self._limits, self._new_id))
+
+    async def ask(self, resident: Resident, event: Callable[[int], None]) -> Joined | Synced:
+        """Give the group an event with a ticket, and wait for its answer."""
+        ticket = next(self._tickets)
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = future
+        try:
+            event(ticket)
+            self.settle(resident)
+            outcome = await future
+        finally:
+            self._waiting.pop(ticket, None)
+        if isinstance(outcome, MillpondError):
+            raise outcome
+        return outcome
+
+    def settle(self, resident: Resident) -> None:
+        """Do what the group wants done after an event."""
+        for effect in resident.group.take_effects():
+            if isinstance(effect, Answer):
+                self._deliver(effect)
+            else:
+                self._begin_save(resident, effect)
+        if self._residents.get(resident.place.group_id) is resident:
+            self._set_alarm(resident)
+
+    async def write(self, place: Place, operation: Operation) -> Any:
+        """A write of the group's own; when it shows that the group has moved on, it is forgotten here."""
+        try:
+            return await self._store.write(place, operation)
+        except NotCoordinator:
+            self._drop_at(place)
+            raise
+
+    async def stored(self, resident: Resident) -> None:
+        """Returns when nothing of the group is being stored."""
+        while resident.saving:
+            await asyncio.wait(resident.saving)
+
+    def drop(self, resident: Resident) -> None:
+        """Forget a group that is deleted or lives elsewhere."""
+        group_id = resident.place.group_id
+        if self._residents.get(group_id) is resident:
+            del self._residents[group_id]
+            self._deadlines.clear(group_id)
+        resident.group.kill()
+        self.settle(resident)
+
+    def forget_idle(self) -> None:
+        """Groups that can be read again when somebody asks for them."""
+        for group_id, resident in list(self._residents.items()):
+            if resident.group.is_idle() and not resident.saving:
+                del self._residents[group_id]
+                self._deadlines.clear(group_id)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Whatever is due by now happens."""
+        now_ms = self._clock.monotonic_ms()
+        for group_id in self._deadlines.take_due(now_ms):
+            resident = self._residents[group_id]
+            resident.group.tick(now_ms)
+            self.settle(resident)
+
+    async def keep_time(self) -> None:
+        """Sleeps until the next deadline of all groups, and is woken when there is an earlier one."""
+        while True:
+            self._alarm.clear()
+            self.tick()
+            due_ms = self._deadlines.next_ms()
+            self._wakes_at_ms = math.inf if due_ms is None else due_ms
+            seconds = None if due_ms is None else max(due_ms - self._clock.monotonic_ms(), 1) / 1000
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._alarm.wait()
+            except TimeoutError:
+                pass
+
+    async def drain(self) -> None:
+        """Finish what is being stored; whoever still waits shall look for the next coordinator."""
+        for resident in self:
+            await self.stored(resident)
+            self.drop(resident)
+
+    def _set_alarm(self, resident: Resident) -> None:
+        due_ms = resident.group.next_deadline_ms()
+        if due_ms is None:
+            self._deadlines.clear(resident.place.group_id)
+            return
+        self._deadlines.set(resident.place.group_id, due_ms)
+        if due_ms < self._wakes_at_ms:
+            self._alarm.set()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _current(self, group_id: str) -> Resident | None:
+        resident = self._residents.get(group_id)
+        try:
+            place = self._store.place(group_id)
+        except NotCoordinator:
+            if resident is not None:
+                self.drop(resident)
+            raise
+        if resident is not None and resident.place != place:  # lost and taken again: others may have written
+            self.drop(resident)
+            return None
+        return resident
+
+    def _add(self, place: Place, group: Group) -> Resident:
+        resident = self._residents[place.group_id] = Resident(group, place)
+        self.settle(resident)
+        return resident
+
+    async def _load(self, place: Place) -> None:
+        task = self._loading.get(place)
+        if task is None:
+            task = self._loading[place] = asyncio.create_task(self._read(place))
+            task.add_done_callback(lambda done: self._loaded(place, done))
+        try:
+            await asyncio.shield(task)
+        except MillpondError as error:
+            raise error.copy() from error
+
+    def _loaded(self, place: Place, done: "asyncio.Task[None]") -> None:
+        del self._loading[place]
+        if not done.cancelled():
+            done.exception()  # whoever waited has it; if they all left, it is nobody's
+
+    async def _read(self, place: Place) -> None:
+        snapshot = await self._store.load(place.group_id)
+        if snapshot is None or place.group_id in self._residents:
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._add(
+            place,
+            Group.restored(place.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms),
+        )
+
+    def _deliver(self, answer: Answer) -> None:
+        future = self._waiting.pop(answer.ticket, None)
+        if future is not None and not future.done():
+            future.set_result(answer.outcome)
+
+    def _begin_save(self, resident: Resident, save: Save) -> None:
+        """Tasks begin in the order in which they are made, and so do the commits: the last save is what stays."""
+        task = asyncio.create_task(self._save(resident, save))
+        resident.saving.add(task)
+        task.add_done_callback(resident.saving.discard)
+
+    async def _save(self, resident: Resident, save: Save) -> None:
+        failure: MillpondError | None = None
+        try:
+            await self._store.save(resident.place, save.snapshot)
+        except NotCoordinator:
+            self.drop(resident)
+        except MillpondError as error:
+            logger.warning("group %r could not be stored: %s", resident.place.group_id, error)
+            failure = error
+        resident.group.saved(save, failure, self._clock.monotonic_ms())
+        self.settle(resident)
+
+    def _drop_at(self, place: Place) -> None:
+        resident = self._residents.get(place.group_id)
+        if resident is not None and resident.place == place:
+            self.drop(resident)

@@ -1,0 +1,129 @@
+"""What is said to a group, what it answers, and what it wants done. Plain facts: the wire is somebody else's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from millpond.groups.members import Member, Protocol
+from millpond.groups.snapshot import Snapshot
+from millpond.model.errors import MillpondError
+
+
+class State(StrEnum):
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """`member_id` is empty the first time. `require_known_id`: a new dynamic member must come back with the id it
+    is given. `can_skip_assignment`: it understands that a leader may be told not to assign anything."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[Protocol]
+    instance_id: str | None = None
+    require_known_id: bool = True
+    can_skip_assignment: bool = True
+
+    def member(self, member_id: str) -> Member:
+        return Member(
+            member_id=member_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            protocols=self.distinct_protocols(),
+            instance_id=self.instance_id,
+        )
+
+    def distinct_protocols(self) -> tuple[Protocol, ...]:
+        """Each name once: a member has one vote."""
+        found: dict[str, Protocol] = {}
+        for each in self.protocols:
+            found.setdefault(each.name, each)
+        return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """`assignments` come from the leader. Protocol type and name are compared if they are given."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A member that leaves, or an instance that an administrator removes (then without a member id)."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`members` is what the leader needs in order to assign; for everybody else it is empty."""
+
+    member_id: str
+    generation: int
+    protocol_type: str
+    protocol: str | None
+    leader: str
+    members: tuple[Member, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    protocol_type: str
+    protocol: str | None
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """`protocol` is known while the group is stable."""
+
+    group_id: str
+    state: State
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ticket: int
+    outcome: Joined | Synced | MillpondError
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A static member that was started anew, and the one whose place it took."""
+
+    member_id: str
+    former: Member
+    can_skip_assignment: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Save:
+    """Store the snapshot, then tell the group how that went."""
+
+    snapshot: Snapshot
+    restart: Restart | None = None
+
+
+Effect = Answer | Save

@@ -1,0 +1,163 @@
+"""How a group stands: its members, its generation, who waits and until when. `state` says how that changes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from millpond.groups.deadlines import Deadlines
+from millpond.groups.limits import GroupLimits
+from millpond.groups.members import Member, Roster
+from millpond.groups.messages import Answer, Description, Effect, Joined, JoinRequest, State, Synced
+from millpond.groups.snapshot import Snapshot
+from millpond.model.errors import (
+    FencedInstance,
+    IllegalGeneration,
+    MillpondError,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMember,
+)
+
+NewId = Callable[[str], str]
+"""Makes a member id that nobody has, beginning with the client's or the instance's name."""
+
+
+class Standing:
+    """The facts of a group, and steps so small that none of them changes its state."""
+
+    def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.roster = Roster()
+        self._limits = limits
+        self._new_id = new_id
+        self._expected: set[str] = set()
+        """Ids given to new members that have not come back with them."""
+        self._newcomers: set[str] = set()
+        """Members whose first join waits: only they can time out while they wait."""
+        self._unsynced: set[str] = set()
+        """Members of the generation that have not asked for their part."""
+        self._joining: dict[str, int] = {}
+        self._syncing: dict[str, int] = {}
+        self._sessions = Deadlines()
+        self._join_due_ms: int | None = None
+        self._sync_due_ms: int | None = None
+        self._effects: list[Effect] = []
+
+    # -- what others want to know -----------------------------------------------------------------------------
+
+    def take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_deadline_ms(self) -> int | None:
+        """Nothing happens by itself before this."""
+        dues = (self._sessions.next_ms(), self._join_due_ms, self._sync_due_ms)
+        return min((due for due in dues if due is not None), default=None)
+
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten here and read again."""
+        return self.state is State.EMPTY and not self._expected
+
+    def describe(self) -> Description:
+        protocol = self.protocol if self.state is State.STABLE else None
+        return Description(self.group_id, self.state, self.protocol_type, protocol or "", tuple(self.roster))
+
+    # -- members ----------------------------------------------------------------------------------------------
+
+    def _check_member(self, member_id: str, instance_id: str | None) -> Member:
+        if instance_id is not None:
+            holder = self.roster.holder(instance_id)
+            if holder is not None and holder != member_id:
+                raise FencedInstance(group=self.group_id, instance_id=instance_id)
+            if holder is None:
+                raise UnknownMember(group=self.group_id, member_id=member_id)
+        if member_id not in self.roster:
+            raise UnknownMember(group=self.group_id, member_id=member_id)
+        return self.roster[member_id]
+
+    def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        if self.state is State.DEAD:
+            raise NotCoordinator(group=self.group_id)
+        self._check_member(member_id, instance_id)
+        if generation != self.generation:
+            raise IllegalGeneration(group=self.group_id, generation=generation, current=self.generation)
+
+    def _all_came(self) -> bool:
+        return len(self._joining) == len(self.roster) and not self._expected
+
+    def _rebalance_timeout_ms(self) -> int:
+        """The slowest member's."""
+        return max(self.roster.rebalance_timeout_ms(), self._limits.rebalance_timeout_min_ms)
+
+    def _keep_alive(self, member_id: str, now_ms: int) -> None:
+        self._sessions.set(member_id, now_ms + self.roster[member_id].session_timeout_ms)
+
+    def _remove(self, member_id: str) -> None:
+        self.roster.remove(member_id)
+        self._sessions.clear(member_id)
+        self._unsynced.discard(member_id)
+        self._newcomers.discard(member_id)
+        if self.leader == member_id:
+            self.leader = self.roster.first()
+        self._dismiss(member_id, UnknownMember(group=self.group_id, member_id=member_id))
+
+    def _rename(self, member_id: str, new_id: str, now_ms: int) -> Member:
+        """A static member's place goes to another id; whoever still uses the former one is a double."""
+        former = self.roster.remove(member_id)
+        self.roster.put(replace(former, member_id=new_id))
+        if self.leader == member_id:
+            self.leader = new_id
+        if member_id in self._unsynced:
+            self._unsynced.remove(member_id)
+            self._unsynced.add(new_id)
+        self._newcomers.discard(member_id)
+        self._sessions.clear(member_id)
+        self._keep_alive(new_id, now_ms)
+        self._dismiss(member_id, FencedInstance(group=self.group_id, instance_id=former.instance_id))
+        return former
+
+    # -- waiting and answering --------------------------------------------------------------------------------
+
+    def _wait_to_join(self, request: JoinRequest, member_id: str, ticket: int) -> None:
+        """The member as it presents itself now; a known one keeps its place and what it was assigned."""
+        member = request.member(member_id)
+        if member_id in self.roster:
+            known = self.roster[member_id]
+            member = replace(member, instance_id=known.instance_id, assignment=known.assignment)
+        self.roster.put(member)
+        self._displace(self._joining.get(member_id))
+        self._joining[member_id] = ticket
+
+    def _displace(self, ticket: int | None) -> None:
+        """A request that the same member has sent again; whoever still waits for the first may try anew."""
+        if ticket is not None:
+            self._answer(ticket, RebalanceInProgress(group=self.group_id))
+
+    def _dismiss(self, member_id: str, error: MillpondError) -> None:
+        for waiting in (self._joining, self._syncing):
+            if (ticket := waiting.pop(member_id, None)) is not None:
+                self._answer(ticket, error.copy())
+
+    def _answer_syncs(self, outcome_of: Callable[[str], Synced | MillpondError], now_ms: int) -> None:
+        for member_id, ticket in self._syncing.items():
+            self._answer(ticket, outcome_of(member_id))
+            self._keep_alive(member_id, now_ms)
+        self._syncing.clear()
+
+    def _answer(self, ticket: int, outcome: Joined | Synced | MillpondError) -> None:
+        self._effects.append(Answer(ticket, outcome))
+
+    def _joined(self, member_id: str) -> Joined:
+        assert self.leader is not None, "a generation has a leader"
+        members = tuple(self.roster) if member_id == self.leader else ()
+        return Joined(member_id, self.generation, self.protocol_type, self.protocol, self.leader, members)
+
+    def _synced(self, member_id: str) -> Synced:
+        return Synced(self.protocol_type, self.protocol, self.roster[member_id].assignment)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self.generation, self.protocol_type, self.protocol, self.leader, tuple(self.roster))

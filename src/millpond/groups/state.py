@@ -1,0 +1,374 @@
+"""A consumer group as a state machine: no I/O, no clock, no randomness of its own.
+
+    Empty ──join──▶ PreparingRebalance ──all have joined, or time is up──▶ CompletingRebalance
+      ▲                 ▲       │                                            │          │
+      └───nobody left───┼───────┘                                            │   leader's assignment
+                        ├──────── somebody joins, leaves, or dies ◀──────────┘      is stored
+                        └──────── somebody joins anew, leaves, or dies ◀── Stable ◀─────┘
+
+A generation is made in two steps. While it is prepared, joins wait, so that every member learns of the same
+generation at once; then one of them, the leader, shares out the work, and syncs wait until that is stored. A
+member proves that it is alive by heartbeats, except while one of its requests waits here.
+
+An event is a method call that is told the time. Joins and syncs carry a ticket, and each ticket is answered
+exactly once, now or later, with an `Answer` in `take_effects()`. A `Save` there wants to be stored, and `saved`
+to be told how that went. `next_deadline_ms` says when to call `tick`. Rules and errors are Kafka 4's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millpond.groups.deadlines import Deadlines
+from millpond.groups.limits import GroupLimits
+from millpond.groups.messages import JoinRequest, Leaving, Restart, Save, State, SyncRequest
+from millpond.groups.snapshot import Snapshot
+from millpond.groups.standing import NewId, Standing
+from millpond.model.errors import (
+    GroupFull,
+    InconsistentProtocol,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    MillpondError,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMember,
+)
+
+
+class Group(Standing):
+    def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
+        super().__init__(group_id, limits, new_id)
+        self._storing: Save | None = None
+        self._first_rebalance = False
+        self._another_came = False
+        self._join_latest_ms = 0
+
+    @classmethod
+    def restored(
+        cls, group_id: str, limits: GroupLimits, new_id: NewId, snapshot: Snapshot, now_ms: int
+    ) -> "Group":
+        """As another coordinator left it. Its members' sessions begin anew."""
+        group = cls(group_id, limits, new_id)
+        group.generation, group.protocol_type = snapshot.generation, snapshot.protocol_type
+        group.protocol, group.leader = snapshot.protocol, snapshot.leader
+        group.state = State.STABLE if snapshot.members else State.EMPTY
+        for member in snapshot.members:
+            group.roster.put(member)
+            group._keep_alive(member.member_id, now_ms)
+        if len(group.roster) > limits.members_max:
+            group._prepare(now_ms)
+        return group
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, ticket: int, now_ms: int) -> None:
+        try:
+            self._check_join(request, now_ms)
+            if request.member_id in self._expected and request.instance_id is None:
+                self._admit(request, request.member_id, ticket, now_ms)
+            elif request.member_id:
+                self._rejoin(request, ticket, now_ms)
+            else:
+                self._join_new(request, ticket, now_ms)
+        except MillpondError as error:
+            self._answer(ticket, error)
+
+    def sync(self, request: SyncRequest, ticket: int, now_ms: int) -> None:
+        try:
+            self._check_generation(request.member_id, request.instance_id, request.generation)
+            self._check_protocol(request)
+            if self.state is State.PREPARING:
+                raise RebalanceInProgress(group=self.group_id)
+            self._unsynced.discard(request.member_id)
+            if self.state is State.STABLE:
+                self._answer(ticket, self._synced(request.member_id))
+            else:
+                self._wait_for_assignment(request, ticket)
+        except MillpondError as error:
+            self._answer(ticket, error)
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
+        self._check_generation(member_id, instance_id, generation)
+        self._keep_alive(member_id, now_ms)
+        if self.state is State.PREPARING:
+            raise RebalanceInProgress(group=self.group_id)
+
+    def leave(self, leaving: Sequence[Leaving], now_ms: int) -> list[MillpondError | None]:
+        """The error of each, in their order."""
+        outcomes = [self._leave_one(each) for each in leaving]
+        if any(outcome is None for outcome in outcomes):
+            if self.state in (State.STABLE, State.COMPLETING):
+                self._prepare(now_ms)
+            elif self.state is State.PREPARING:
+                self._complete_join_if_all_came(now_ms)
+        return outcomes
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool
+    ) -> None:
+        """Whether this member may commit offsets now; if so, it is also a sign of life. A transaction is judged by
+        its producer, so of the group it only must know the generation, if it names one."""
+        if generation < 0 and self.state is State.EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self._check_generation(member_id, instance_id, generation)
+        elif not transactional:
+            raise UnknownMember(group=self.group_id, member_id=member_id)
+        if transactional:
+            return
+        if self.state is State.COMPLETING:
+            raise RebalanceInProgress(group=self.group_id)
+        self._keep_alive(member_id, now_ms)
+
+    def saved(self, save: Save, error: MillpondError | None, now_ms: int) -> None:
+        """How storing a `Save` went. Much may have happened since; then it no longer matters."""
+        if save.restart is not None:
+            self._restart_saved(save.restart, error, now_ms)
+        elif save is self._storing:
+            if error is None:
+                self._stabilize(save.snapshot, now_ms)
+            else:
+                self._answer_syncs(lambda _: error.copy(), now_ms)
+                self._prepare(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Whatever is due by now happens."""
+        for member_id in self._sessions.take_due(now_ms):
+            self._end_session(member_id, now_ms)
+        if self._sync_due_ms is not None and self._sync_due_ms <= now_ms:
+            self._end_sync(now_ms)
+        if self._join_due_ms is not None and self._join_due_ms <= now_ms:
+            self._end_join(now_ms)
+
+    def kill(self) -> None:
+        """The group is deleted, or lives elsewhere: whoever waits shall look for its coordinator."""
+        self.state, self._storing = State.DEAD, None
+        self._join_due_ms = self._sync_due_ms = None
+        self._sessions = Deadlines()
+        for member in self.roster:
+            self._dismiss(member.member_id, NotCoordinator(group=self.group_id))
+
+    # -- joining ----------------------------------------------------------------------------------------------
+
+    def _check_join(self, request: JoinRequest, now_ms: int) -> None:
+        low, high = self._limits.session_timeout_min_ms, self._limits.session_timeout_max_ms
+        if not low <= request.session_timeout_ms <= high:
+            raise InvalidSessionTimeout(timeout_ms=request.session_timeout_ms, min_ms=low, max_ms=high)
+        if self.state is State.DEAD:
+            raise NotCoordinator(group=self.group_id)
+        if not self._has_room_for(request.member_id):
+            if request.member_id in self.roster:
+                self._remove(request.member_id)
+                self._complete_join_if_all_came(now_ms)
+            raise GroupFull(group=self.group_id, limit=self._limits.members_max)
+        if not self._agrees(request):
+            raise InconsistentProtocol(group=self.group_id)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """While a rebalance is prepared those who wait count, so that a group that is too large sheds the last."""
+        if not member_id and len(self._expected) >= self._limits.members_max:
+            return False
+        if self.state is State.PREPARING:
+            return member_id in self._joining or len(self._joining) < self._limits.members_max
+        return member_id in self.roster or len(self.roster) < self._limits.members_max
+
+    def _agrees(self, request: JoinRequest) -> bool:
+        if self.state is State.EMPTY:
+            return bool(request.protocol_type and request.protocols)
+        same_type = request.protocol_type == self.protocol_type
+        return same_type and self.roster.all_support_one_of(request.protocols)
+
+    def _join_new(self, request: JoinRequest, ticket: int, now_ms: int) -> None:
+        member_id = self._new_id(request.client_id if request.instance_id is None else request.instance_id)
+        holder = self.roster.holder(request.instance_id)
+        if holder is not None:
+            self._restart(request, holder, member_id, ticket, now_ms)
+        elif request.instance_id is None and request.require_known_id:
+            self._expected.add(member_id)
+            self._sessions.set(member_id, now_ms + request.session_timeout_ms)
+            raise MemberIdRequired(group=self.group_id, member_id=member_id)
+        else:
+            self._admit(request, member_id, ticket, now_ms)
+
+    def _admit(self, request: JoinRequest, member_id: str, ticket: int, now_ms: int) -> None:
+        self._expected.discard(member_id)
+        if not len(self.roster):
+            self.protocol_type = request.protocol_type
+        self._wait_to_join(request, member_id, ticket)
+        self.leader = self.leader or member_id
+        self._another_came = True
+        self._newcomers.add(member_id)
+        self._sessions.set(member_id, now_ms + self._limits.new_member_timeout_ms)
+        self._rebalance(now_ms)
+
+    def _rejoin(self, request: JoinRequest, ticket: int, now_ms: int) -> None:
+        """A leader joins again to have the work shared out anew; anybody else's unchanged join is one whose answer
+        was lost, and gets that answer."""
+        member = self._check_member(request.member_id, request.instance_id)
+        is_leader = member.member_id == self.leader
+        answered = self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)
+        if answered and member.protocols == request.distinct_protocols():
+            self._answer(ticket, self._joined(member.member_id))
+            return
+        self._wait_to_join(request, member.member_id, ticket)
+        self._rebalance(now_ms)
+
+    # -- static members that come back ------------------------------------------------------------------------
+
+    def _restart(self, request: JoinRequest, holder: str, member_id: str, ticket: int, now_ms: int) -> None:
+        """A static member was started anew: it takes the place, and the assignment, that it had."""
+        former = self._rename(holder, member_id, now_ms)
+        self._wait_to_join(request, member_id, ticket)
+        if self.state is State.STABLE and self.roster.elect_protocol() == self.protocol:
+            restart = Restart(member_id, former, request.can_skip_assignment)
+            self._effects.append(Save(self._snapshot(), restart))
+        else:  # while a generation is completed, the leader may have assigned work to the former id already
+            self._rebalance(now_ms)
+
+    def _restart_saved(self, restart: Restart, error: MillpondError | None, now_ms: int) -> None:
+        """If a rebalance has begun meanwhile, the member takes part in it, and its join goes on waiting."""
+        member_id = restart.member_id
+        if self.state is not State.STABLE or member_id not in self._joining:
+            return
+        ticket = self._joining.pop(member_id)
+        if error is not None:
+            self._answer(ticket, error.copy())
+            self._rename(member_id, restart.former.member_id, now_ms)
+            self.roster.put(restart.former)
+            return
+        self._keep_alive(member_id, now_ms)
+        joined = self._joined(member_id)
+        if member_id == self.leader:  # what it would assign now, nobody would be told
+            joined = replace(joined, skip_assignment=True)
+            if not restart.can_skip_assignment:  # so it must not know that it is the leader
+                joined = replace(joined, skip_assignment=False, members=(), leader=restart.former.member_id)
+        self._answer(ticket, joined)
+
+    # -- making a generation ----------------------------------------------------------------------------------
+
+    def _rebalance(self, now_ms: int) -> None:
+        if self.state is State.PREPARING:
+            self._complete_join_if_all_came(now_ms)
+        else:
+            self._prepare(now_ms)
+
+    def _prepare(self, now_ms: int) -> None:
+        self._answer_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
+        self._storing = self._sync_due_ms = None
+        self._first_rebalance = self.state is State.EMPTY
+        self.state = State.PREPARING
+        wait_ms = self._rebalance_timeout_ms()
+        if self._first_rebalance:
+            delay_ms = self._limits.initial_rebalance_delay_ms
+            self._another_came = False
+            self._join_due_ms = now_ms + delay_ms
+            self._join_latest_ms = now_ms + max(delay_ms, wait_ms)
+        else:
+            self._join_due_ms = now_ms + wait_ms
+            self._complete_join_if_all_came(now_ms)
+
+    def _complete_join_if_all_came(self, now_ms: int) -> None:
+        if not self._first_rebalance and self._all_came():
+            self._complete_join(now_ms)
+
+    def _end_join(self, now_ms: int) -> None:
+        """Time is up, unless this is a new group to which members keep coming."""
+        due_ms = min(now_ms + self._limits.initial_rebalance_delay_ms, self._join_latest_ms)
+        if self._first_rebalance and self._another_came and due_ms > now_ms:
+            self._another_came = False
+            self._join_due_ms = due_ms
+        else:
+            self._complete_join(now_ms)
+
+    def _complete_join(self, now_ms: int) -> None:
+        """The next generation. Dynamic members that have not joined are out of it; static ones may be slow to
+        start, so only the end of their session removes them."""
+        self._join_due_ms = None
+        for member in self.roster:
+            if member.member_id not in self._joining and member.instance_id is None:
+                self._remove(member.member_id)
+        if len(self.roster) and not self._elect_leader():
+            self._join_due_ms = now_ms + self._rebalance_timeout_ms()
+            return
+        self.generation += 1
+        if len(self.roster):
+            self._begin_sync(now_ms)
+        else:
+            self.state, self.protocol = State.EMPTY, None
+            self._effects.append(Save(self._snapshot()))
+
+    def _elect_leader(self) -> bool:
+        """Somebody who has joined. Returns whether there is anybody."""
+        if self.leader not in self._joining:
+            here = (each.member_id for each in self.roster if each.member_id in self._joining)
+            self.leader = next(here, self.leader)
+        return self.leader in self._joining
+
+    def _begin_sync(self, now_ms: int) -> None:
+        self.state = State.COMPLETING
+        self.protocol = self.roster.elect_protocol()
+        self._newcomers.clear()
+        self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
+        for member in self.roster:
+            self._unsynced.add(member.member_id)
+            self._keep_alive(member.member_id, now_ms)
+            if (ticket := self._joining.pop(member.member_id, None)) is not None:
+                self._answer(ticket, self._joined(member.member_id))
+
+    # -- sharing out the work ---------------------------------------------------------------------------------
+
+    def _check_protocol(self, request: SyncRequest) -> None:
+        same_type = request.protocol_type in (None, self.protocol_type)
+        if not same_type or request.protocol not in (None, self.protocol):
+            raise InconsistentProtocol(group=self.group_id)
+
+    def _wait_for_assignment(self, request: SyncRequest, ticket: int) -> None:
+        self._displace(self._syncing.get(request.member_id))
+        self._syncing[request.member_id] = ticket
+        if request.member_id == self.leader and self._storing is None:
+            given = request.assignments
+            members = (replace(each, assignment=given.get(each.member_id, b"")) for each in self.roster)
+            self._storing = Save(replace(self._snapshot(), members=tuple(members)))
+            self._effects.append(self._storing)
+
+    def _stabilize(self, snapshot: Snapshot, now_ms: int) -> None:
+        self.state, self._storing = State.STABLE, None
+        for member in snapshot.members:
+            self.roster.put(member)
+        self._answer_syncs(self._synced, now_ms)
+
+    def _end_sync(self, now_ms: int) -> None:
+        """Members that took the generation and never came for their part of it."""
+        self._sync_due_ms = None
+        if self._unsynced:
+            for member_id in sorted(self._unsynced):
+                self._remove(member_id)
+            self._prepare(now_ms)
+
+    # -- leaving ----------------------------------------------------------------------------------------------
+
+    def _leave_one(self, leaving: Leaving) -> MillpondError | None:
+        member_id = leaving.member_id or self.roster.holder(leaving.instance_id) or ""
+        if member_id in self._expected:
+            self._expected.remove(member_id)
+            self._sessions.clear(member_id)
+            return None
+        try:
+            self._check_member(member_id, leaving.instance_id)
+        except MillpondError as error:
+            return error
+        self._remove(member_id)
+        return None
+
+    def _end_session(self, member_id: str, now_ms: int) -> None:
+        waits = member_id in self._joining or member_id in self._syncing
+        if member_id in self._expected:
+            self._expected.remove(member_id)
+        elif member_id in self._newcomers or not waits:
+            self._remove(member_id)
+            if self.state is not State.PREPARING:
+                self._prepare(now_ms)
+        else:
+            return  # it will get its answer, and then its session begins anew
+        if self.state is State.PREPARING and self._all_came():
+            self._complete_join(now_ms)

@@ -1,0 +1,79 @@
+"""Groups in the catalog. Every write proves, in its own transaction, that this broker still keeps the group."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from millpond.catalog import coordinators, groups
+from millpond.catalog.commits import Operation
+from millpond.catalog.database import Transaction
+from millpond.catalog.groups import GroupRow
+from millpond.groups.messages import State
+from millpond.groups.snapshot import Snapshot, decode_members, encode_members
+from millpond.log import Log
+from millpond.model.clock import Clock
+from millpond.model.errors import NotCoordinator, NotOwner
+from millpond.model.ids import Session
+
+Found = TypeVar("Found")
+
+
+class Place(NamedTuple):
+    """A group, and with which right this broker keeps it."""
+
+    group_id: str
+    shard: int
+    epoch: int
+
+
+class GroupStore:
+    """`epochs` are those of the coordinator shards this broker keeps; the mapping may change under way."""
+
+    def __init__(self, log: Log, session: Session, epochs: Mapping[int, int], clock: Clock) -> None:
+        self._log = log
+        self._session = session
+        self._epochs = epochs
+        self._clock = clock
+        self._lost: dict[int, int] = {}
+        """Epochs that were refused, by shard: they never become valid again."""
+
+    def keeps(self, group_id: str) -> bool:
+        shard = coordinators.shard_of(group_id)
+        return shard in self._epochs and self._epochs[shard] != self._lost.get(shard)
+
+    def place(self, group_id: str) -> Place:
+        """Raises `NotCoordinator` if another broker keeps the group."""
+        if not self.keeps(group_id):
+            raise NotCoordinator(group=group_id)
+        shard = coordinators.shard_of(group_id)
+        return Place(group_id, shard, self._epochs[shard])
+
+    async def read(self, function: Callable[[Transaction], Found]) -> Found:
+        return await self._log.read(function)
+
+    async def write(self, place: Place, operation: Operation) -> Any:
+        """Raises `NotCoordinator`, and changes nothing, if the group has moved on."""
+
+        def fenced(tx: Transaction) -> Any:
+            coordinators.hold(tx, place.shard, self._session, place.epoch)
+            return operation(tx)
+
+        try:
+            return await self._log.write(fenced)
+        except NotOwner as error:
+            self._lost[place.shard] = place.epoch
+            raise NotCoordinator(group=place.group_id) from error
+
+    async def load(self, group_id: str) -> Snapshot | None:
+        row = await self._log.read(lambda tx: groups.find(tx, group_id))
+        return decode_members(row.generation, row.protocol_type, row.members) if row is not None else None
+
+    async def save(self, place: Place, snapshot: Snapshot) -> None:
+        row = GroupRow(
+            group_id=place.group_id,
+            generation=snapshot.generation,
+            protocol_type=snapshot.protocol_type,
+            state=State.STABLE if snapshot.members else State.EMPTY,
+            members=encode_members(snapshot),
+            updated_at=self._clock.now_ms(),
+        )
+        await self.write(place, lambda tx: groups.save(tx, row))
