@@ -16,6 +16,13 @@ SAVE: Final = """
     ON CONFLICT (topic_id, partition, producer_id) DO UPDATE SET producer_epoch = excluded.producer_epoch,
       last_batches = excluded.last_batches, updated_at = excluded.updated_at
 """
+RAISE: Final = """
+    INSERT INTO producers (topic_id, partition, producer_id, producer_epoch, last_batches, updated_at)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (topic_id, partition, producer_id) DO UPDATE SET producer_epoch = excluded.producer_epoch,
+      last_batches = excluded.last_batches, updated_at = excluded.updated_at
+    WHERE producers.producer_epoch < excluded.producer_epoch
+"""
 EXPIRE: Final = """
     DELETE FROM producers WHERE updated_at < ? AND NOT EXISTS
       (SELECT 1 FROM txn_partitions t WHERE t.topic_id = producers.topic_id
@@ -46,6 +53,14 @@ def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState
             for (where, producer_id), state in states.items()
         ],
     )
+
+
+def raise_epochs(
+    tx: Transaction, wheres: Iterable[TopicPartition], producer_id: int, epoch: int, *, now_ms: int
+) -> None:
+    """A marker of a higher epoch fences whoever still sends under a lower one; the next sequence is 0."""
+    none = pack_batches(())
+    tx.each(RAISE, [(*where, producer_id, epoch, none, now_ms) for where in wheres])
 
 
 def expire(tx: Transaction, *, unused_since_ms: int) -> int:

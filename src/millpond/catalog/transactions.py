@@ -2,27 +2,38 @@
 
 An open transaction has a row for each partition it writes. A batch is appended only while its row is there
 (`appends`), and ending the transaction takes the same partition locks, writes the markers, and removes the rows
-in one commit: no batch can land behind its own marker. Lock order: coordinator shard, transaction, partitions.
+in one commit: no batch can land behind its own marker. Whoever loses its epoch by an end (a timeout, a new
+instance, a bump of its own) loses it on the partitions too: markers bear the new epoch, as Kafka's do, and raise
+what the partition remembers. Lock order: coordinator shard, transaction, partitions.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.catalog import groups, producers
 from millpond.catalog.appends import FOREIGN, Placed, Share, append
+from millpond.catalog.commits import Json
 from millpond.catalog.coordinators import shard_of
 from millpond.catalog.database import Transaction
-from millpond.model.errors import InvalidTransactionState, ProducerFenced, UnknownPartition
+from millpond.model.errors import (
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+    UnknownPartition,
+)
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import MarkerKind, build_control_batch
 
 PRODUCER_EPOCH_MAX: Final = 32_766
-"""Kafka keeps 32,767 for fencing; past this a transactional id gets a new producer id."""
+"""Kafka keeps 32,767 for the marker that fences; past this a transactional id gets a new producer id."""
+
+NEVER_MS: Final = 2**62
 
 FIND: Final = """
-    SELECT producer_id, producer_epoch, timeout_ms, state FROM transactions WHERE transactional_id = ?
+    SELECT producer_id, producer_epoch, state, ended_producer_id, ended_epoch FROM transactions
+    WHERE transactional_id = ?
 """
 CREATE: Final = """
     INSERT INTO transactions (transactional_id, shard, producer_id, producer_epoch, timeout_ms, state, updated_at)
@@ -30,11 +41,15 @@ CREATE: Final = """
 """
 RENEW: Final = """
     UPDATE transactions SET producer_id = ?, producer_epoch = ?, timeout_ms = ?, state = ?, started_at = NULL,
-      updated_at = ? WHERE transactional_id = ?
+      ended_producer_id = ?, ended_epoch = ?, updated_at = ? WHERE transactional_id = ?
 """
 OPEN: Final = """
     UPDATE transactions SET state = ?, started_at = coalesce(started_at, ?), updated_at = ?
     WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? RETURNING producer_id
+"""
+GO_ON: Final = """
+    UPDATE transactions SET updated_at = ?
+    WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? AND state = ? RETURNING producer_id
 """
 ADD_PARTITION: Final = """
     INSERT INTO txn_partitions (topic_id, partition, producer_id, producer_epoch) VALUES (?, ?, ?, ?)
@@ -42,13 +57,10 @@ ADD_PARTITION: Final = """
 """
 PARTITION_EXISTS: Final = "SELECT 1 FROM partitions WHERE topic_id = ? AND partition = ?"
 CLOSE: Final = """
-    UPDATE transactions SET state = ?, ended_producer_id = producer_id, ended_epoch = producer_epoch,
-      started_at = NULL, updated_at = ?
-    WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? AND state = ? RETURNING producer_id
-"""
-LAST_END: Final = """
-    SELECT producer_id, producer_epoch, state, ended_producer_id, ended_epoch FROM transactions
-    WHERE transactional_id = ?
+    UPDATE transactions SET producer_id = ?, producer_epoch = ?, state = ?, ended_producer_id = ?,
+      ended_epoch = ?, started_at = NULL, updated_at = ?
+    WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? AND state = ?
+      AND coalesce(started_at, 0) + timeout_ms < ? RETURNING producer_id
 """
 PARTITIONS: Final = """
     SELECT topic_id, partition, first_offset FROM txn_partitions WHERE producer_id = ? ORDER BY topic_id, partition
@@ -70,14 +82,30 @@ PENDING_OFFSETS: Final = """
 """
 FORGET_OFFSETS: Final = "DELETE FROM txn_offsets WHERE producer_id = ?"
 FIRST_OPEN: Final = "SELECT min(first_offset) FROM txn_partitions WHERE topic_id = ? AND partition = ?"
+OPEN_AT_END: Final = """
+    SELECT p.end_offset, t.producer_id, t.producer_epoch, t.first_offset FROM partitions p
+    LEFT JOIN txn_partitions t ON t.topic_id = p.topic_id AND t.partition = p.partition
+    WHERE p.topic_id = ? AND p.partition = ?
+"""
 ABORTED: Final = """
     SELECT producer_id, first_offset, last_offset FROM aborted_txns
     WHERE topic_id = ? AND partition = ? AND last_offset >= ? AND first_offset < ? ORDER BY first_offset
 """
+NEWEST_ABORTED: Final = """
+    SELECT producer_id, first_offset, last_offset FROM aborted_txns
+    WHERE topic_id = ? AND partition = ? ORDER BY last_offset DESC LIMIT ?
+"""
 FORGET_ABORTED: Final = "DELETE FROM aborted_txns WHERE topic_id = ? AND partition = ? AND last_offset < ?"
-EXPIRED: Final = """
+TIMED_OUT: Final = """
     SELECT transactional_id, producer_id, producer_epoch FROM transactions
     WHERE state = 'Ongoing' AND started_at + timeout_ms < ? ORDER BY transactional_id
+"""
+UNUSED: Final = """
+    SELECT transactional_id FROM transactions WHERE state <> 'Ongoing' AND updated_at < ? ORDER BY transactional_id
+"""
+FORGET: Final = """
+    DELETE FROM transactions WHERE transactional_id = ? AND state <> 'Ongoing' AND updated_at < ?
+    RETURNING producer_id
 """
 
 
@@ -88,13 +116,24 @@ class State(StrEnum):
     ABORTED = "CompleteAbort"
 
 
+class ProducerEpoch(NamedTuple):
+    """What tells one holder of a transactional id from the next."""
+
+    producer_id: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A transactional id's current producer."""
+    """A transactional id and who holds it."""
 
     transactional_id: str
     producer_id: int
     epoch: int
+
+    @property
+    def identity(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +143,132 @@ class Aborted:
     last_offset: int
 
 
-def begin_producer(tx: Transaction, transactional_id: str, timeout_ms: int, *, now_ms: int) -> Producer:
-    """A new epoch for this transactional id; whatever its former holder left open is aborted."""
-    found = tx.rows(FIND, (transactional_id,))
-    if not found:
-        producer_id = producers.take_ids(tx, 1)[0]
-        shard = shard_of(transactional_id)
-        tx.rows(CREATE, (transactional_id, shard, producer_id, timeout_ms, State.EMPTY, now_ms))
-        return Producer(transactional_id, producer_id, 0)
-    producer_id, epoch, _, state = found[0]
-    if state == State.ONGOING:
-        end(tx, Producer(transactional_id, producer_id, epoch), commit=False, bump_epoch=False, now_ms=now_ms)
-    fresh = _next_epoch(tx, Producer(transactional_id, producer_id, epoch))
-    tx.rows(RENEW, (fresh.producer_id, fresh.epoch, timeout_ms, State.EMPTY, now_ms, transactional_id))
-    return fresh
+class Marker(NamedTuple):
+    """A marker in one partition. `first_offset` is where what it aborts begins; None if nothing was written
+    there, or if it commits."""
+
+    where: TopicPartition
+    offset: int
+    leader_epoch: int
+    first_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """All markers of one end; they differ only in where they are. If they `fence`, their epoch is a new one."""
+
+    kind: MarkerKind
+    producer_id: int
+    epoch: int
+    fence: bool
+    timestamp: int
+    places: tuple[Marker, ...] = ()
+
+    def data(self) -> bytes:
+        return build_control_batch(self.kind, self.producer_id, self.epoch, self.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a step came to: the producer that goes on, and the markers that were written on the way."""
+
+    producer: Producer
+    markers: Markers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTransactions:
+    """A partition's transactions at the moment when its log ended at `end_offset`. `open` tells each producer's
+    epoch and first offset; `aborted` comes by marker, and is complete for markers from `aborted_from` on."""
+
+    end_offset: int
+    open: Mapping[int, tuple[int, int | None]]
+    aborted: Sequence[Aborted]
+    aborted_from: int
+
+
+class _Row(NamedTuple):
+    producer_id: int
+    epoch: int
+    state: str
+    ended_producer_id: int | None
+    ended_epoch: int | None
+
+    @property
+    def identity(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.epoch)
+
+    @property
+    def former(self) -> tuple[int | None, int | None]:
+        """Who has last asked to go on under another epoch, or ended its transaction. Not who was pushed out."""
+        return self.ended_producer_id, self.ended_epoch
+
+
+# -- steps ----------------------------------------------------------------------------------------------------
+
+
+def begin_producer(
+    tx: Transaction,
+    transactional_id: str,
+    timeout_ms: int,
+    *,
+    now_ms: int,
+    known: ProducerEpoch | None = None,
+) -> Transition:
+    """A new epoch for this transactional id; whatever its former holder left open is aborted.
+
+    `known` is who asks, if it has been here before (KIP-360): it goes on only if nobody else came meanwhile. A
+    repeat of its question, because the answer was lost, is answered again.
+    """
+    row = _find(tx, transactional_id)
+    if row is None:
+        return Transition(_create(tx, transactional_id, timeout_ms, now_ms))
+    if known is not None and known != row.identity:
+        if known != row.former:
+            raise ProducerFenced(producer_id=known.producer_id, epoch=known.epoch, current=row.epoch)
+        return Transition(Producer(transactional_id, *row.identity))
+    current = Producer(transactional_id, *row.identity)
+    fresh = _next_epoch(tx, current)
+    former = (None, None) if known is None else known
+    renewed = (*fresh.identity, timeout_ms, State.EMPTY, *former, now_ms)
+    tx.rows(RENEW, (*renewed, transactional_id))
+    if row.state != State.ONGOING:
+        return Transition(fresh)
+    return Transition(fresh, _finish(tx, current, commit=False, fence=True, now_ms=now_ms))
 
 
 def add_partitions(
     tx: Transaction, producer: Producer, wheres: Sequence[TopicPartition], *, now_ms: int
 ) -> None:
-    _open(tx, producer, now_ms)
+    open_transaction(tx, producer, now_ms=now_ms)
     for where, found in zip(wheres, tx.each(PARTITION_EXISTS, wheres), strict=True):
         if not found:
             raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
-    tx.each(ADD_PARTITION, [(*where, producer.producer_id, producer.epoch) for where in wheres])
+    tx.each(ADD_PARTITION, [(*where, *producer.identity) for where in wheres])
+
+
+def open_transaction(tx: Transaction, producer: Producer, *, now_ms: int) -> None:
+    """Open it, or leave it open."""
+    if not tx.rows(OPEN, (State.ONGOING, now_ms, now_ms, producer.transactional_id, *producer.identity)):
+        _check_holder(tx, producer)
 
 
 def add_offsets(
-    tx: Transaction, producer: Producer, group_id: str, offsets: Sequence[groups.GroupOffset], *, now_ms: int
+    tx: Transaction,
+    producer: Producer,
+    group_id: str,
+    offsets: Sequence[groups.GroupOffset],
+    *,
+    now_ms: int,
+    opens: bool = False,
 ) -> None:
-    """Offsets that become the group's when the transaction commits."""
-    _open(tx, producer, now_ms)
+    """Offsets that become the group's when the transaction commits. Only a client whose epoch changes with each
+    transaction may open one this way: of any other, this may be a late message about one that has ended."""
+    if opens:
+        open_transaction(tx, producer, now_ms=now_ms)
+    elif not tx.rows(GO_ON, (now_ms, producer.transactional_id, *producer.identity, State.ONGOING)):
+        _check_holder(tx, producer)
+        raise InvalidTransactionState(producer_id=producer.producer_id)
     tx.each(
         ADD_OFFSET,
         [
@@ -144,24 +278,59 @@ def add_offsets(
     )
 
 
-def end(
-    tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, now_ms: int
-) -> tuple[Producer, dict[TopicPartition, int]]:
-    """Commit or abort: markers, aborted list, group offsets, and the open rows go, all at once. Returns the
-    producer with its next epoch and each marker's offset. Repeating an end that took effect changes nothing."""
+def end(tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, now_ms: int) -> Transition:
+    """Commit or abort: markers, aborted list, group offsets, and the open rows go, all at once. Repeating an end
+    that took effect changes nothing and is answered the same."""
     done = State.COMMITTED if commit else State.ABORTED
-    if not tx.rows(CLOSE, (done, now_ms, *_identity(producer), State.ONGOING)):
-        return _already_ended(tx, producer, done), {}
-    markers = _write_markers(tx, producer, commit, now_ms)
-    if commit:
-        _publish_offsets(tx, producer.producer_id, now_ms)
-    tx.rows(FORGET_OFFSETS, (producer.producer_id,))
-    tx.rows(FORGET_PARTITIONS, (producer.producer_id,))
-    if not bump_epoch:
-        return producer, markers
+    fresh = _next_epoch(tx, producer) if bump_epoch else producer
+    if _close(tx, producer, fresh, done, now_ms=now_ms, former=producer.identity):
+        return Transition(fresh, _finish(tx, producer, commit=commit, fence=bump_epoch, now_ms=now_ms))
+    row = _find(tx, producer.transactional_id)
+    if row is not None and _is_repeated(row, producer, done, bump_epoch):
+        return Transition(Producer(producer.transactional_id, *row.identity))
+    state = _check_holder(tx, producer).state
+    if commit or not bump_epoch:
+        raise InvalidTransactionState(producer_id=producer.producer_id)
+    # KIP-890: a client cannot tell whether its transaction was opened, so it may abort one that was not.
+    _close(tx, producer, fresh, done, now_ms=now_ms, former=producer.identity, state=state)
+    return Transition(fresh)
+
+
+def abort_timed_out(tx: Transaction, producer: Producer, *, now_ms: int) -> Transition | None:
+    """Abort a transaction that is still the one that was found, and still late. Its holder is out."""
     fresh = _next_epoch(tx, producer)
-    _rename(tx, producer, fresh)
-    return fresh, markers
+    if not _close(tx, producer, fresh, State.ABORTED, now_ms=now_ms, former=None, before_ms=now_ms):
+        return None
+    return Transition(fresh, _finish(tx, producer, commit=False, fence=True, now_ms=now_ms))
+
+
+def forget(tx: Transaction, transactional_id: str, *, unused_since_ms: int) -> bool:
+    """Drop a transactional id that has not been used since then and has nothing open."""
+    return bool(tx.rows(FORGET, (transactional_id, unused_since_ms)))
+
+
+def forget_aborted(tx: Transaction, where: TopicPartition, log_start: int) -> None:
+    tx.rows(FORGET_ABORTED, (*where, log_start))
+
+
+# -- questions ------------------------------------------------------------------------------------------------
+
+
+def of_partition(tx: Transaction, where: TopicPartition, *, aborted_max: int) -> PartitionTransactions:
+    """The first statement is one moment; the aborted are read after it, so they may be newer but lack nothing."""
+    rows = tx.rows(OPEN_AT_END, where)
+    if not rows:
+        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+    open_ = {producer_id: (epoch, first) for _, producer_id, epoch, first in rows if producer_id is not None}
+    newest = [Aborted(*row) for row in reversed(tx.rows(NEWEST_ABORTED, (*where, aborted_max)))]
+    aborted_from = newest[0].last_offset if len(newest) == aborted_max else 0
+    return PartitionTransactions(rows[0][0], open_, newest, aborted_from)
+
+
+def partitions_of(tx: Transaction, producer: Producer) -> list[TopicPartition]:
+    """The partitions of the open transaction. Raises unless this producer holds its transactional id."""
+    _check_holder(tx, producer)
+    return list(_first_offsets(tx, producer.producer_id))
 
 
 def last_stable_offset(tx: Transaction, where: TopicPartition, end_offset: int) -> int:
@@ -174,16 +343,56 @@ def aborted(tx: Transaction, where: TopicPartition, start: int, end_offset: int)
     return [Aborted(*row) for row in tx.rows(ABORTED, (*where, start, end_offset))]
 
 
-def forget_aborted(tx: Transaction, where: TopicPartition, log_start: int) -> None:
-    tx.rows(FORGET_ABORTED, (*where, log_start))
-
-
 def timed_out(tx: Transaction, *, now_ms: int) -> list[Producer]:
-    return [Producer(*row) for row in tx.rows(EXPIRED, (now_ms,))]
+    return [Producer(*row) for row in tx.rows(TIMED_OUT, (now_ms,))]
 
 
-def _identity(producer: Producer) -> tuple[str, int, int]:
-    return producer.transactional_id, producer.producer_id, producer.epoch
+def unused(tx: Transaction, *, unused_since_ms: int) -> list[str]:
+    return [row[0] for row in tx.rows(UNUSED, (unused_since_ms,))]
+
+
+# -- transitions as they travel -------------------------------------------------------------------------------
+
+
+def encode_transition(transition: Transition) -> Json:
+    producer, markers = transition.producer, transition.markers
+    named = [producer.transactional_id, *producer.identity]
+    if markers is None:
+        return [named, None]
+    places = [[each.where.topic_id.hex(), each.where.partition, *each[1:]] for each in markers.places]
+    return [
+        named,
+        [markers.kind, markers.producer_id, markers.epoch, markers.fence, markers.timestamp, places],
+    ]
+
+
+def decode_transition(encoded: Json) -> Transition:
+    named, markers = encoded
+    if markers is None:
+        return Transition(Producer(*named))
+    kind, producer_id, epoch, fence, timestamp, places = markers
+    decoded = tuple(
+        Marker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *place)
+        for topic_id, partition, *place in places
+    )
+    return Transition(
+        Producer(*named), Markers(MarkerKind(kind), producer_id, epoch, fence, timestamp, decoded)
+    )
+
+
+# -- inside ---------------------------------------------------------------------------------------------------
+
+
+def _find(tx: Transaction, transactional_id: str) -> _Row | None:
+    found = tx.rows(FIND, (transactional_id,))
+    return _Row(*found[0]) if found else None
+
+
+def _create(tx: Transaction, transactional_id: str, timeout_ms: int, now_ms: int) -> Producer:
+    producer_id = producers.take_ids(tx, 1)[0]
+    shard = shard_of(transactional_id)
+    tx.rows(CREATE, (transactional_id, shard, producer_id, timeout_ms, State.EMPTY, now_ms))
+    return Producer(transactional_id, producer_id, 0)
 
 
 def _next_epoch(tx: Transaction, producer: Producer) -> Producer:
@@ -192,65 +401,79 @@ def _next_epoch(tx: Transaction, producer: Producer) -> Producer:
     return Producer(producer.transactional_id, producers.take_ids(tx, 1)[0], 0)
 
 
-def _open(tx: Transaction, producer: Producer, now_ms: int) -> None:
-    if not tx.rows(OPEN, (State.ONGOING, now_ms, now_ms, *_identity(producer))):
-        _fenced(tx, producer)
+def _check_holder(tx: Transaction, producer: Producer) -> _Row:
+    """Raises unless this producer holds its transactional id."""
+    row = _find(tx, producer.transactional_id)
+    if row is None or row.producer_id != producer.producer_id:
+        raise InvalidProducerIdMapping(
+            transactional_id=producer.transactional_id, producer_id=producer.producer_id
+        )
+    if row.epoch != producer.epoch:
+        raise ProducerFenced(producer_id=producer.producer_id, epoch=producer.epoch, current=row.epoch)
+    return row
 
 
-def _fenced(tx: Transaction, producer: Producer) -> None:
-    found = tx.rows(FIND, (producer.transactional_id,))
-    if not found or found[0][0] != producer.producer_id:
-        raise InvalidTransactionState(producer_id=producer.producer_id)
-    raise ProducerFenced(producer_id=producer.producer_id, epoch=producer.epoch, current=found[0][1])
+def _is_repeated(row: _Row, producer: Producer, done: State, bump_epoch: bool) -> bool:
+    """Who ended is compared exactly: a zombie of an earlier epoch, whose own transaction was aborted, must not
+    take its successor's commit for its own. Had the end bumped the epoch, its holder would have another now."""
+    bumped = row.identity != producer.identity
+    return row.former == producer.identity and row.state == done and (bumped or not bump_epoch)
 
 
-def _already_ended(tx: Transaction, producer: Producer, done: State) -> Producer:
-    """The answer to a repeated end. Who ended is compared exactly: a zombie of an earlier epoch, whose own
-    transaction was aborted, must not take its successor's commit for its own."""
-    found = tx.rows(LAST_END, (producer.transactional_id,))
-    if not found:
-        raise InvalidTransactionState(producer_id=producer.producer_id)
-    producer_id, epoch, state, *ended = found[0]
-    if state == done and ended == [producer.producer_id, producer.epoch]:
-        return Producer(producer.transactional_id, producer_id, epoch)
-    if epoch != producer.epoch:
-        _fenced(tx, producer)
-    raise InvalidTransactionState(producer_id=producer.producer_id)
+def _close(
+    tx: Transaction,
+    producer: Producer,
+    fresh: Producer,
+    done: State,
+    *,
+    now_ms: int,
+    former: ProducerEpoch | None,
+    state: str = State.ONGOING,
+    before_ms: int = NEVER_MS,
+) -> bool:
+    after = (*fresh.identity, done, *(former or (None, None)), now_ms)
+    return bool(tx.rows(CLOSE, (*after, producer.transactional_id, *producer.identity, state, before_ms)))
 
 
-def _rename(tx: Transaction, producer: Producer, fresh: Producer) -> None:
-    bump = "UPDATE transactions SET producer_id = ?, producer_epoch = ? WHERE transactional_id = ?"
-    tx.rows(bump, (fresh.producer_id, fresh.epoch, producer.transactional_id))
+def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, now_ms: int) -> Markers:
+    """Everything that an end does beside the transaction's own row."""
+    kind = MarkerKind.COMMIT if commit else MarkerKind.ABORT
+    epoch = producer.epoch + 1 if fence else producer.epoch
+    markers = _write(tx, Markers(kind, producer.producer_id, epoch, fence, now_ms))
+    if fence:
+        wheres = [marker.where for marker in markers.places]
+        producers.raise_epochs(tx, wheres, producer.producer_id, epoch, now_ms=now_ms)
+    if commit:
+        _publish_offsets(tx, producer.producer_id, now_ms)
+    tx.rows(FORGET_OFFSETS, (producer.producer_id,))
+    tx.rows(FORGET_PARTITIONS, (producer.producer_id,))
+    return markers
 
 
-def _write_markers(
-    tx: Transaction, producer: Producer, commit: bool, now_ms: int
-) -> dict[TopicPartition, int]:
-    wheres = list(_first_offsets(tx, producer))
-    marker = build_control_batch(
-        MarkerKind.COMMIT if commit else MarkerKind.ABORT, producer.producer_id, producer.epoch, now_ms
+def _write(tx: Transaction, markers: Markers) -> Markers:
+    """The markers, with the places they got: one in each partition of the transaction that still exists."""
+    data, now_ms = markers.data(), markers.timestamp
+    wheres = list(_first_offsets(tx, markers.producer_id))
+    shares = [_marker_share(where, data, now_ms) for where in wheres]
+    results = zip(wheres, append(tx, shares, None, now_ms=now_ms), strict=True)
+    placed = {where: result for where, result in results if isinstance(result, Placed)}
+    # First offsets are read again now that the markers have locked the partitions: read before, the first batch
+    # of a flush under way would be missed, and its aborted records shown to readers.
+    firsts = {} if markers.kind is MarkerKind.COMMIT else _first_offsets(tx, markers.producer_id)
+    places = tuple(
+        Marker(where, each.base_offset, each.epoch, firsts.get(where)) for where, each in placed.items()
     )
-    shares = [_marker_share(where, marker, now_ms) for where in wheres]
-    offsets = {
-        share.where: result.base_offset
-        for share, result in zip(shares, append(tx, shares, None, now_ms=now_ms), strict=True)
-        if isinstance(result, Placed)
-    }
-    if not commit:
-        _list_aborted(tx, producer, offsets)
-    return offsets
+    _list_aborted(tx, markers.producer_id, places)
+    return replace(markers, places=places)
 
 
-def _list_aborted(tx: Transaction, producer: Producer, markers: dict[TopicPartition, int]) -> None:
-    """First offsets are read only now that the markers have locked the partitions: read before, the first
-    batch of a flush under way would be missed, and its aborted records shown to readers."""
-    firsts = _first_offsets(tx, producer).items()
-    written = [(where, first) for where, first in firsts if first is not None and where in markers]
-    tx.each(ADD_ABORTED, [(*where, markers[where], first, producer.producer_id) for where, first in written])
+def _list_aborted(tx: Transaction, producer_id: int, places: Sequence[Marker]) -> None:
+    written = [each for each in places if each.first_offset is not None]
+    tx.each(ADD_ABORTED, [(*each.where, each.offset, each.first_offset, producer_id) for each in written])
 
 
-def _first_offsets(tx: Transaction, producer: Producer) -> dict[TopicPartition, int | None]:
-    rows = tx.rows(PARTITIONS, (producer.producer_id,))
+def _first_offsets(tx: Transaction, producer_id: int) -> dict[TopicPartition, int | None]:
+    rows = tx.rows(PARTITIONS, (producer_id,))
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): row[2] for row in rows}
 
 

@@ -1,9 +1,22 @@
-"""The log engine: buffers, flushes and commits on the way in; caches and plans on the way out."""
+"""The log engine: buffers, flushes and commits on the way in; caches and plans on the way out; transactions."""
 
+from millpond.catalog.transactions import Producer, ProducerEpoch
 from millpond.log.buffer import AppendResult
 from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
 from millpond.log.offsets import TimedOffset
+from millpond.log.transactions import TransactionLimits, Transactions
 
-__all__ = ["AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "TimedOffset"]
+__all__ = [
+    "AppendResult",
+    "FetchRequest",
+    "FetchResult",
+    "Log",
+    "LogLimits",
+    "Producer",
+    "ProducerEpoch",
+    "TimedOffset",
+    "TransactionLimits",
+    "Transactions",
+]

@@ -1,10 +1,31 @@
 """What a batch must be before it joins a buffer. Checked first, so that one bad request never fails its neighbours."""
 
-from millpond.model.errors import InvalidRecord, InvalidTimestamp
+from collections.abc import Mapping
+from typing import Final
+
+from millpond.model.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge
 from millpond.model.topics import TopicConfig
-from millpond.records import BatchHeader, Buffer, iter_records, validate, walk, with_append_time
+from millpond.records import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    Codec,
+    iter_records,
+    recompress,
+    validate,
+    walk,
+    with_append_time,
+)
 
 NO_APPEND_TIME = -1
+AS_PRODUCED: Final = "producer"
+CODECS: Final[Mapping[str, Codec]] = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 
 Headers = list[tuple[int, BatchHeader]]
 
@@ -24,6 +45,21 @@ def admit(
     return data, headers, NO_APPEND_TIME
 
 
+def with_codec(
+    data: Buffer, headers: Headers, config: TopicConfig, *, decompressed_bytes_max: int
+) -> tuple[Buffer, Headers]:
+    """Admitted batches in the codec that the topic asks for. What grows past the largest batch is refused."""
+    codec = CODECS[config.compression]
+    if all(header.codec is codec for _, header in headers):
+        return data, headers
+    data = recompress(data, codec, decompressed_bytes_max=decompressed_bytes_max)
+    headers = list(walk(data))
+    largest = max(header.size for _, header in headers)
+    if largest > config.max_message_bytes:
+        raise RecordTooLarge(size=largest, limit=config.max_message_bytes)
+    return data, headers
+
+
 def _check_idempotent(headers: Headers) -> None:
     """Kafka's rule: an idempotent producer sends one batch per partition and request."""
     if len(headers) > 1 and any(header.is_idempotent for _, header in headers):
@@ -31,17 +67,22 @@ def _check_idempotent(headers: Headers) -> None:
 
 
 def _check_timestamps(headers: Headers, config: TopicConfig, now_ms: int) -> None:
+    """By the header: the newest time of a batch, and its first, which is the oldest in all but odd cases."""
     for _, header in headers:
-        ahead_ms = header.newest_timestamp - now_ms
-        if ahead_ms > config.timestamp_after_max_ms:
-            raise InvalidTimestamp(
-                timestamp=header.newest_timestamp, ahead_ms=ahead_ms, limit_ms=config.timestamp_after_max_ms
-            )
+        newest, oldest = header.newest_timestamp, header.base_timestamp
+        if newest - now_ms > config.timestamp_after_max_ms:
+            raise _too_far(newest, newest - now_ms, "ahead of", config.timestamp_after_max_ms)
+        if now_ms - oldest > config.timestamp_before_max_ms and oldest != NO_TIMESTAMP:
+            raise _too_far(oldest, now_ms - oldest, "behind", config.timestamp_before_max_ms)
+
+
+def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> InvalidTimestamp:
+    return InvalidTimestamp(timestamp=timestamp, apart_ms=apart_ms, direction=direction, limit_ms=limit_ms)
 
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     """Compaction keeps the last record of each key, so every record needs one."""
-    if any(
-        record.key is None for record in iter_records(data, decompressed_bytes_max=decompressed_bytes_max)
-    ):
-        raise InvalidRecord(reason="a compacted topic takes no records without a key")
+    records = iter_records(data, decompressed_bytes_max=decompressed_bytes_max)
+    keyless = next((number for number, record in enumerate(records) if record.key is None), None)
+    if keyless is not None:
+        raise InvalidRecord(reason="a compacted topic takes no records without a key", record=keyless)

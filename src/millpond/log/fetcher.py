@@ -1,11 +1,14 @@
 """The read path: tail cache, then read cache, then the store; and waiting at the end of the log.
 
 A reader at the tail never leaves the event loop. Others share reads of the same place (single flight) and run
-on their own threads, so they neither evict the tail nor delay the writer.
+on their own threads, so they neither evict the tail nor delay the writer. Whoever goes on where an earlier fetch
+ended is read ahead for: by the time it asks again, the bytes are there.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,6 +30,12 @@ from millpond.records import Buffer
 Answer = TypeVar("Answer")
 
 UNKNOWN_OFFSET = -1
+PLACES_REMEMBERED = 4_096
+"""Where lagging readers stopped, so that those who go on are known."""
+READS_AHEAD_MAX = 8
+"""Reads under way at which nobody is read ahead for: those who wait come first."""
+
+Place = tuple[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +78,19 @@ class Fetcher:
         limits: LogLimits,
         metrics: LogMetrics,
         resolve: Callable[[TopicPartition], Partition],
+        refresh_transactions: Callable[[Partition], Awaitable[None]],
     ) -> None:
         self._metrics = metrics
         self._resolve = resolve
+        self._refresh_transactions = refresh_transactions
         self._database = database
         self._reader = reader
         self._waiters = waiters
         self._pool = pool
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
-        self._under_way: dict[tuple[TopicPartition, int], asyncio.Future[list[Run]]] = {}
+        self._under_way: dict[Place, asyncio.Task[list[Run]]] = {}
+        self._left_at: OrderedDict[Place, None] = OrderedDict()
 
     async def fetch(
         self,
@@ -110,6 +122,8 @@ class Fetcher:
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
     ) -> list[FetchResult]:
+        if len(requests) > 1:
+            self._start_reads(requests, bytes_max)
         results = []
         room = bytes_max
         for request in requests:
@@ -135,16 +149,25 @@ class Fetcher:
     async def _read(
         self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
     ) -> FetchResult:
+        if read_committed and partition.ongoing.stale:
+            await self._refresh_transactions(partition)
         log_start, end = partition.log_start, partition.end_offset
         if not log_start <= request.offset <= end:
             raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
-        stable = await self._last_stable(partition) if read_committed else end
-        limit = min(stable, end)
-        batches, following = await self._batches(partition, request.offset, budget, limit, must_yield)
+        stable = partition.ongoing.last_stable(log_start, end) if read_committed else end
+        batches, following = await self._batches(partition, request.offset, budget, stable, must_yield)
+        if following < stable and not partition.holds_in_tail(following):
+            self._read_ahead(partition, request.offset, following)
         aborted: Sequence[Aborted] = ()
         if read_committed and batches:
-            aborted = await self._in_pool(self._aborted, request.where, request.offset, following)
+            aborted = await self._aborted(partition, request.offset, following)
         return FetchResult(request.where, batches, following, log_start, end, stable, aborted)
+
+    async def _aborted(self, partition: Partition, start: int, end_offset: int) -> list[Aborted]:
+        known = partition.ongoing.aborted(start, end_offset)
+        if known is not None:
+            return known
+        return await self._in_pool(self._read_aborted, partition.where, start, end_offset)
 
     async def _batches(
         self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
@@ -190,27 +213,64 @@ class Fetcher:
         return runs
 
     async def _from_store(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
+        return await asyncio.shield(self._start_read(where, offset, budget))
+
+    def _start_reads(self, requests: Sequence[FetchRequest], bytes_max: int) -> None:
+        """What must come from the store is asked for side by side, not one partition after the other."""
+        for request in requests:
+            if bytes_max <= 0:
+                return
+            with contextlib.suppress(MillpondError):
+                if self._is_elsewhere(self._resolve(request.where), request.offset):
+                    budget = min(request.bytes_max, bytes_max)
+                    self._start_read(request.where, request.offset, budget)
+                    bytes_max -= budget
+
+    def _read_ahead(self, partition: Partition, offset: int, following: int) -> None:
+        """Have ready what comes after `following`, for a reader that came to `offset` from an earlier fetch."""
+        if not self._goes_on(partition.where, offset, following):
+            return
+        room = self._limits.read_bytes
+        while room > 0 and (run := self._cache.find(partition.where, following)) is not None:
+            room -= len(run.data)
+            following = run.end_offset
+        is_free = len(self._under_way) < READS_AHEAD_MAX
+        if room > 0 and is_free and self._is_elsewhere(partition, following):
+            self._start_read(partition.where, following, self._limits.read_bytes)
+
+    def _goes_on(self, where: TopicPartition, offset: int, following: int) -> bool:
+        """Whether somebody stopped at `offset` before. Whoever is here now stops at `following`."""
+        known = (where, offset) in self._left_at
+        self._left_at.pop((where, offset), None)
+        self._left_at[where, following] = None
+        if len(self._left_at) > PLACES_REMEMBERED:
+            self._left_at.popitem(last=False)
+        return known
+
+    def _is_elsewhere(self, partition: Partition, offset: int) -> bool:
+        """Whether only the store has what is at `offset`."""
+        if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
+            return False
+        return self._cache.find(partition.where, offset) is None
+
+    def _start_read(self, where: TopicPartition, offset: int, budget: int) -> "asyncio.Task[list[Run]]":
         """One read for everybody who waits at the same place."""
-        key = (where, offset)
-        future = self._under_way.get(key)
-        if future is None:
+        place = (where, offset)
+        task = self._under_way.get(place)
+        if task is None:
             wanted = max(budget, self._limits.read_bytes)
-            future = asyncio.ensure_future(self._in_pool(self._reader.read_runs, where, offset, wanted))
-            self._under_way[key] = future
-            future.add_done_callback(lambda _: self._under_way.pop(key, None))
-        runs = await asyncio.shield(future)
-        for run in runs:
-            self._cache.put(where, run)
-        return runs
+            task = asyncio.create_task(self._in_pool(self._reader.read_runs, where, offset, wanted))
+            self._under_way[place] = task
+            task.add_done_callback(lambda done: self._on_read(place, done))
+        return task
 
-    async def _last_stable(self, partition: Partition) -> int:
-        return await self._in_pool(self._read_last_stable, partition.where, partition.end_offset)
+    def _on_read(self, place: Place, task: "asyncio.Task[list[Run]]") -> None:
+        self._under_way.pop(place, None)
+        if not task.cancelled() and task.exception() is None:  # nobody may be waiting for it
+            for run in task.result():
+                self._cache.put(place[0], run)
 
-    def _read_last_stable(self, where: TopicPartition, end_offset: int) -> int:
-        with self._database.read() as tx:
-            return transactions.last_stable_offset(tx, where, end_offset)
-
-    def _aborted(self, where: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
+    def _read_aborted(self, where: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
         with self._database.read() as tx:
             return transactions.aborted(tx, where, start, end_offset)
 

@@ -130,6 +130,7 @@ class Flusher:
         self._drained: asyncio.Event | None = None
         self._journal_key: str | None = None
         self.flushes = 0
+        self.appended_bytes = 0
         metrics.held_bytes.set_function(lambda: self._held_bytes)
 
     # -- accepting --------------------------------------------------------------------------------------------
@@ -369,6 +370,7 @@ class Flusher:
                 self._committed(pendings, result)
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
+                self.appended_bytes += share.length
             else:
                 self._fail(flight, share.where, pendings, result)
         self._count(flight, outcome)

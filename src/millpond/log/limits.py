@@ -28,8 +28,9 @@ class LogLimits:
     """Newest batches kept in memory, all partitions together."""
     cache_bytes_max: int = 64 * MIB
     """Batches read back from the store and kept, all partitions together."""
-    read_bytes: int = 1 * MIB
-    """How much a lagging reader's store read asks for at least, if the extent has it."""
+    read_bytes: int = 2 * MIB
+    """How much a lagging reader's store read asks for at least, if the extent has it; and how far ahead of a reader
+    that goes on is read."""
     read_threads: int = 4
     """Threads that read catalog and store for lagging readers."""
     extents_per_read: int = 64

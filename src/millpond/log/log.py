@@ -5,6 +5,7 @@ Reading order for a newcomer: `append` here, `buffer`, `flusher`, `writer` (the 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,14 @@ from millpond.catalog.appends import Placed
 from millpond.catalog.commits import Committer, Operation
 from millpond.catalog.database import Database, Transaction
 from millpond.catalog.partitions import PartitionRow
-from millpond.log.admission import admit
+from millpond.catalog.transactions import Markers, PartitionTransactions, Producer
+from millpond.log.admission import AS_PRODUCED, Headers, admit, with_codec
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
 from millpond.log.limits import LogLimits
 from millpond.log.offsets import OffsetFinder, TimedOffset
+from millpond.log.ongoing import ABORTED_MAX
 from millpond.log.partition import Partition
 from millpond.log.reader import StoreReader
 from millpond.log.runs import stamped
@@ -35,19 +38,22 @@ from millpond.model.errors import (
     MillpondError,
     NotOwner,
     OffsetOutOfRange,
+    RecordTooLarge,
     Stopping,
     UnknownPartition,
 )
 from millpond.model.ids import Session, TopicPartition
-from millpond.model.producers import CommittedBatch
-from millpond.model.topics import Topic
+from millpond.model.producers import CommittedBatch, SequencedBatch
+from millpond.model.topics import Topic, TopicConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import LogMetrics
-from millpond.records import Buffer
+from millpond.records import Buffer, walk
 
 EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
 """Extents one transaction removes; the rest goes in the next."""
+RECOMPRESSED_ON_LOOP_BYTES = 64 * 1024
+"""More than this, decompressed, gets its topic's codec on a reader's thread."""
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -82,7 +88,14 @@ class Log:
         self._tails = TailCache(limits.tail_bytes_max)
         self._pool = ThreadPoolExecutor(limits.read_threads, thread_name_prefix="millpond-read")
         self._fetcher = Fetcher(
-            database, self.reader, self.waiters, self._pool, limits, metrics, self.partition
+            database,
+            self.reader,
+            self.waiters,
+            self._pool,
+            limits,
+            metrics,
+            self.partition,
+            self._refresh_transactions,
         )
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
@@ -130,17 +143,29 @@ class Log:
         """Accept record batches; the future is their answer. Batches are appended in the order in which their
         submits returned. A writable buffer becomes the log's own: it is stamped in place."""
         partition = self.partition(where)
+        config = self.topics.config(where.topic_id)
         data, headers, timestamp = admit(
             data,
-            self.topics.config(where.topic_id),
+            config,
             now_ms=self._clock.now_ms(),
             decompressed_bytes_max=self._limits.decompressed_bytes_max,
         )
+        if config.compression == AS_PRODUCED:
+            return await self._accept(partition, data, headers, timestamp)
+        async with partition.turn:
+            data, headers = await self._recompress(data, headers, config)
+            return await self._accept(partition, data, headers, timestamp)
+
+    async def _accept(
+        self, partition: Partition, data: Buffer, headers: Headers, timestamp: int
+    ) -> "asyncio.Future[AppendResult]":
+        """Put admitted batches into a buffer, unless they are a repeat of some that were there before."""
+        where = partition.where
         self._flusher.check_available(where)
         await self._flusher.room_for(len(data))
         sequence = sequence_of(headers[0][1])
-        if sequence is not None and partition.sequences.stale:
-            await self._load_sequences(partition)
+        if sequence is not None and (sequence.transactional or partition.sequences.stale):
+            await self._learn_of(partition, sequence)
         self._flusher.check_available(where)
         if partition.fenced:
             raise NotOwner
@@ -151,6 +176,7 @@ class Log:
                 future.set_result(AppendResult(known.offset, partition.log_start, timestamp))
                 return future
             if known is None:
+                partition.ongoing.check(sequence)
                 partition.sequences.expect(sequence, future)
                 self._flusher.add(Pending(where, data, headers, future, timestamp))
             return asyncio.shield(known or future)  # a repeat may share it: no one's leaving may cancel it
@@ -171,9 +197,30 @@ class Log:
             pass
         return log_start
 
-    async def write(self, operation: Operation) -> Any:
-        """Run an operation of the catalog through the commit queue."""
-        return await self.writer.run(operation)
+    async def write(self, operation: Operation, then: Callable[[Any], Any] | None = None) -> Any:
+        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then`."""
+        return await self.writer.run(operation, then)
+
+    def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+        """These partitions were added to the producer's open transaction."""
+        for where in wheres:
+            if (partition := self._partitions.get(where)) is not None:
+                partition.ongoing.added(producer.producer_id, producer.epoch)
+
+    def take_in_markers(self, markers: Markers) -> None:
+        """Markers were committed. To be called in the order of commits, as `write` calls its `then`."""
+        data = markers.data()
+        headers = list(walk(data))
+        for marker in markers.places:
+            partition = self._partitions.get(marker.where)
+            if partition is None:
+                continue
+            run = stamped(data, headers, marker.offset, marker.leader_epoch)
+            self._tails.push(partition.tail, run)
+            if markers.fence:
+                partition.sequences.fence(markers.producer_id, markers.epoch)
+            self._grow(partition, marker.offset, run.end_offset)
+            partition.ongoing.ended(markers, marker)
 
     async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
         """Run a read of the catalog on the readers' threads."""
@@ -205,6 +252,13 @@ class Log:
             requests, bytes_max=bytes_max, bytes_min=bytes_min, wait_ms=wait_ms, read_committed=read_committed
         )
 
+    async def last_stable_offset(self, where: TopicPartition) -> int:
+        """Where the records begin whose transactions are not decided yet; the end if there are none."""
+        partition = self.partition(where)
+        if partition.ongoing.stale:
+            await self._refresh_transactions(partition)
+        return partition.ongoing.last_stable(partition.log_start, partition.end_offset)
+
     async def offset_at(self, where: TopicPartition, timestamp: int) -> TimedOffset | None:
         """The first record at or after a time."""
         log_start = self.partition(where).log_start
@@ -232,6 +286,11 @@ class Log:
         """Partitions that have grown since the last call, each with the offset it grew from."""
         grown, self._grown = self._grown, {}
         return grown
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes made durable since the start."""
+        return self._flusher.appended_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -342,6 +401,17 @@ class Log:
         except MillpondError as error:
             logger.warning("could not take in another process's changes: %s", error)
 
+    async def _recompress(
+        self, data: Buffer, headers: Headers, config: TopicConfig
+    ) -> tuple[Buffer, Headers]:
+        """What is small once decompressed is done at once; anything else would hold up everybody on the loop."""
+        limit = self._limits.decompressed_bytes_max
+        if len(data) <= RECOMPRESSED_ON_LOOP_BYTES:
+            with contextlib.suppress(RecordTooLarge):
+                small = min(limit, RECOMPRESSED_ON_LOOP_BYTES)
+                return with_codec(data, headers, config, decompressed_bytes_max=small)
+        return await self.in_pool(lambda: with_codec(data, headers, config, decompressed_bytes_max=limit))
+
     async def _load_sequences(self, partition: Partition) -> None:
         """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
         whoever comes waits for this too; who comes first goes on first."""
@@ -349,6 +419,21 @@ class Log:
             states = await self.read(lambda tx: producers.load(tx, partition.where))
             if partition.sequences.stale:
                 partition.sequences.load(states)
+
+    async def _learn_of(self, partition: Partition, sequence: SequencedBatch) -> None:
+        """Ask the catalog for what must be known to judge this batch, if it is not known yet."""
+        if partition.sequences.stale:
+            await self._load_sequences(partition)
+        if sequence.transactional and not partition.ongoing.includes(
+            sequence.producer_id, sequence.producer_epoch
+        ):
+            await partition.ongoing.look_again(lambda: self._read_transactions(partition.where))
+
+    async def _refresh_transactions(self, partition: Partition) -> None:
+        await partition.ongoing.refresh(lambda: self._read_transactions(partition.where))
+
+    async def _read_transactions(self, where: TopicPartition) -> PartitionTransactions:
+        return await self.read(lambda tx: transactions.of_partition(tx, where, aborted_max=ABORTED_MAX))
 
     def _on_committed(self, pendings: list[Pending], placed: Placed) -> None:
         partition = self._partitions.get(pendings[0].where)
@@ -358,15 +443,20 @@ class Log:
             if partition is not None:
                 if pending.sequence is not None:
                     partition.sequences.commit(pending.sequence, offset)
+                    if pending.sequence.transactional:
+                        partition.ongoing.wrote(pending.sequence, offset)
                 run = stamped(pending.data, pending.headers, offset, placed.epoch)
                 self._tails.push(partition.tail, run)
             if not pending.future.done():
                 pending.future.set_result(AppendResult(offset, placed.log_start, pending.timestamp))
             offset = end
         if partition is not None:
-            partition.end_offset = max(partition.end_offset, offset)
-            self._grown.setdefault(partition.where, placed.base_offset)
-            self.waiters.wake(partition.where)
+            self._grow(partition, placed.base_offset, offset)
+
+    def _grow(self, partition: Partition, start: int, end: int) -> None:
+        partition.grow(start, end)
+        self._grown.setdefault(partition.where, start)
+        self.waiters.wake(partition.where)
 
     def _on_failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._partitions.get(where)

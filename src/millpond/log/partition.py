@@ -1,14 +1,27 @@
-"""One partition as its owner sees it: the numbers of its row, its tail, its producers. Changes between awaits."""
+"""One partition as its owner sees it: its row, tail, producers and transactions. Changes only between awaits."""
+
+import asyncio
 
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.buffer import AppendResult
+from millpond.log.ongoing import Ongoing
 from millpond.log.producers import Sequences
 from millpond.log.tail import Tail
 from millpond.model.ids import TopicPartition
 
 
 class Partition:
-    __slots__ = ("end_offset", "epoch", "fenced", "log_start", "sequences", "tail", "where")
+    __slots__ = (
+        "end_offset",
+        "epoch",
+        "fenced",
+        "log_start",
+        "ongoing",
+        "sequences",
+        "tail",
+        "turn",
+        "where",
+    )
 
     def __init__(self, row: PartitionRow) -> None:
         self.where: TopicPartition = row.where
@@ -17,14 +30,24 @@ class Partition:
         self.end_offset = row.end_offset
         self.tail = Tail()
         self.sequences: Sequences[AppendResult] = Sequences()
+        self.ongoing = Ongoing()
         self.fenced = False
+        self.turn = asyncio.Lock()
+        """Held where an append may take long before it joins a buffer: the next must not overtake it."""
 
     def observe(self, row: PartitionRow, owner: str) -> bool:
         """Take in what the catalog says; True if the log has grown behind our back."""
         self.fenced = row.owner != owner or row.epoch != self.epoch
         self.log_start = max(self.log_start, row.log_start)
-        grown = row.end_offset > self.end_offset
-        self.end_offset = max(self.end_offset, row.end_offset)
+        return self.grow(row.end_offset, row.end_offset)
+
+    def grow(self, start: int, end: int) -> bool:
+        """The log ends at `end` now; what was below `start` and is new here was written by somebody else. False
+        if that is no news."""
+        if start > self.end_offset:
+            self.ongoing.need(start)
+        grown = end > self.end_offset
+        self.end_offset = max(self.end_offset, end)
         return grown
 
     def holds_in_tail(self, offset: int) -> bool:

@@ -17,12 +17,14 @@ GAP_BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A stretch of whole batches of one extent: `length` bytes from `start` of the extent's own bytes."""
+    """A stretch of whole batches of one extent: `length` bytes from `start` of the extent's own bytes. The next
+    stretch begins at `end_offset`; where compaction left a gap, that lies past the last batch of this one."""
 
     extent: Extent
     start: int
     length: int
     base_offset: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ def slice_extent(extent: Extent, offset: int, bytes_wanted: int) -> Slice:
     entry = entry_for_offset(extent.index, offset - extent.base_offset)
     start = entry.position if entry is not None else 0
     base = extent.base_offset + (entry.offset if entry is not None else 0)
-    later = (each.position for each in extent.index if each.position >= start + bytes_wanted)
-    return Slice(extent, start, next(later, extent.length) - start, base)
+    following = next((each for each in extent.index if each.position >= start + bytes_wanted), None)
+    if following is None:
+        return Slice(extent, start, extent.length - start, base, extent.end_offset)
+    return Slice(extent, start, following.position - start, base, extent.base_offset + following.offset)
 
 
 def _coalesce(slices: Sequence[Slice]) -> list[Read]:

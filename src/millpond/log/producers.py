@@ -36,9 +36,14 @@ class Sequences(Generic[Answer]):
         return not self._loaded and not self._pending
 
     def load(self, committed: Mapping[int, ProducerState]) -> None:
-        """Take the catalog's view."""
-        self._committed = dict(committed)
-        self._expected = dict(committed)
+        """Take the catalog's view, but for producers that a marker has fenced since it was read."""
+        fenced = {
+            producer_id: state
+            for producer_id, state in self._committed.items()
+            if producer_id in committed and state.epoch > committed[producer_id].epoch
+        }
+        self._committed = {**committed, **fenced}
+        self._expected = dict(self._committed)
         self._loaded = True
 
     def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[Answer] | None":
@@ -78,6 +83,13 @@ class Sequences(Generic[Answer]):
         self._pending[batch.producer_id] = deque(before)
         self._failed[batch.producer_id] = batch
         self._foresee(batch.producer_id)
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        """A transaction marker bears this epoch: lower ones are out, and the next sequence under it is 0."""
+        state = self._committed.get(producer_id)
+        if state is None or state.epoch < epoch:
+            self._committed[producer_id] = ProducerState(producer_id, epoch)
+            self._foresee(producer_id)
 
     def forget_committed(self) -> None:
         """Producers have expired: ask the catalog who is left, as soon as nothing is on its way."""

@@ -49,7 +49,7 @@ class StoreReader:
 
     def read_extent(self, extent: Extent) -> Run:
         """All of one extent, stamped and checked. Raises `ObjectMissing` if it was replaced."""
-        whole = Slice(extent, 0, extent.length, extent.base_offset)
+        whole = Slice(extent, 0, extent.length, extent.base_offset, extent.end_offset)
         return self._perform(Read((whole,)))[0]
 
     def read_from(self, extent: Extent, offset: int, bytes_wanted: int) -> Run:
@@ -85,11 +85,9 @@ def _run(piece: Slice, data: bytearray) -> Run:
             following = stamp_run(data, piece.base_offset, extent.epoch)
     except CorruptBatch as error:
         raise _damaged(piece, error.facts.get("reason")) from error
-    is_last = piece.start + piece.length == extent.length
-    end = extent.end_offset if is_last else following
-    if following > extent.end_offset:
+    if following > piece.end_offset:
         raise _damaged(piece, "its batches hold more offsets than the catalog says")
-    return Run(piece.base_offset, end, data)
+    return Run(piece.base_offset, piece.end_offset, data)
 
 
 def _damaged(piece: Slice, reason: object) -> CorruptObject:

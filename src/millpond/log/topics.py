@@ -3,28 +3,30 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millpond.model.errors import UnknownPartition, UnknownTopic
-from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.errors import InvalidTopicName, TopicExists, UnknownPartition, UnknownTopic
+from millpond.model.ids import TopicId, TopicPartition, check_topic_name
 from millpond.model.topics import Topic, TopicConfig
 
 
 class TopicRegistry:
     def __init__(self, broker_defaults: Mapping[str, str]) -> None:
-        self._broker_defaults = dict(broker_defaults)
+        self.broker_defaults = dict(broker_defaults)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
+        self._by_unified_name: dict[str, Topic] = {}
         self._configs: dict[TopicId, TopicConfig] = {}
 
     def replace_all(self, topics: Iterable[Topic]) -> None:
         """Take the catalog's list."""
-        self._by_name, self._by_id, self._configs = {}, {}, {}
+        self._by_name, self._by_id, self._by_unified_name, self._configs = {}, {}, {}, {}
         for topic in topics:
             self.put(topic)
 
     def put(self, topic: Topic) -> Topic:
-        known = replace(topic, broker_defaults=self._broker_defaults)
+        known = replace(topic, broker_defaults=self.broker_defaults)
         self._by_name[known.name] = known
         self._by_id[known.id] = known
+        self._by_unified_name[_unified(known.name)] = known
         self._configs[known.id] = known.config()
         return known
 
@@ -36,6 +38,17 @@ class TopicRegistry:
         if topic is None:
             raise UnknownTopic(topic=name)
         return topic
+
+    def check_new(self, name: str) -> None:
+        """Whether a topic of this name could be made, as far as is known here; the catalog decides. Kafka refuses
+        names that differ from another only in '.' and '_': they would be one name in its metrics."""
+        if name in self._by_name:
+            raise TopicExists(topic=name)
+        check_topic_name(name)
+        close = self._by_unified_name.get(_unified(name))
+        if close is not None:
+            message = f"Topic name {name!r} differs from {close.name!r} only in '.' and '_'."
+            raise InvalidTopicName(message, name=name)
 
     def with_id(self, topic_id: TopicId) -> Topic:
         topic = self._by_id.get(topic_id)
@@ -52,3 +65,7 @@ class TopicRegistry:
         if not 0 <= number < topic.partitions:
             raise UnknownPartition(topic=name, partition=number)
         return TopicPartition(topic.id, number)
+
+
+def _unified(name: str) -> str:
+    return name.replace(".", "_")

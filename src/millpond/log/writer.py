@@ -71,19 +71,11 @@ class Writer:
             raise Stopping
         self._jobs.put(job)
 
-    async def run(self, operation: Operation) -> Any:
-        """One operation through the commit queue; its value, or its error raised."""
+    async def run(self, operation: Operation, then: Callable[[Any], Any] | None = None) -> Any:
+        """One operation through the commit queue; its value, or its error raised. `then` makes the answer of the
+        value, in the order of the commits: before anything is heard of a later one, and also if nobody waits."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Outcome) -> None:
-            if future.done():
-                return
-            if outcome.error is not None:
-                future.set_exception(outcome.error)
-            else:
-                future.set_result(outcome.value)
-
-        self.submit(Job(operation, done))
+        self.submit(Job(operation, lambda outcome: _answer(future, outcome, then)))
         return await future
 
     async def stop(self) -> None:
@@ -179,6 +171,23 @@ def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
         logger.exception("a flush failed in a way nobody foresaw")
         return Outcome(error=CatalogUnavailable(reason=repr(error)))
     return None
+
+
+def _answer(future: "asyncio.Future[Any]", outcome: Outcome, then: Callable[[Any], Any] | None) -> None:
+    error: Exception | None = outcome.error
+    value = outcome.value
+    if error is None and then is not None:
+        try:
+            value = then(value)
+        except Exception as bug:  # a bug must fail its waiters, not hang them
+            logger.exception("what was committed could not be taken in")
+            error = bug
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:

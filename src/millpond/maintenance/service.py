@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from millpond.catalog import groups, producers
+from millpond.catalog import producers
 from millpond.catalog.database import Transaction
 from millpond.log.log import Log
 from millpond.maintenance.garbage import Garbage
@@ -24,14 +24,17 @@ logger = logging.getLogger(__name__)
 class MaintenanceLimits:
     retention_every_ms: int = 500
     merge_every_ms: int = 2_000
+    merge_busy_bytes: int = 16 * 1024 * 1024
+    """Merging gives way while more than this was appended since its last turn: it would write everything twice
+    just when the disk has other things to do."""
+    merge_turns_missed_max: int = 15
+    """But it does not wait for ever."""
     garbage_every_ms: int = 10_000
     expiry_every_ms: int = 10 * 60 * 1000
     garbage_grace_ms: int = 60_000
     """How long a dead object is kept for readers that have planned to read it."""
     producer_expiry_ms: int = 7 * 86_400_000
     """Idempotent producers that have been silent this long are forgotten."""
-    group_offsets_expiry_ms: int = 7 * 86_400_000
-    """Offsets of groups without members are forgotten after this."""
 
 
 class Maintenance:
@@ -49,6 +52,8 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._limits = limits
+        self._appended_before = 0
+        self._turns_missed = 0
         self.retention = Retention(log, clock)
         self.merging = Merging(log, store, session, clock)
         self.garbage = Garbage(log, store, session, clock, grace_ms=limits.garbage_grace_ms)
@@ -57,7 +62,7 @@ class Maintenance:
         limits = self._limits
         async with asyncio.TaskGroup() as duties:
             duties.create_task(self._repeat("retention", self.retention.run_once, limits.retention_every_ms))
-            duties.create_task(self._repeat("merging", self.merging.run_once, limits.merge_every_ms))
+            duties.create_task(self._repeat("merging", self.merge_unless_busy, limits.merge_every_ms))
             duties.create_task(self._repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
             duties.create_task(self._repeat("expiry", self.expire_once, limits.expiry_every_ms))
 
@@ -73,17 +78,24 @@ class Maintenance:
                 self._metrics.failures.labels(duty).inc()
                 logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
+    async def merge_unless_busy(self) -> int:
+        appended = self._log.appended_bytes
+        is_busy = appended - self._appended_before > self._limits.merge_busy_bytes
+        self._appended_before = appended
+        if is_busy and self._turns_missed < self._limits.merge_turns_missed_max:
+            self._turns_missed += 1
+            return 0
+        self._turns_missed = 0
+        return await self.merging.run_once()
+
     async def expire_once(self) -> int:
-        """Forget producers and group offsets that nobody has used for long. Skipped while the clock is off."""
+        """Forget producers that have been silent for long. Skipped while the clock is off."""
         if not self.retention.trusts_clock():
             return 0
-        now_ms = self._clock.now_ms()
+        silent_since = self._clock.now_ms() - self._limits.producer_expiry_ms
 
         def expire(tx: Transaction) -> int:
-            silent_since = now_ms - self._limits.producer_expiry_ms
-            unused_since = now_ms - self._limits.group_offsets_expiry_ms
-            gone = producers.expire(tx, unused_since_ms=silent_since)
-            return gone + groups.expire_offsets(tx, unused_since_ms=unused_since)
+            return producers.expire(tx, unused_since_ms=silent_since)
 
         expired: int = await self._log.write(expire)
         if expired:

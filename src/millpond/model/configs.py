@@ -20,6 +20,9 @@ BATCH_BYTES_MAX: Final = 1_000_000_000
 """What fits one append of any store, with a flush around it."""
 WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
+Check = Callable[[str], str | None]
+"""Says what is wrong with a value, or None."""
+
 
 class Effect(StrEnum):
     HONOURED = "honoured"
@@ -41,11 +44,12 @@ class ConfigDefinition:
     kind: Kind
     default: str
     effect: Effect
-    check: Callable[[str], str | None]
-    """Says what is wrong with a value, or None."""
+    check: Check
+    meaning: str
+    """A sentence for people."""
 
 
-def _between(low: int, high: int) -> Callable[[str], str | None]:
+def _between(low: int, high: int) -> Check:
     def check(value: str) -> str | None:
         if WHOLE_NUMBER.fullmatch(value) is None:
             return "it must be a whole number"
@@ -54,11 +58,11 @@ def _between(low: int, high: int) -> Callable[[str], str | None]:
     return check
 
 
-def _one_of(*choices: str) -> Callable[[str], str | None]:
+def _one_of(*choices: str) -> Check:
     return lambda value: None if value in choices else f"it must be one of {', '.join(choices)}"
 
 
-def _some_of(*choices: str) -> Callable[[str], str | None]:
+def _some_of(*choices: str) -> Check:
     def check(value: str) -> str | None:
         given = [word.strip() for word in value.split(",")]
         return None if given and set(given) <= set(choices) else f"it must list some of {', '.join(choices)}"
@@ -77,12 +81,12 @@ def _anything(_: str) -> str | None:
     return None
 
 
-def _honoured(name: str, kind: Kind, default: object, check: Callable[[str], str | None]) -> ConfigDefinition:
-    return ConfigDefinition(name, kind, str(default), Effect.HONOURED, check)
+def _honoured(name: str, kind: Kind, default: object, check: Check, meaning: str) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), Effect.HONOURED, check, meaning)
 
 
-def _reported(name: str, kind: Kind, default: object, check: Callable[[str], str | None]) -> ConfigDefinition:
-    return ConfigDefinition(name, kind, str(default), Effect.REPORTED, check)
+def _reported(name: str, kind: Kind, default: object, check: Check, meaning: str) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), Effect.REPORTED, check, meaning)
 
 
 _CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -93,42 +97,224 @@ _FROM_MINUS_ONE = _between(-1, LONG_MAX)
 DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
     definition.name: definition
     for definition in (
-        _honoured("cleanup.policy", Kind.LIST, "delete", _some_of("delete", "compact")),
-        _reported("compression.type", Kind.STRING, "producer", _one_of(*_CODECS)),
-        _reported("delete.retention.ms", Kind.LONG, DAY_MS, _NATURAL),
-        _honoured("max.message.bytes", Kind.INT, 1_048_588, _between(0, BATCH_BYTES_MAX)),
-        _honoured("message.timestamp.after.max.ms", Kind.LONG, 3_600_000, _NATURAL),
         _honoured(
-            "message.timestamp.type", Kind.STRING, "CreateTime", _one_of("CreateTime", "LogAppendTime")
+            "cleanup.policy",
+            Kind.LIST,
+            "delete",
+            _some_of("delete", "compact"),
+            "`delete` lets age and size remove records; `compact` keeps them and demands a key of each.",
         ),
-        _reported("min.compaction.lag.ms", Kind.LONG, 0, _NATURAL),
-        _honoured("retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE),
-        _honoured("retention.ms", Kind.LONG, 7 * DAY_MS, _FROM_MINUS_ONE),
-        _reported("compression.gzip.level", Kind.INT, -1, _between(-1, 9)),
-        _reported("compression.lz4.level", Kind.INT, 9, _between(1, 17)),
-        _reported("compression.zstd.level", Kind.INT, 3, _between(-131_072, 22)),
-        _reported("errors.deadletterqueue.group.enable", Kind.BOOLEAN, "false", _BOOL),
-        _reported("file.delete.delay.ms", Kind.LONG, 60_000, _NATURAL),
-        _reported("flush.messages", Kind.LONG, LONG_MAX, _between(1, LONG_MAX)),
-        _reported("flush.ms", Kind.LONG, LONG_MAX, _NATURAL),
-        _reported("follower.replication.throttled.replicas", Kind.LIST, "", _anything),
-        _reported("index.interval.bytes", Kind.INT, 4096, _between(0, INT_MAX)),
-        _reported("leader.replication.throttled.replicas", Kind.LIST, "", _anything),
-        _reported("local.retention.bytes", Kind.LONG, -2, _between(-2, LONG_MAX)),
-        _reported("local.retention.ms", Kind.LONG, -2, _between(-2, LONG_MAX)),
-        _reported("max.compaction.lag.ms", Kind.LONG, LONG_MAX, _between(1, LONG_MAX)),
-        _reported("message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, _NATURAL),
-        _reported("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", _fraction),
-        _reported("min.insync.replicas", Kind.INT, 1, _between(1, INT_MAX)),
-        _reported("preallocate", Kind.BOOLEAN, "false", _BOOL),
-        _reported("remote.copy.disable", Kind.BOOLEAN, "false", _BOOL),
-        _reported("remote.log.delete.on.disable", Kind.BOOLEAN, "false", _BOOL),
-        _reported("remote.storage.enable", Kind.BOOLEAN, "false", _BOOL),
-        _reported("segment.bytes", Kind.INT, GIB, _between(14, INT_MAX)),
-        _reported("segment.index.bytes", Kind.INT, 10_485_760, _between(4, INT_MAX)),
-        _reported("segment.jitter.ms", Kind.LONG, 0, _NATURAL),
-        _reported("segment.ms", Kind.LONG, 7 * DAY_MS, _between(1, LONG_MAX)),
-        _reported("unclean.leader.election.enable", Kind.BOOLEAN, "false", _BOOL),
+        _honoured(
+            "compression.type",
+            Kind.STRING,
+            "producer",
+            _one_of(*_CODECS),
+            "The codec batches are stored with: `producer` keeps them as they come.",
+        ),
+        _reported(
+            "delete.retention.ms",
+            Kind.LONG,
+            DAY_MS,
+            _NATURAL,
+            "How long compaction keeps the record that deletes a key.",
+        ),
+        _honoured(
+            "max.message.bytes",
+            Kind.INT,
+            1_048_588,
+            _between(0, BATCH_BYTES_MAX),
+            "The largest batch a producer may send.",
+        ),
+        _honoured(
+            "message.timestamp.after.max.ms",
+            Kind.LONG,
+            3_600_000,
+            _NATURAL,
+            "How far ahead of the broker's clock a record's timestamp may lie.",
+        ),
+        _honoured(
+            "message.timestamp.type",
+            Kind.STRING,
+            "CreateTime",
+            _one_of("CreateTime", "LogAppendTime"),
+            "Whether a record's time is its producer's or that of its append.",
+        ),
+        _reported(
+            "min.compaction.lag.ms",
+            Kind.LONG,
+            0,
+            _NATURAL,
+            "How long a record stays out of compaction at least.",
+        ),
+        _honoured(
+            "retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE, "How much of a partition is kept; -1 for all."
+        ),
+        _honoured(
+            "retention.ms", Kind.LONG, 7 * DAY_MS, _FROM_MINUS_ONE, "How long records are kept; -1 for ever."
+        ),
+        _reported(
+            "compression.gzip.level",
+            Kind.INT,
+            -1,
+            _between(-1, 9),
+            "How hard gzip tries, where the broker compresses.",
+        ),
+        _reported(
+            "compression.lz4.level",
+            Kind.INT,
+            9,
+            _between(1, 17),
+            "How hard LZ4 tries, where the broker compresses.",
+        ),
+        _reported(
+            "compression.zstd.level",
+            Kind.INT,
+            3,
+            _between(-131_072, 22),
+            "How hard Zstandard tries, where the broker compresses.",
+        ),
+        _reported(
+            "errors.deadletterqueue.group.enable",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether share groups may use the topic as their dead letter queue.",
+        ),
+        _reported(
+            "file.delete.delay.ms",
+            Kind.LONG,
+            60_000,
+            _NATURAL,
+            "How long a segment file outlives its removal.",
+        ),
+        _reported(
+            "flush.messages",
+            Kind.LONG,
+            LONG_MAX,
+            _between(1, LONG_MAX),
+            "After how many records the log is forced to disk. Here each is, before it is acknowledged.",
+        ),
+        _reported(
+            "flush.ms",
+            Kind.LONG,
+            LONG_MAX,
+            _NATURAL,
+            "After how long the log is forced to disk. Here it is before a record is acknowledged.",
+        ),
+        _reported(
+            "follower.replication.throttled.replicas",
+            Kind.LIST,
+            "",
+            _anything,
+            "Replicas whose followers are throttled.",
+        ),
+        _reported(
+            "index.interval.bytes",
+            Kind.INT,
+            4096,
+            _between(0, INT_MAX),
+            "How many bytes lie between two entries of a segment's index.",
+        ),
+        _reported(
+            "leader.replication.throttled.replicas",
+            Kind.LIST,
+            "",
+            _anything,
+            "Replicas whose leaders are throttled.",
+        ),
+        _reported(
+            "local.retention.bytes",
+            Kind.LONG,
+            -2,
+            _between(-2, LONG_MAX),
+            "How much is kept on local disk beside a remote tier.",
+        ),
+        _reported(
+            "local.retention.ms",
+            Kind.LONG,
+            -2,
+            _between(-2, LONG_MAX),
+            "How long records stay on local disk beside a remote tier.",
+        ),
+        _reported(
+            "max.compaction.lag.ms",
+            Kind.LONG,
+            LONG_MAX,
+            _between(1, LONG_MAX),
+            "How long a record may stay out of compaction at most.",
+        ),
+        _honoured(
+            "message.timestamp.before.max.ms",
+            Kind.LONG,
+            LONG_MAX,
+            _NATURAL,
+            "How far behind the broker's clock a record's timestamp may lie.",
+        ),
+        _reported(
+            "min.cleanable.dirty.ratio",
+            Kind.DOUBLE,
+            "0.5",
+            _fraction,
+            "How much of a log must be uncompacted before it is compacted.",
+        ),
+        _reported(
+            "min.insync.replicas",
+            Kind.INT,
+            1,
+            _between(1, INT_MAX),
+            "Replicas that must have a record before it is acknowledged. Here the store keeps the copies.",
+        ),
+        _reported(
+            "preallocate",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether a segment file gets its full size when it is made.",
+        ),
+        _reported(
+            "remote.log.copy.disable",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether nothing more is copied to the remote tier.",
+        ),
+        _reported(
+            "remote.log.delete.on.disable",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether the remote tier is emptied when it is turned off.",
+        ),
+        _reported(
+            "remote.storage.enable",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether segments are copied to a remote tier.",
+        ),
+        _reported("segment.bytes", Kind.INT, GIB, _between(14, INT_MAX), "The size of a segment file."),
+        _reported(
+            "segment.index.bytes",
+            Kind.INT,
+            10_485_760,
+            _between(4, INT_MAX),
+            "The size of a segment's index.",
+        ),
+        _reported("segment.jitter.ms", Kind.LONG, 0, _NATURAL, "How much chance shortens `segment.ms`."),
+        _reported(
+            "segment.ms",
+            Kind.LONG,
+            7 * DAY_MS,
+            _between(1, LONG_MAX),
+            "After how long a segment file is closed although it is not full.",
+        ),
+        _reported(
+            "unclean.leader.election.enable",
+            Kind.BOOLEAN,
+            "false",
+            _BOOL,
+            "Whether a replica that lags may lead, at the price of records.",
+        ),
     )
 }
 

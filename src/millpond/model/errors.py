@@ -2,17 +2,22 @@
 
     MillpondError
     ├── InvalidInput                 the request is wrong; sending it again will not help
-    │   ├── InvalidTopicName  InvalidConfig  InvalidPartitionCount  InvalidTimestamp
+    │   ├── InvalidTopicName  InvalidConfig  InvalidPartitionCount  InvalidTimestamp  InvalidTransactionTimeout
     │   ├── CorruptBatch  RecordTooLarge  UnsupportedCompression  InvalidRecord
+    │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge
     │   └── InvalidRequest  MalformedMessage
     ├── NotFound
-    │   └── UnknownTopic  UnknownPartition  ObjectMissing
+    │   └── UnknownTopic  UnknownPartition  ObjectMissing  UnknownGroup
     ├── Conflict                     the request is well-formed but the state says no
     │   ├── TopicExists  ObjectExists  ExtentsChanged
-    │   ├── OutOfOrderSequence  ProducerFenced  InvalidTransactionState
-    │   └── OffsetOutOfRange
+    │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
+    │   ├── OffsetOutOfRange
+    │   └── GroupError               a consumer group is not as the request supposes
+    │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
+    │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
+    │       └── NotCoordinator
     ├── Fenced                       this writer may no longer write here
-    │   └── NotOwner  WriterDead
+    │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown  CatalogFailed
     │   └── FlushFailed  Overloaded  Stopping
@@ -69,7 +74,11 @@ class InvalidPartitionCount(InvalidInput):
 
 
 class InvalidTimestamp(InvalidInput):
-    """Batch timestamp {timestamp} lies {ahead_ms} ms ahead of the broker; {limit_ms} ms are allowed."""
+    """Batch timestamp {timestamp} lies {apart_ms} ms {direction} the broker's time; {limit_ms} ms are allowed."""
+
+
+class InvalidTransactionTimeout(InvalidInput):
+    """A transaction timeout of {timeout_ms} ms is outside the range 1 to {max_ms}."""
 
 
 class CorruptBatch(InvalidInput):
@@ -86,6 +95,18 @@ class UnsupportedCompression(InvalidInput):
 
 class InvalidRecord(InvalidInput):
     """The record is not acceptable: {reason}."""
+
+
+class InvalidGroupId(InvalidInput):
+    """Group id {group!r} is not legal here."""
+
+
+class InvalidSessionTimeout(InvalidInput):
+    """A session timeout of {timeout_ms} ms is outside the range {min_ms} to {max_ms}."""
+
+
+class OffsetMetadataTooLarge(InvalidInput):
+    """Offset metadata of {size} bytes is larger than the limit of {limit}."""
 
 
 class InvalidRequest(InvalidInput):
@@ -110,6 +131,10 @@ class UnknownPartition(NotFound):
 
 class ObjectMissing(NotFound):
     """Object {key!r} is not in the store."""
+
+
+class UnknownGroup(NotFound):
+    """Group {group!r} does not exist."""
 
 
 class Conflict(MillpondError):
@@ -138,12 +163,68 @@ class ProducerFenced(Conflict):
     """Producer {producer_id} with epoch {epoch} has been replaced by epoch {current}."""
 
 
+class InvalidProducerIdMapping(Conflict):
+    """Transactional id {transactional_id!r} does not belong to producer {producer_id}."""
+
+
 class InvalidTransactionState(Conflict):
-    """The transaction of producer {producer_id} is not open for this partition."""
+    """Producer {producer_id} has no open transaction that allows this."""
 
 
 class OffsetOutOfRange(Conflict):
     """Offset {offset} is outside the retained range {log_start} to {end_offset}."""
+
+
+class GroupError(Conflict):
+    """The state of the group does not allow it."""
+
+
+class MemberIdRequired(GroupError):
+    """Join group {group!r} again, as member {member_id!r}."""
+
+
+class UnknownMember(GroupError):
+    """Group {group!r} has no member {member_id!r}."""
+
+
+class FencedInstance(GroupError):
+    """Another member has taken the place of instance {instance_id!r} in group {group!r}."""
+
+
+class IllegalGeneration(GroupError):
+    """Group {group!r} is in generation {current}, not {generation}."""
+
+
+class RebalanceInProgress(GroupError):
+    """Group {group!r} is being rebalanced: join it again."""
+
+
+class InconsistentProtocol(GroupError):
+    """The protocols offered do not fit those of the other members of group {group!r}."""
+
+
+class GroupFull(GroupError):
+    """Group {group!r} has {limit} members already, which is the limit."""
+
+
+class GroupNotEmpty(GroupError):
+    """Group {group!r} still has members."""
+
+
+class GroupSubscribed(GroupError):
+    """Members of group {group!r} are subscribed to topic {topic!r}."""
+
+
+class UnstableOffsets(GroupError):
+    """Group {group!r} has offsets for this partition in a transaction that is not decided yet."""
+
+    retriable = True
+
+
+class NotCoordinator(GroupError):
+    """This broker does not coordinate group {group!r}."""
+
+    retriable = True
 
 
 class Fenced(MillpondError):
@@ -158,6 +239,18 @@ class NotOwner(Fenced):
 
 class WriterDead(Fenced):
     """Writer session {session} has been declared dead and can no longer commit."""
+
+
+class StaleEpoch(Fenced):
+    """The client's leader epoch {epoch} is older than the broker's {current}."""
+
+    retriable = True
+
+
+class EpochAhead(Fenced):
+    """The client's leader epoch {epoch} is newer than the broker's {current}."""
+
+    retriable = True
 
 
 class Unavailable(MillpondError):

@@ -37,7 +37,8 @@ class CommittedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """The newest epoch of a producer on one partition and its last batches, oldest first."""
+    """The newest epoch of a producer on one partition and its last batches, oldest first. There are none after a
+    transaction marker has raised the epoch."""
 
     producer_id: int
     epoch: int
@@ -65,12 +66,10 @@ def judge(state: ProducerState | None, batch: SequencedBatch) -> CommittedBatch 
         raise ProducerFenced(producer_id=batch.producer_id, epoch=batch.producer_epoch, current=state.epoch)
     if batch.producer_epoch > state.epoch:
         return _first_of_epoch(batch)
-    if not state.batches:
-        return None
     for known in state.batches:
         if (known.base_sequence, known.last_sequence) == (batch.base_sequence, batch.last_sequence):
             return known
-    expected = next_sequence(state.batches[-1].last_sequence)
+    expected = next_sequence(state.batches[-1].last_sequence) if state.batches else 0
     if batch.base_sequence != expected:
         raise OutOfOrderSequence(
             producer_id=batch.producer_id, sequence=batch.base_sequence, expected=expected

@@ -39,6 +39,7 @@ class TopicConfig:
     max_message_bytes: int
     append_time: bool
     timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
     compression: str
     min_compaction_lag_ms: int
     delete_retention_ms: int
@@ -67,6 +68,7 @@ class Topic:
             max_message_bytes=self._number("max.message.bytes"),
             append_time=self._text("message.timestamp.type") == "LogAppendTime",
             timestamp_after_max_ms=self._number("message.timestamp.after.max.ms"),
+            timestamp_before_max_ms=self._number("message.timestamp.before.max.ms"),
             compression=self._text("compression.type"),
             min_compaction_lag_ms=self._number("min.compaction.lag.ms"),
             delete_retention_ms=self._number("delete.retention.ms"),

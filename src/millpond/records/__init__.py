@@ -17,6 +17,7 @@ from millpond.records.compression import Codec, compress, decompress
 from millpond.records.crc import crc32c
 from millpond.records.markers import Marker, MarkerKind
 from millpond.records.reader import iter_records, read_marker
+from millpond.records.recompression import recompress
 from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "iter_records",
     "read_header",
     "read_marker",
+    "recompress",
     "stamp",
     "stamp_run",
     "validate",

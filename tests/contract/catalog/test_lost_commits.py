@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from millpond.catalog import appends, extents, writers
+from millpond.catalog import appends, extents, transactions, writers
 from millpond.catalog.commits import ATTEMPTS_MAX, Committer
 from millpond.catalog.postgres import PostgresDatabase
 from millpond.model.errors import CatalogUnavailable, OutcomeUnknown
@@ -300,3 +300,25 @@ def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(postg
     assert base_offset(committer.commit(append_one(catalog, where))) == 0
     assert_appended(catalog, where, (0, 3))
     database.close()
+
+
+@pytest.mark.parametrize("lost", [["lose after"], ["lose before"], ["lose before", "refuse", "lose after"]])
+def test_an_end_whose_answer_was_lost_writes_one_marker_and_tells_where(catalog, lost):
+    where = catalog.where()
+    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
+    catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
+    batch = catalog.batch(producer.identity, 0, 0, transactional=True)
+    catalog.append_one(where, sequences=[batch])
+    committer = Committer(Lossy(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
+
+    def end(tx):
+        return transactions.encode_transition(
+            transactions.end(tx, producer, commit=False, bump_epoch=True, now_ms=5)
+        )
+
+    ended = transactions.decode_transition(committer.commit([end])[0].value)
+    assert ended.producer.epoch == 1
+    assert [(each.where, each.offset, each.first_offset) for each in ended.markers.places] == [(where, 1, 0)]
+    assert catalog.partition(where).end_offset == 2
+    again = transactions.decode_transition(committer.commit([end])[0].value)
+    assert (again.producer, again.markers) == (ended.producer, None)

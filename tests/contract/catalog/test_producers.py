@@ -114,7 +114,7 @@ def test_unused_producers_expire_and_may_then_start_anywhere(catalog):
 
 def test_a_producer_with_an_open_transaction_does_not_expire(catalog):
     where = catalog.where()
-    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1)
+    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
     catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
     send(catalog, where, (0, 0), producer=(producer.producer_id, producer.epoch))
     assert catalog.write(producers.expire, unused_since_ms=catalog.now + 1) == 0

@@ -40,7 +40,7 @@ def wait_for_a_waiter(catalog):
 
 
 def open_transaction(catalog, where):
-    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1)
+    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
     catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
     batch = catalog.batch((producer.producer_id, producer.epoch), 0, 0, transactional=True)
     share = catalog.share(where, sequences=[batch])

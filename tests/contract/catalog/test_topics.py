@@ -165,7 +165,7 @@ def test_a_deleted_topic_leaves_its_extents_to_maintenance_and_nothing_else(cata
     catalog.append_one(where, sequences=[catalog.batch((1, 0), 0, 0)])
     offset = groups.GroupOffset(where, 1)
     catalog.write(groups.commit_offsets, "g", [offset], now_ms=1)
-    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1)
+    producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
     catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
     catalog.write(transactions.add_offsets, producer, "g", [offset], now_ms=1)
     catalog.write(topics.delete, "orders", now_ms=2)

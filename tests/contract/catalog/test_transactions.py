@@ -1,11 +1,27 @@
 """Transactions: no batch behind its marker, aborted records listed, offsets published only by a commit."""
 
+import json
+
 import pytest
 
-from millpond.catalog import extents, groups, transactions
+from millpond.catalog import extents, groups, producers, transactions
 from millpond.catalog.appends import Placed
-from millpond.catalog.transactions import PRODUCER_EPOCH_MAX, Aborted, Producer
-from millpond.model.errors import InvalidTransactionState, ProducerFenced, UnknownPartition
+from millpond.catalog.transactions import (
+    PRODUCER_EPOCH_MAX,
+    Aborted,
+    PartitionTransactions,
+    Producer,
+    ProducerEpoch,
+    decode_transition,
+    encode_transition,
+)
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+    UnknownPartition,
+)
 from millpond.model.ids import TopicPartition
 from millpond.records import read_header, read_marker
 
@@ -13,18 +29,19 @@ from millpond.records import read_header, read_marker
 class Client:
     """A transactional producer: keeps its sequences and its epoch."""
 
-    def __init__(self, catalog, transactional_id="tx", timeout_ms=1000, now_ms=1):
+    def __init__(self, catalog, transactional_id="tx", timeout_ms=1000, now_ms=1, known=None):
         self.catalog = catalog
-        self.producer = catalog.write(
-            transactions.begin_producer, transactional_id, timeout_ms, now_ms=now_ms
+        begun = catalog.write(
+            transactions.begin_producer, transactional_id, timeout_ms, now_ms=now_ms, known=known
         )
+        self.producer = begun.producer
         self.sequences = {}
 
     def add(self, *wheres, now_ms=1):
         self.catalog.write(transactions.add_partitions, self.producer, wheres, now_ms=now_ms)
 
-    def add_offsets(self, group, *offsets):
-        self.catalog.write(transactions.add_offsets, self.producer, group, offsets, now_ms=1)
+    def add_offsets(self, group, *offsets, opens=True):
+        self.catalog.write(transactions.add_offsets, self.producer, group, offsets, now_ms=1, opens=opens)
 
     def send(self, where):
         sequence = self.sequences.get(where, 0)
@@ -37,12 +54,21 @@ class Client:
         return result
 
     def end(self, *, commit, bump_epoch=False):
-        producer, markers = self.catalog.write(
+        ended = self.catalog.write(
             transactions.end, self.producer, commit=commit, bump_epoch=bump_epoch, now_ms=5
         )
-        if producer != self.producer:
-            self.producer, self.sequences = producer, {}
-        return markers
+        if ended.producer != self.producer:
+            self.producer, self.sequences = ended.producer, {}
+        return offsets(ended.markers)
+
+
+def offsets(markers):
+    return {marker.where: marker.offset for marker in markers.places} if markers is not None else {}
+
+
+def is_fenced(result):
+    """The owner of the partition should have known, so it is told that its view was stale."""
+    return isinstance(result, FlushFailed) and "has been replaced by epoch" in str(result)
 
 
 def stable(catalog, where):
@@ -85,7 +111,8 @@ def test_a_batch_of_an_ended_transaction_is_refused(catalog, commit, bump_epoch)
     client.send(where)
     late = catalog.batch((client.producer.producer_id, client.producer.epoch), 1, 1, transactional=True)
     client.end(commit=commit, bump_epoch=bump_epoch)
-    assert isinstance(catalog.append_one(where, sequences=[late]), InvalidTransactionState)
+    refused = FlushFailed if bump_epoch else InvalidTransactionState
+    assert isinstance(catalog.append_one(where, sequences=[late]), refused)
     assert stable(catalog, where) == catalog.partition(where).end_offset == 2
 
 
@@ -212,7 +239,7 @@ def test_a_new_instance_aborts_what_the_former_one_left_open(catalog):
     Client(catalog)
     assert aborted(catalog, where) == [Aborted(old.producer.producer_id, 0, 1)]
     assert stable(catalog, where) == 2
-    assert isinstance(old.send(where), InvalidTransactionState)
+    assert is_fenced(old.send(where))
 
 
 @pytest.mark.parametrize(
@@ -255,10 +282,10 @@ def test_repeating_an_end_gives_the_same_answer_and_changes_nothing(catalog, com
     client.add(where)
     client.send(where)
     arguments = {"commit": commit, "bump_epoch": bump_epoch, "now_ms": 5}
-    first, _ = catalog.write(transactions.end, client.producer, **arguments)
+    first = catalog.write(transactions.end, client.producer, **arguments)
     before = catalog.partition(where)
-    again, markers = catalog.write(transactions.end, client.producer, **arguments)
-    assert (again, markers) == (first, {})
+    again = catalog.write(transactions.end, client.producer, **arguments)
+    assert (again.producer, again.markers) == (first.producer, None)
     assert catalog.partition(where) == before
     with pytest.raises((ProducerFenced, InvalidTransactionState)):
         catalog.write(transactions.end, client.producer, **{**arguments, "commit": not commit})
@@ -272,8 +299,9 @@ def test_an_end_without_a_transaction_is_refused(catalog):
     for act in (
         lambda tx: transactions.end(tx, unknown, commit=True, bump_epoch=False, now_ms=1),
         lambda tx: transactions.add_partitions(tx, unknown, [], now_ms=1),
+        lambda tx: transactions.add_offsets(tx, unknown, "g", [], now_ms=1),
     ):
-        with pytest.raises(InvalidTransactionState):
+        with pytest.raises(InvalidProducerIdMapping, match="'never-seen' does not belong to producer 99"):
             catalog.write(act)
 
 
@@ -301,7 +329,7 @@ def test_a_new_instance_past_the_last_epoch_gets_a_new_producer_id(catalog):
     fresh = Client(catalog).producer
     assert fresh.producer_id != old.producer.producer_id
     assert fresh.epoch == 0
-    with pytest.raises(InvalidTransactionState):
+    with pytest.raises(InvalidProducerIdMapping):
         old.add(catalog.where())
 
 
@@ -318,8 +346,8 @@ def test_a_bump_past_the_last_epoch_gives_a_new_producer_id_and_can_be_repeated(
     client.send(where)
     client.end(commit=True, bump_epoch=True)
     assert client.producer.producer_id != old.producer_id
-    again, _ = catalog.write(transactions.end, old, commit=True, bump_epoch=True, now_ms=9)
-    assert again == client.producer
+    again = catalog.write(transactions.end, old, commit=True, bump_epoch=True, now_ms=9)
+    assert again.producer == client.producer
     client.add(where)
     assert isinstance(client.send(where), Placed)
 
@@ -348,16 +376,278 @@ def test_a_transaction_after_another_has_its_own_time(catalog):
     assert catalog.read(transactions.timed_out, now_ms=2101) == [client.producer]
 
 
-def test_a_client_whose_transaction_timed_out_is_fenced_when_it_commits(catalog):
+def late_abort(catalog, producer, now_ms):
+    return catalog.write(transactions.abort_timed_out, producer, now_ms=now_ms)
+
+
+@pytest.mark.parametrize("bump_epoch", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_client_whose_transaction_timed_out_is_fenced_whatever_it_does(catalog, commit, bump_epoch):
     where = catalog.where()
     client = Client(catalog)
     client.add(where)
     client.send(where)
-    catalog.write(transactions.end, client.producer, commit=False, bump_epoch=True, now_ms=9)
-    with pytest.raises(ProducerFenced):
-        client.end(commit=True)
-    with pytest.raises(ProducerFenced):
+    ended = late_abort(catalog, client.producer, 1002)
+    assert (ended.producer.epoch, offsets(ended.markers)) == (1, {where: 1})
+    assert aborted(catalog, where) == [Aborted(client.producer.producer_id, 0, 1)]
+    assert is_fenced(client.send(where))
+    for act in (
+        lambda: client.end(commit=commit, bump_epoch=bump_epoch),
+        lambda: client.add(where),
+        lambda: Client(catalog, known=client.producer.identity),
+    ):
+        with pytest.raises(ProducerFenced):
+            act()
+
+
+def test_a_transaction_that_ended_meanwhile_or_is_not_late_after_all_is_not_aborted(catalog):
+    where = catalog.where()
+    client = Client(catalog, timeout_ms=100)
+    client.add(where, now_ms=1000)
+    assert late_abort(catalog, client.producer, 1100) is None
+    client.end(commit=True)
+    assert late_abort(catalog, client.producer, 1101) is None
+    client.add(where, now_ms=1050)
+    assert late_abort(catalog, client.producer, 1101) is None
+    assert client.end(commit=True) == {where: 1}
+
+
+# -- epochs on the partitions ---------------------------------------------------------------------------------
+
+
+def remembered(catalog, where, client):
+    found = catalog.read(producers.load, where).get(client.producer.producer_id)
+    return (found.epoch, len(found.batches)) if found is not None else None
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_bump_raises_the_epoch_on_every_partition_and_sequences_begin_anew(catalog, commit):
+    topic = catalog.topic(count=3)
+    written, added, other = (catalog.where(topic, number) for number in range(3))
+    client = Client(catalog)
+    client.add(written, added)
+    client.send(written)
+    client.send(written)
+    client.end(commit=commit, bump_epoch=True)
+    assert remembered(catalog, written, client) == remembered(catalog, added, client) == (1, 0)
+    assert remembered(catalog, other, client) is None
+    _, _, epoch = last_marker(catalog, written)
+    assert epoch == 1
+    client.add(written)
+    assert isinstance(client.send(written), Placed)
+    assert remembered(catalog, written, client) == (1, 1)
+
+
+def test_without_a_bump_sequences_go_on_and_a_partition_that_was_not_written_remembers_nothing(catalog):
+    topic = catalog.topic(count=2)
+    written, added = catalog.where(topic), catalog.where(topic, 1)
+    client = Client(catalog)
+    client.add(written, added)
+    client.send(written)
+    client.end(commit=True)
+    assert (remembered(catalog, written, client), remembered(catalog, added, client)) == ((0, 1), None)
+    client.add(written)
+    assert isinstance(client.send(written), Placed)
+    assert remembered(catalog, written, client) == (0, 2)
+
+
+def test_a_late_marker_does_not_lower_an_epoch(catalog):
+    where = catalog.where()
+    catalog.append_one(where, sequences=[catalog.batch((7, 5), 0, 0)])
+    catalog.write(producers.raise_epochs, [where], 7, 5, now_ms=1)
+    catalog.write(producers.raise_epochs, [where], 7, 4, now_ms=1)
+    state = catalog.read(producers.load, where)[7]
+    assert (state.epoch, len(state.batches)) == (5, 1)
+
+
+def test_the_marker_that_exhausts_the_epochs_fences_the_old_producer_id(catalog):
+    where = catalog.where()
+    old = exhausted(catalog)
+    old.add(where)
+    old.send(where)
+    Client(catalog)
+    assert remembered(catalog, where, old) == (PRODUCER_EPOCH_MAX + 1, 0)
+
+
+# -- going on under another epoch (KIP-360, KIP-890) ----------------------------------------------------------
+
+
+def test_a_known_producer_goes_on_under_the_next_epoch_and_aborts_its_own_transaction(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.send(where)
+    again = Client(catalog, known=client.producer.identity)
+    assert again.producer == Producer("tx", client.producer.producer_id, 1)
+    assert stable(catalog, where) == 2
+    again.add(where)
+    assert isinstance(again.send(where), Placed)
+
+
+def test_a_known_producer_that_asks_again_gets_the_same_answer(catalog):
+    where = catalog.where()
+    identity = Client(catalog).producer.identity
+    first = Client(catalog, known=identity)
+    assert Client(catalog, known=identity).producer == first.producer
+    first.add(where)
+    first.send(where)
+    assert Client(catalog, known=identity).producer == first.producer
+    assert stable(catalog, where) == 0  # its transaction is left alone
+
+
+def test_a_known_producer_is_fenced_once_another_instance_has_come(catalog):
+    where = catalog.where()
+    old = Client(catalog)
+    new = Client(catalog)
+    new.add(where)
+    new.send(where)
+    for stale in (old.producer.identity, ProducerEpoch(999, 0), ProducerEpoch(old.producer.producer_id, 7)):
+        with pytest.raises(ProducerFenced):
+            Client(catalog, known=stale)
+    assert stable(catalog, where) == 0  # and nothing was aborted
+
+
+def test_a_known_producer_whose_transactional_id_was_forgotten_begins_anew(catalog):
+    assert Client(catalog, known=ProducerEpoch(999, 3)).producer.epoch == 0
+
+
+def test_a_known_producer_past_the_last_epoch_gets_a_new_id_and_may_ask_again(catalog):
+    old = exhausted(catalog)
+    fresh = Client(catalog, known=old.producer.identity).producer
+    assert (fresh.producer_id != old.producer.producer_id, fresh.epoch) == (True, 0)
+    assert Client(catalog, known=old.producer.identity).producer == fresh
+
+
+def test_a_producer_that_lost_the_answer_to_an_end_with_a_bump_may_begin_again(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    before = client.producer
+    client.end(commit=True, bump_epoch=True)
+    assert Client(catalog, known=before.identity).producer == client.producer
+
+
+def test_an_abort_of_nothing_bumps_the_epoch_only_for_clients_that_can_be_told(catalog):
+    client = Client(catalog)
+    with pytest.raises(InvalidTransactionState):
+        client.end(commit=False)
+    with pytest.raises(InvalidTransactionState):
+        client.end(commit=True, bump_epoch=True)
+    before = client.producer
+    assert client.end(commit=False, bump_epoch=True) == {}
+    assert client.producer.epoch == 1
+    client.producer = before  # its answer was lost
+    client.end(commit=False, bump_epoch=True)
+    assert client.producer.epoch == 1
+    client.end(commit=False, bump_epoch=True)
+    assert client.producer.epoch == 2
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_abort_of_nothing_after_an_end_is_no_repeat_of_it(catalog, commit):
+    where = catalog.where()
+    client = Client(catalog)
+    client.add(where)
+    client.end(commit=commit)
+    client.end(commit=False, bump_epoch=True)
+    assert client.producer.epoch == 1
+    client.add(where)
+    assert isinstance(client.send(where), Placed)
+
+
+# -- offsets --------------------------------------------------------------------------------------------------
+
+
+def test_late_offsets_of_a_transaction_that_has_ended_open_no_other(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    with pytest.raises(InvalidTransactionState):
+        client.add_offsets("g", groups.GroupOffset(where, 5), opens=False)
+    client.add(where)
+    client.add_offsets("g", groups.GroupOffset(where, 6), opens=False)
+    client.end(commit=True)
+    with pytest.raises(InvalidTransactionState):
+        client.add_offsets("g", groups.GroupOffset(where, 5), opens=False)
+    client.add(where)
+    client.end(commit=True)
+    assert [each.offset for each in catalog.read(groups.committed_offsets, "g")] == [6]
+
+
+def test_a_transaction_may_consist_of_offsets_alone(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    catalog.write(transactions.open_transaction, client.producer, now_ms=1)
+    client.add_offsets("g", groups.GroupOffset(where, 5), opens=False)
+    assert client.end(commit=True) == {}
+    assert [each.offset for each in catalog.read(groups.committed_offsets, "g")] == [5]
+
+
+# -- what the owner of a partition asks -----------------------------------------------------------------------
+
+
+def test_a_partitions_transactions_are_told_as_of_its_end(catalog):
+    topic = catalog.topic(count=2)
+    where, elsewhere = catalog.where(topic), catalog.where(topic, 1)
+    writing, waiting, beside = (Client(catalog, name) for name in "abc")
+    catalog.append_one(where, 5)
+    assert catalog.read(transactions.of_partition, where, aborted_max=9) == PartitionTransactions(
+        5, {}, [], 0
+    )
+    writing.add(where)
+    waiting.add(where)
+    beside.add(elsewhere)
+    writing.send(where)
+    beside.send(elsewhere)
+    found = catalog.read(transactions.of_partition, where, aborted_max=9)
+    pids = writing.producer.producer_id, waiting.producer.producer_id
+    assert found == PartitionTransactions(6, {pids[0]: (0, 5), pids[1]: (0, None)}, [], 0)
+    with pytest.raises(UnknownPartition):
+        catalog.read(transactions.of_partition, TopicPartition(topic.id, 9), aborted_max=9)
+
+
+def test_of_many_aborted_transactions_the_newest_are_told(catalog):
+    where = catalog.where()
+    client = Client(catalog)
+    for _ in range(4):
         client.add(where)
+        client.send(where)
+        client.end(commit=False)
+    told = {many: catalog.read(transactions.of_partition, where, aborted_max=many) for many in (1, 3, 4, 5)}
+    markers = {many: [each.last_offset for each in found.aborted] for many, found in told.items()}
+    assert markers == {1: [7], 3: [3, 5, 7], 4: [1, 3, 5, 7], 5: [1, 3, 5, 7]}
+    assert {many: found.aborted_from for many, found in told.items()} == {1: 7, 3: 3, 4: 1, 5: 0}
+
+
+def test_a_transition_survives_json(catalog):
+    topic = catalog.topic(count=2)
+    client = Client(catalog)
+    client.add(catalog.where(topic), catalog.where(topic, 1))
+    client.send(catalog.where(topic))
+    for act in (
+        lambda tx: transactions.end(tx, client.producer, commit=False, bump_epoch=True, now_ms=5),
+        lambda tx: transactions.begin_producer(tx, "other", 1000, now_ms=5),
+    ):
+        transition = catalog.write(act)
+        assert decode_transition(json.loads(json.dumps(encode_transition(transition)))) == transition
+
+
+# -- forgetting -----------------------------------------------------------------------------------------------
+
+
+def test_an_unused_transactional_id_is_forgotten_unless_it_has_something_open(catalog):
+    where = catalog.where()
+    idle, busy, recent = Client(catalog, "idle"), Client(catalog, "busy"), Client(catalog, "recent", now_ms=9)
+    busy.add(where)
+    assert catalog.read(transactions.unused, unused_since_ms=9) == ["idle"]
+    forgotten = {
+        name: catalog.write(transactions.forget, name, unused_since_ms=9)
+        for name in ("idle", "busy", "recent")
+    }
+    assert forgotten == {"idle": True, "busy": False, "recent": False}
+    with pytest.raises(InvalidProducerIdMapping):
+        idle.add(where)
+    recent.add(where)
+    assert busy.end(commit=True) == {where: 0}
 
 
 def test_a_topic_deleted_under_an_open_transaction_does_not_stop_its_end(catalog):
@@ -379,7 +669,7 @@ def test_a_zombies_batch_does_not_slip_into_its_successors_transaction(catalog):
     old.add(where)
     new = Client(catalog)
     new.add(where)
-    assert isinstance(old.send(where), InvalidTransactionState)
+    assert is_fenced(old.send(where))
     assert new.send(where) == Placed(1, 0, 0)  # behind the marker that aborted the old one's transaction
     assert stable(catalog, where) == 1
 

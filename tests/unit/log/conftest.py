@@ -69,6 +69,9 @@ class Engine:
             offset = result.next_offset
         return found
 
+    def values_in(self, data):
+        return [record.value for record in iter_records(data, decompressed_bytes_max=MIB)]
+
     def append_elsewhere(self, *values, partition=0):
         """As another process does: through a connection of its own."""
         data = batch(*values, at=self.clock.now_ms())

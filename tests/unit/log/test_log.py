@@ -429,7 +429,7 @@ class Transactional:
         now = self.engine.clock.now_ms()
 
         def begin(tx):
-            producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now)
+            producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
             wheres = [self.engine.where(n) for n in partitions or (0,)]
             transactions.add_partitions(tx, producer, wheres, now_ms=now)
             return [producer.producer_id, producer.epoch]

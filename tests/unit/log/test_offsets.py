@@ -109,7 +109,9 @@ async def test_a_marker_counts_as_a_record(engine, make_batch):
     await write(begin)
     await engine.append(b"inside", producer=(1, 0, 0), transactional=True)
     await write(
-        lambda tx: transactions.end(tx, producer, commit=True, bump_epoch=False, now_ms=now + 500)[0].epoch
+        lambda tx: (
+            transactions.end(tx, producer, commit=True, bump_epoch=False, now_ms=now + 500).producer.epoch
+        )
     )
     await engine.log.refresh()
     assert await newest(engine) == (2, now + 500)

@@ -168,7 +168,7 @@ async def test_a_batch_of_a_transaction_that_ended_while_it_was_uploading_is_ref
     now = engine.clock.now_ms()
 
     def begin(tx):
-        producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now)
+        producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
         transactions.add_partitions(tx, producer, [engine.where(0), engine.where(1)], now_ms=now)
         return [producer.producer_id, producer.epoch]
 
@@ -198,21 +198,23 @@ async def test_plain_batches_of_the_same_partition_beside_a_late_transactional_o
 ):
     engine = await start(inline_bytes_max=0)
     now = engine.clock.now_ms()
-    producer_id = await engine.log.write(
-        lambda tx: transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer_id
-    )
+    with engine.broker.database.write() as tx:
+        producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
+        transactions.add_partitions(tx, producer, [engine.where()], now_ms=now)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"first")
     await reached(hold)
-    late = await engine.submit(b"late", producer=(producer_id, 0, 0), transactional=True)
+    late = await engine.submit(b"late", producer=(*producer.identity, 0), transactional=True)
     plain = await engine.submit(b"plain")
+    with engine.broker.database.write() as tx:  # as another coordinator would: nobody here hears of it
+        transactions.end(tx, producer, commit=True, bump_epoch=False, now_ms=now)
     hold.release()
     found = await asyncio.gather(first, late, plain, return_exceptions=True)
-    assert found[0].base_offset == 0
+    assert found[0].base_offset == 1  # behind the marker
     assert isinstance(found[1], InvalidTransactionState)
     assert isinstance(found[2], FlushFailed)
     assert found[2].retriable
-    assert (await engine.append(b"plain")).base_offset == 1
+    assert (await engine.append(b"plain")).base_offset == 2
 
 
 async def test_the_collector_takes_nothing_of_a_live_but_very_slow_writer_and_a_dead_writers_commit_is_refused(

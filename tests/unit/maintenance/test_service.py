@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from millpond.catalog import groups
 from millpond.cluster.membership import Heartbeat
 from millpond.maintenance.service import Maintenance, MaintenanceLimits
 from millpond.model.errors import StoreUnavailable
@@ -80,16 +79,6 @@ async def test_silent_producers_are_forgotten_and_busy_ones_are_not(start):
     assert kept.rows("SELECT producer_id FROM producers") == [(8,)]
 
 
-async def test_unused_group_offsets_are_forgotten(start):
-    kept = await start()
-    offset = groups.GroupOffset(kept.where(), 1, -1, "")
-    now = kept.clock.now_ms()
-    await kept.log.write(lambda tx: groups.commit_offsets(tx, "readers", [offset], now_ms=now))
-    assert await kept.upkeep.expire_once() == 0
-    kept.clock.advance(7 * DAY + 1)
-    assert await kept.upkeep.expire_once() == 1
-
-
 async def test_nothing_is_forgotten_by_a_clock_that_jumped(start):
     kept = await start()
     await kept.append(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -130,3 +119,17 @@ async def test_upkeep_forgets_topics_that_are_deleted(start):
     await kept.upkeep.retention.run_once()
     assert kept.upkeep.merging._from == {}
     assert kept.upkeep.retention._checks == {}
+
+
+async def test_merging_gives_way_to_a_busy_log_but_not_for_ever(service, monkeypatch):
+    kept, maintenance = service
+    limits = MaintenanceLimits(merge_busy_bytes=50, merge_turns_missed_max=3)
+    monkeypatch.setattr(maintenance, "_limits", limits)
+    merged = []
+    for _ in range(5):
+        for _ in range(10):
+            await kept.append(b"x")
+        merged.append(await maintenance.merge_unless_busy() > 0)
+    assert merged == [False, False, False, True, False]
+    await maintenance.merge_unless_busy()
+    assert kept.extents() < 20

@@ -32,7 +32,14 @@ def state(*batches, epoch=0):
 @pytest.mark.parametrize("first", [0, 1, 41, SEQUENCE_MAX])
 def test_without_state_any_first_sequence_is_accepted(first):
     assert judge(None, batch(first)) is None
-    assert judge(ProducerState(7, 0), batch(first)) is None
+
+
+def test_after_a_marker_has_raised_the_epoch_sequences_begin_at_nought():
+    assert judge(ProducerState(7, 3), batch(0, epoch=3)) is None
+    with pytest.raises(OutOfOrderSequence):
+        judge(ProducerState(7, 3), batch(1, epoch=3))
+    with pytest.raises(ProducerFenced):
+        judge(ProducerState(7, 3), batch(0, epoch=2))
 
 
 def test_the_next_sequence_is_accepted():

@@ -1,0 +1,174 @@
+"""A partition's transactions as its owner knows them: which are open, where each began, which were aborted.
+
+With it a committed read at the tail never leaves the event loop, and a batch outside any transaction is refused
+before it joins a buffer. What it says may be late but never early. Every change but one (a partition is added to
+a transaction) writes to the partition, so changes are told apart by offset: a snapshot of the catalog taken when
+the log ended at 70 holds everything below 70 and nothing else. When somebody else has written, up to `needed`, an
+older view is stale, and the catalog is asked again before anything is read. Changes only between awaits.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+from functools import partial
+from operator import attrgetter
+from typing import Final
+
+from millpond.catalog.transactions import Aborted, Marker, Markers, PartitionTransactions
+from millpond.model.errors import InvalidTransactionState
+from millpond.model.producers import SequencedBatch
+from millpond.records import MarkerKind
+
+ABORTED_MAX: Final = 1_000
+"""Aborted transactions remembered for each partition; readers of older ones ask the catalog."""
+
+Read = Callable[[], Awaitable[PartitionTransactions]]
+
+_marker_of = attrgetter("last_offset")
+_begin_of = attrgetter("first_offset")
+
+
+class Ongoing:
+    """Starts out stale: `refresh` comes before the first `last_stable`."""
+
+    __slots__ = (
+        *("_aborted", "_aborted_from", "_as_of", "_first", "_loading", "_missed", "_needed", "_open"),
+    )
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[int, int | None]] = {}
+        self._first: int | None = None
+        self._aborted: list[Aborted] = []
+        self._aborted_from = 0
+        self._as_of = -1
+        self._needed = 0
+        self._loading: asyncio.Task[None] | None = None
+        self._missed: list[tuple[int, Callable[[], None]]] = []
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    @property
+    def stale(self) -> bool:
+        """Whether somebody else has written since the catalog was last asked."""
+        return self._as_of < self._needed
+
+    def last_stable(self, log_start: int, end_offset: int) -> int:
+        """Everything below it is decided. The caller has made sure that this view is not stale."""
+        first = self._first
+        return end_offset if first is None else min(max(first, log_start), end_offset)
+
+    def aborted(self, start: int, end_offset: int) -> list[Aborted] | None:
+        """Aborted transactions that touch offsets from `start` up to `end_offset`; None if too old to know."""
+        if start < self._aborted_from:
+            return None
+        candidates = self._aborted[bisect_left(self._aborted, start, key=_marker_of) :]
+        return sorted((each for each in candidates if each.first_offset < end_offset), key=_begin_of)
+
+    def includes(self, producer_id: int, epoch: int) -> bool:
+        """Whether this partition is known to be part of the producer's open transaction."""
+        found = self._open.get(producer_id)
+        return found is not None and found[0] == epoch
+
+    def check(self, batch: SequencedBatch) -> None:
+        """Kafka's rule: a transactional batch needs an open transaction, and until that has ended its producer
+        sends nothing else here."""
+        found = self._open.get(batch.producer_id)
+        if batch.transactional:
+            is_fine = found is not None and found[0] == batch.producer_epoch
+        else:
+            is_fine = found is None or found[1] is None
+        if not is_fine:
+            raise InvalidTransactionState(producer_id=batch.producer_id)
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def need(self, offset: int) -> None:
+        """Somebody else has written up to `offset`: it may have been a marker."""
+        self._needed = max(self._needed, offset)
+
+    def added(self, producer_id: int, epoch: int) -> None:
+        """The partition has become part of a transaction, which has written nothing here yet."""
+        _, first = self._open.get(producer_id, (epoch, None))
+        self._open[producer_id] = (epoch, first)
+
+    def wrote(self, batch: SequencedBatch, offset: int) -> None:
+        """A batch of a transaction was committed at `offset`."""
+        self._change(offset, partial(self._wrote, batch.producer_id, batch.producer_epoch, offset))
+
+    def ended(self, markers: Markers, place: Marker) -> None:
+        """A marker was committed."""
+        self._change(place.offset, partial(self._ended, markers, place))
+
+    # -- the catalog's view -----------------------------------------------------------------------------------
+
+    async def refresh(self, read: Read) -> None:
+        """Ask the catalog until the view is fresh; one question for all who wait."""
+        while self.stale:
+            await self._load(read)
+
+    async def look_again(self, read: Read) -> None:
+        """Ask although nothing says that the view is stale: a partition that another coordinator has added shows
+        in no offset. A question that is under way may have come too early."""
+        if self._loading is not None:
+            await self._load(read)
+        await self._load(read)
+
+    async def _load(self, read: Read) -> None:
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._ask(read))
+            self._loading.add_done_callback(_ignore_outcome)
+        await asyncio.shield(self._loading)
+
+    async def _ask(self, read: Read) -> None:
+        try:
+            self._take_in(await read())
+        finally:
+            self._loading, self._missed = None, []
+
+    def _take_in(self, view: PartitionTransactions) -> None:
+        self._as_of = view.end_offset
+        self._open = dict(view.open)
+        self._aborted = list(view.aborted)
+        self._aborted_from = view.aborted_from
+        for offset, change in self._missed:
+            if offset >= self._as_of:
+                change()
+        self._find_first()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _change(self, offset: int, change: Callable[[], None]) -> None:
+        """While the catalog is being asked, its answer may or may not hold this change: it is kept until then."""
+        if self._loading is not None:
+            self._missed.append((offset, change))
+        if offset >= self._as_of:
+            change()
+
+    def _wrote(self, producer_id: int, epoch: int, offset: int) -> None:
+        _, first = self._open.get(producer_id, (epoch, None))
+        if first is None:
+            self._open[producer_id] = (epoch, offset)
+            self._first = offset if self._first is None else min(self._first, offset)
+
+    def _ended(self, markers: Markers, place: Marker) -> None:
+        self._open.pop(markers.producer_id, None)
+        self._find_first()
+        if markers.kind is MarkerKind.ABORT and place.first_offset is not None:
+            self._remember(Aborted(markers.producer_id, place.first_offset, place.offset))
+
+    def _remember(self, aborted: Aborted) -> None:
+        if self._aborted and self._aborted[-1].last_offset >= aborted.last_offset:
+            return  # the catalog's list was read a moment later than the rest, and has it already
+        self._aborted.append(aborted)
+        if len(self._aborted) > ABORTED_MAX:
+            self._aborted_from = self._aborted.pop(0).last_offset + 1
+
+    def _find_first(self) -> None:
+        firsts = [first for _, first in self._open.values() if first is not None]
+        self._first = min(firsts, default=None)
+
+
+def _ignore_outcome(loading: "asyncio.Task[None]") -> None:
+    """Whoever asked may be gone; that is no warning's business."""
+    if not loading.cancelled():
+        loading.exception()

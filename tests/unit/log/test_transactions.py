@@ -1,0 +1,712 @@
+"""Transactions through the engine: steps, markers in memory, fencing, timeouts, restarts, lost answers."""
+
+import asyncio
+from contextlib import contextmanager
+
+import pytest
+
+from millpond.catalog import coordinators, groups, transactions
+from millpond.catalog.groups import GroupOffset
+from millpond.log import Producer, ProducerEpoch, TransactionLimits, Transactions
+from millpond.log import ongoing as ongoing_module
+from millpond.model.errors import (
+    CatalogUnavailable,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    NotOwner,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    ProducerFenced,
+    UnknownPartition,
+)
+from millpond.model.ids import TopicPartition
+from millpond.records import read_header, read_marker
+from millpond.testing import SimulatedClock
+
+DAY_MS = 86_400_000
+
+
+def coordinator(engine, **limits):
+    broker = engine.broker
+    return Transactions(
+        broker.log,
+        broker.session,
+        broker.coordinator_epochs,
+        clock=engine.clock,
+        limits=TransactionLimits(**limits),
+    )
+
+
+class Client:
+    """A transactional producer as a Kafka client library is one: it numbers its batches."""
+
+    def __init__(self, engine, coordinator, producer):
+        self.engine, self.coordinator, self.producer = engine, coordinator, producer
+        self.sequences = {}
+
+    @classmethod
+    async def begin(cls, engine, name="pay", *, timeout_ms=60_000, known=None, by=None):
+        by = by or coordinator(engine)
+        return cls(engine, by, await by.begin_producer(name, timeout_ms, known))
+
+    async def add(self, *partitions):
+        wheres = [self.engine.where(number) for number in partitions or (0,)]
+        await self.coordinator.add_partitions(self.producer, wheres)
+        return self
+
+    async def submit(self, *values, partition=0):
+        first = self.sequences.get(partition, 0)
+        future = await self.engine.submit(
+            *values, partition=partition, producer=(*self.producer.identity, first), transactional=True
+        )
+        self.sequences[partition] = first + len(values)
+        return future
+
+    async def send(self, *values, partition=0):
+        return await (await self.submit(*values, partition=partition))
+
+    async def end(self, *, commit=True, bump_epoch=False):
+        fresh = await self.coordinator.end(self.producer, commit=commit, bump_epoch=bump_epoch)
+        if fresh != self.producer:
+            self.producer, self.sequences = fresh, {}
+
+
+async def committed(engine, partition=0):
+    """What a client with isolation.level=read_committed shows: it skips what the aborted list names."""
+    found, offset = [], 0
+    while (result := await engine.fetch(offset, partition=partition, read_committed=True)).batches:
+        assert result.error is None
+        aborting = sorted(result.aborted, key=lambda each: each.first_offset)
+        skipped = set()
+        for data in result.batches:
+            header = read_header(data)
+            while aborting and aborting[0].first_offset <= header.base_offset:
+                skipped.add(aborting.pop(0).producer_id)
+            if header.is_control:
+                skipped.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in skipped):
+                found += engine.values_in(data)
+        offset = result.next_offset
+    return found
+
+
+@pytest.fixture
+def no_thread(monkeypatch):
+    """From here on nothing may leave the event loop to read."""
+
+    def forbid(engine):
+        def refuse(*_):
+            raise AssertionError("a read left the event loop")
+
+        monkeypatch.setattr(engine.log._pool, "submit", refuse)
+
+    return forbid
+
+
+def stable(result):
+    return result.last_stable_offset, result.end_offset
+
+
+# -- producers ------------------------------------------------------------------------------------------------
+
+
+async def test_producer_ids_come_from_blocks_and_never_twice(start):
+    engine = await start()
+    first, second = coordinator(engine, id_block=10), coordinator(engine, id_block=10)
+    found = [await each.new_producer_id() for _ in range(12) for each in (first, second)]
+    assert len(set(found)) == 24
+    assert engine.rows("SELECT next FROM counters WHERE name = 'producer_id'") == [(41,)]
+
+
+async def test_producers_that_ask_together_share_a_block(engine):
+    by = coordinator(engine, id_block=100)
+    found = await asyncio.gather(*(by.new_producer_id() for _ in range(50)))
+    assert sorted(found) == list(range(1, 51))
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+async def test_a_timeout_that_is_not_allowed_is_refused(engine, timeout_ms):
+    with pytest.raises(InvalidTransactionTimeout, match="range 1 to 900000"):
+        await Client.begin(engine, timeout_ms=timeout_ms)
+
+
+async def test_the_longest_timeout_is_allowed_and_an_empty_id_is_not(engine):
+    await Client.begin(engine, timeout_ms=900_000)
+    with pytest.raises(InvalidRequest):
+        await Client.begin(engine, "")
+
+
+async def test_a_new_instance_fences_the_old_one_and_aborts_its_transaction(engine):
+    old = await (await Client.begin(engine)).add()
+    await old.send(b"lost")
+    new = await Client.begin(engine)
+    assert new.producer == Producer("pay", old.producer.producer_id, 1)
+    with pytest.raises(ProducerFenced):
+        await old.send(b"late")
+    for act in (old.add, old.end):
+        with pytest.raises(ProducerFenced):
+            await act()
+    await new.add()
+    await new.send(b"kept")
+    await new.end()
+    assert await committed(engine) == [b"kept"]
+
+
+async def test_a_known_producer_goes_on_and_a_stale_one_is_fenced(engine):
+    client = await Client.begin(engine)
+    known = client.producer.identity
+    again = await Client.begin(engine, known=known)
+    assert again.producer.epoch == 1
+    assert (await Client.begin(engine, known=known)).producer == again.producer
+    with pytest.raises(ProducerFenced):
+        await Client.begin(engine, known=ProducerEpoch(known.producer_id, 9))
+
+
+async def test_errors_tell_an_unknown_id_from_an_old_epoch_from_a_wrong_state(engine):
+    by = coordinator(engine)
+    client = await Client.begin(engine)
+    stranger = Producer("stranger", 1, 0)
+    other = Producer("pay", 4711, 0)
+    for unknown in (stranger, other):
+        with pytest.raises(InvalidProducerIdMapping):
+            await by.add_partitions(unknown, [engine.where()])
+        with pytest.raises(InvalidProducerIdMapping):
+            await by.end(unknown, commit=True, bump_epoch=False)
+    with pytest.raises(InvalidTransactionState):
+        await client.end()
+    with pytest.raises(UnknownPartition):
+        await by.add_partitions(client.producer, [TopicPartition(engine.topic_id, 9)])
+
+
+# -- another broker coordinates -------------------------------------------------------------------------------
+
+
+async def test_a_shard_that_has_moved_lets_no_step_through(engine):
+    client = await (await Client.begin(engine)).add()
+    shard = coordinators.shard_of("pay")
+    await engine.log.write(lambda tx: coordinators.claim(tx, [shard], "another")[shard])
+    by = client.coordinator
+    for step in (
+        lambda: by.begin_producer("pay", 1_000),
+        lambda: by.add_partitions(client.producer, [engine.where()]),
+        lambda: by.add_group(client.producer, "g"),
+        lambda: by.add_offsets(client.producer, "g", []),
+        lambda: by.end(client.producer, commit=True, bump_epoch=False),
+    ):
+        with pytest.raises(NotOwner):
+            await step()
+    engine.clock.advance(60_001)
+    with pytest.raises(NotOwner):
+        await by.abort_timed_out()
+
+
+async def test_a_shard_that_was_never_ours_is_refused_and_left_alone(engine):
+    await (await Client.begin(engine, timeout_ms=1)).add()
+    broker = engine.broker
+    stranger = Transactions(
+        broker.log, broker.session, {}, clock=engine.clock, limits=TransactionLimits(id_expiry_ms=0)
+    )
+    with pytest.raises(NotOwner):
+        await stranger.begin_producer("pay", 1_000)
+    engine.clock.advance(DAY_MS)
+    assert await stranger.abort_timed_out() == 0
+    assert await stranger.forget_unused() == 0
+
+
+# -- reading what is committed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bump_epoch", [True, False])
+async def test_a_reader_at_the_tail_never_leaves_the_loop(start, no_thread, bump_epoch):
+    engine = await start(partitions=2)
+    client = await (await Client.begin(engine)).add(0, 1)
+    await client.send(b"aborted")
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 1)
+    no_thread(engine)
+    await engine.append(b"plain")
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 2)
+    await client.end(commit=False, bump_epoch=bump_epoch)
+    result = await engine.fetch(0, read_committed=True)
+    assert stable(result) == (3, 3)
+    assert [(each.first_offset, each.last_offset) for each in result.aborted] == [(0, 2)]
+    assert result.next_offset == 3
+    assert await committed(engine) == [b"plain"]
+    for value in (b"one", b"two"):
+        await client.add(0)
+        await client.send(value)
+        assert await committed(engine) == [b"plain", b"one"][: 1 + (value == b"two")]
+        await client.end(bump_epoch=bump_epoch)
+    assert await committed(engine) == [b"plain", b"one", b"two"]
+
+
+async def test_a_marker_in_memory_is_the_marker_in_the_store(start):
+    engine = await start()
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    await client.end(commit=False, bump_epoch=True)
+    cached = (await engine.fetch(1)).batches
+    engine.log._tails.drop(engine.partition().tail)
+    assert [bytes(each) for each in cached] == [bytes(each) for each in (await engine.fetch(1)).batches]
+    header = read_header(cached[0])
+    assert (header.base_offset, header.producer_id, header.producer_epoch) == (
+        1,
+        client.producer.producer_id,
+        1,
+    )
+    assert read_marker(cached[0]).kind.name == "ABORT"
+
+
+async def test_a_marker_wakes_those_who_wait_for_it(start):
+    engine = await start(partitions=2)
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"in it")
+    waiting = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=10_000))
+    plain = asyncio.ensure_future(engine.fetch(1, wait_ms=10_000))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    engine.log.take_grown()
+    await client.end()
+    assert (await asyncio.wait_for(waiting, 1)).next_offset == 2
+    assert (await asyncio.wait_for(plain, 1)).next_offset == 2
+    assert engine.log.take_grown() == {engine.where(): 1}
+
+
+async def test_a_marker_and_the_batches_around_it_stay_in_the_tail(engine, no_thread):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"before")
+    no_thread(engine)
+    ending = asyncio.ensure_future(client.end())
+    following = [await engine.submit(b"%d" % n) for n in range(5)]
+    await asyncio.gather(ending, *following)
+    assert await engine.values() == [b"before", *(b"%d" % n for n in range(5))]
+
+
+async def test_whoever_asked_for_an_end_may_leave_before_it_is_done(engine, eventually):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    leaving = asyncio.ensure_future(client.end())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await eventually(lambda: engine.partition().end_offset == 2)
+    assert await engine.log.last_stable_offset(engine.where()) == 2
+
+
+async def test_a_transaction_below_the_log_start_holds_nobody_up_there(engine):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"old")
+    await engine.append(b"kept")
+    await engine.log.delete_records(engine.where(), 1)
+    assert await engine.log.last_stable_offset(engine.where()) == 1
+
+
+async def test_readers_of_aborted_transactions_that_are_no_longer_in_memory_find_them(engine, monkeypatch):
+    monkeypatch.setattr(ongoing_module, "ABORTED_MAX", 2)
+    assert await committed(engine) == []
+    client = await (await Client.begin(engine)).add()
+    for number in range(5):
+        await client.add()
+        await client.send(b"%d" % number)
+        await client.end(commit=False)
+    result = await engine.fetch(0, read_committed=True)
+    assert [each.first_offset for each in result.aborted] == [0, 2, 4, 6, 8]
+    assert [each.first_offset for each in (await engine.fetch(6, read_committed=True)).aborted] == [6, 8]
+    assert await committed(engine) == []
+
+
+async def test_the_last_stable_offset_can_be_asked_for(engine):
+    assert await engine.log.last_stable_offset(engine.where()) == 0
+    client = await (await Client.begin(engine)).add()
+    await engine.append(b"plain")
+    assert await engine.log.last_stable_offset(engine.where()) == 1
+    await client.send(b"x")
+    assert await engine.log.last_stable_offset(engine.where()) == 1
+    await client.end()
+    assert await engine.log.last_stable_offset(engine.where()) == 3
+
+
+# -- what others write ----------------------------------------------------------------------------------------
+
+
+def end_elsewhere(engine, producer, *, commit=False):
+    """Another broker coordinates the transaction now, and ends it."""
+    with engine.broker.database.write() as tx:
+        return transactions.end(
+            tx, producer, commit=commit, bump_epoch=True, now_ms=engine.clock.now_ms()
+        ).producer
+
+
+async def test_an_end_by_another_coordinator_is_taken_in_with_a_refresh(engine):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"aborted")
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 1)
+    end_elsewhere(engine, client.producer)
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 1)
+    await engine.log.refresh()
+    result = await engine.fetch(0, read_committed=True)
+    assert (stable(result), len(result.aborted)) == ((2, 2), 1)
+
+
+async def test_an_end_by_another_coordinator_is_taken_in_with_an_append_behind_it(engine):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"aborted")
+    end_elsewhere(engine, client.producer)
+    await engine.append(b"plain")
+    result = await engine.fetch(0, read_committed=True)
+    assert (stable(result), len(result.aborted)) == ((3, 3), 1)
+    assert await committed(engine) == [b"plain"]
+
+
+async def test_a_partition_added_by_another_coordinator_is_found_out(engine):
+    client = await Client.begin(engine)
+    await engine.append(b"plain")
+    assert await committed(engine) == [b"plain"]
+    with engine.broker.database.write() as tx:
+        transactions.add_partitions(tx, client.producer, [engine.where()], now_ms=1)
+    await client.send(b"in it")
+    assert stable(await engine.fetch(0, read_committed=True)) == (1, 2)
+
+
+async def test_a_partition_with_another_owner_does_not_hinder_an_end(start, no_thread):
+    engine = await start(partitions=2)
+    client = await (await Client.begin(engine)).add(0, 1)
+    await client.send(b"here")
+    gone = engine.where(1)
+    await engine.log.write(
+        lambda tx: tx.rows("UPDATE partitions SET owner = 'x', epoch = 9 WHERE partition = 1")
+    )
+    await engine.log.refresh()
+    await client.end()
+    assert await committed(engine) == [b"here"]
+    assert engine.rows("SELECT end_offset FROM partitions WHERE partition = 1") == [(1,)]
+    with pytest.raises(NotOwner):
+        engine.log.partition(gone)
+
+
+async def test_between_a_flush_and_the_news_of_it_nothing_is_read_past_it(engine, monkeypatch):
+    """The catalog has the batch, and a refresh says how long the log is, before the loop hears of the flush."""
+    client = await (await Client.begin(engine)).add()
+    await committed(engine)
+    delivered = []
+    real = engine.log.writer._call_soon
+    monkeypatch.setattr(engine.log.writer, "_call_soon", lambda *news: delivered.append(news))
+    sent = await client.submit(b"not yet decided")
+    while not delivered:
+        await asyncio.sleep(0.001)
+    await engine.log.refresh()
+    result = await engine.fetch(0, read_committed=True)
+    assert (stable(result), list(result.batches)) == ((0, 1), [])
+    monkeypatch.setattr(engine.log.writer, "_call_soon", real)
+    for news in delivered:
+        real(*news)
+    await sent
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 1)
+    await client.end()
+    assert await committed(engine) == [b"not yet decided"]
+
+
+# -- what is refused before it joins a buffer -----------------------------------------------------------------
+
+
+async def test_a_batch_outside_any_transaction_harms_nobody(start):
+    engine = await start(inline_bytes_max=0)
+    client = await Client.begin(engine)
+    hold = engine.faults.hold("append")
+    first = await engine.submit(b"first")
+    await asyncio.to_thread(hold.wait_reached, 5)
+    before = await engine.submit(b"before")
+    with pytest.raises(InvalidTransactionState):
+        await client.submit(b"outside")
+    after = await engine.submit(b"after")
+    hold.release()
+    assert [(await each).base_offset for each in (first, before, after)] == [0, 1, 2]
+
+
+async def test_a_batch_for_another_partition_than_those_added_is_refused(start):
+    engine = await start(partitions=2)
+    client = await (await Client.begin(engine)).add(0)
+    with pytest.raises(InvalidTransactionState):
+        await client.submit(b"x", partition=1)
+    await client.send(b"x", partition=0)
+
+
+async def test_a_plain_batch_in_the_middle_of_its_producers_transaction_is_refused(engine):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"in it")
+    with pytest.raises(InvalidTransactionState):
+        await engine.append(b"plain", producer=(*client.producer.identity, 1))
+    await client.end()
+    await engine.append(b"plain", producer=(*client.producer.identity, 1))
+
+
+async def test_a_repeat_of_a_batch_gets_its_answer_even_after_the_end(engine):
+    client = await (await Client.begin(engine)).add()
+    sent = await client.send(b"x")
+    await client.end()
+    client.sequences = {}
+    assert (await client.send(b"x")).base_offset == sent.base_offset
+    assert engine.partition().end_offset == 2
+
+
+# -- epochs ---------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_bump_the_old_epoch_is_fenced_and_the_new_one_begins_at_nought(engine, no_thread):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"one", b"two")
+    old = Client(engine, client.coordinator, client.producer)
+    old.sequences = {0: 2}
+    await client.end(bump_epoch=True)
+    assert client.producer.epoch == 1
+    await client.add()
+    assert await committed(engine) == [b"one", b"two"]
+    no_thread(engine)
+    with pytest.raises(ProducerFenced):
+        await engine.append(b"zombie", producer=(*old.producer.identity, 2))
+    client.sequences = {0: 2}
+    with pytest.raises(OutOfOrderSequence):
+        await client.send(b"three")
+    client.sequences = {}
+    await client.send(b"three")
+    await client.end(bump_epoch=True)
+    assert await committed(engine) == [b"one", b"two", b"three"]
+
+
+async def test_without_a_bump_sequences_go_on(engine):
+    client = await (await Client.begin(engine)).add()
+    for number in range(3):
+        await client.add()
+        await client.send(b"%d" % number)
+        await client.end()
+    assert client.sequences == {0: 3}
+    assert await committed(engine) == [b"0", b"1", b"2"]
+
+
+async def test_a_fence_that_comes_while_sequences_are_being_loaded_is_kept(engine):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    partition = engine.partition()
+    partition.sequences.forget_committed()
+    states = {client.producer.producer_id: await sequence_state(engine, client)}
+    await client.end(commit=False, bump_epoch=True)
+    partition.sequences.load(states)  # what was read before the end
+    old = (client.producer.producer_id, 0, 1)
+    with pytest.raises(ProducerFenced):
+        await engine.append(b"zombie", producer=old)
+
+
+async def sequence_state(engine, client):
+    from millpond.catalog import producers
+
+    states = await engine.log.read(lambda tx: producers.load(tx, engine.where()))
+    return states[client.producer.producer_id]
+
+
+# -- implicit partitions, offsets -----------------------------------------------------------------------------
+
+
+async def test_partitions_that_are_known_to_be_in_the_transaction_cost_no_write(start):
+    engine = await start(partitions=2)
+    client = await Client.begin(engine)
+    by, wheres = client.coordinator, [engine.where(0), engine.where(1)]
+    await by.ensure_partitions(client.producer, wheres[:1])
+    before = engine.rows("SELECT commit_no FROM writers")
+    await by.ensure_partitions(client.producer, wheres[:1])
+    assert engine.rows("SELECT commit_no FROM writers") == before
+    await by.ensure_partitions(client.producer, wheres)
+    assert engine.rows("SELECT commit_no FROM writers") != before
+    await client.send(b"x")
+    await client.send(b"y", partition=1)
+    await client.end(bump_epoch=True)
+    await by.ensure_partitions(client.producer, wheres[:1])  # the next transaction
+    await client.send(b"z")
+    assert stable(await engine.fetch(0, read_committed=True)) == (2, 3)
+
+
+async def test_offsets_are_published_by_a_commit_and_dropped_by_an_abort(engine):
+    client = await Client.begin(engine)
+    by = client.coordinator
+    for offset, commit in ((5, True), (6, False)):
+        with pytest.raises(InvalidTransactionState):
+            await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), offset)])
+        await by.add_group(client.producer, "g")
+        await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), offset, 1, "m")])
+        await client.end(commit=commit)
+        found = await engine.log.read(lambda tx: groups.committed_offsets(tx, "g"))
+        assert found == [GroupOffset(engine.where(), 5, 1, "m")]
+    await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 7)], opens=True)
+    await client.end()
+    found = await engine.log.read(lambda tx: groups.committed_offsets(tx, "g"))
+    assert [each.offset for each in found] == [7]
+
+
+# -- ends -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bump_epoch", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_repeating_an_end_answers_the_same_and_writes_nothing(engine, commit, bump_epoch):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    by, before = client.coordinator, client.producer
+    await client.end(commit=commit, bump_epoch=bump_epoch)
+    assert await by.end(before, commit=commit, bump_epoch=bump_epoch) == client.producer
+    assert engine.partition().end_offset == 2
+
+
+async def test_an_abort_of_nothing_bumps_the_epoch_of_a_client_that_can_be_told(engine):
+    client = await Client.begin(engine)
+    with pytest.raises(InvalidTransactionState):
+        await client.end(commit=False)
+    await client.end(commit=False, bump_epoch=True)
+    assert client.producer.epoch == 1
+
+
+@contextmanager
+def losing(engine, *plan):
+    """The catalog loses answers to COMMIT: by plan, a word for each write."""
+    committer = engine.log.writer._committer
+    real, remaining = committer._database, list(plan)
+
+    class Lossy:
+        @contextmanager
+        def write(self):
+            act = remaining.pop(0) if remaining else "answer"
+            if act == "refuse":
+                raise CatalogUnavailable(reason="not now")
+            try:
+                with real.write() as tx:
+                    yield tx
+                    if act == "lose before":
+                        raise OutcomeUnknown
+            finally:
+                if act == "lose after":
+                    raise OutcomeUnknown
+
+    committer._database, committer._sleep = Lossy(), lambda _: None
+    try:
+        yield
+    finally:
+        committer._database = real
+
+
+@pytest.mark.parametrize("loss", ["lose before", "lose after"])
+async def test_an_end_whose_answer_was_lost_takes_effect_once(engine, loss):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    with losing(engine, loss):
+        await client.end(commit=False, bump_epoch=True)
+    assert client.producer.epoch == 1
+    result = await engine.fetch(0, read_committed=True)
+    assert (stable(result), len(result.aborted)) == ((2, 2), 1)
+
+
+@pytest.mark.parametrize("loss", ["lose before", "lose after"])
+async def test_an_end_of_which_nobody_could_tell_may_be_repeated(engine, loss):
+    client = await (await Client.begin(engine)).add()
+    await client.send(b"x")
+    with losing(engine, loss, *["refuse"] * 5), pytest.raises(OutcomeUnknown):
+        await client.end(bump_epoch=True)
+    await client.end(bump_epoch=True)
+    assert client.producer.epoch == 1
+    await engine.append(b"plain")  # if the marker is not known yet, this finds it
+    assert await committed(engine) == [b"x", b"plain"]
+
+
+# -- restarts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("bump_epoch", [True, False])
+async def test_a_transaction_goes_on_after_a_restart(start, tmp_path, commit, bump_epoch):
+    clock = SimulatedClock()
+    first = await start(tmp_path, clock=clock)
+    client = await (await Client.begin(first)).add()
+    await client.send(b"one")
+    await first.broker.stop()
+    engine = await start(tmp_path, clock=clock, topic=False)
+    engine.topic_id = first.topic_id
+    assert stable(await engine.fetch(0, read_committed=True)) == (0, 1)
+    again = Client(engine, coordinator(engine), client.producer)
+    again.sequences = client.sequences
+    await again.send(b"two")
+    await again.end(commit=commit, bump_epoch=bump_epoch)
+    assert await committed(engine) == ([b"one", b"two"] if commit else [])
+    assert stable(await engine.fetch(0, read_committed=True)) == (3, 3)
+
+
+async def test_an_end_is_repeated_after_a_restart(start, tmp_path):
+    clock = SimulatedClock()
+    first = await start(tmp_path, clock=clock)
+    client = await (await Client.begin(first)).add()
+    await client.send(b"one")
+    before = client.producer
+    await client.end(commit=False, bump_epoch=True)
+    await first.broker.stop()
+    engine = await start(tmp_path, clock=clock, topic=False)
+    engine.topic_id = first.topic_id
+    assert await coordinator(engine).end(before, commit=False, bump_epoch=True) == client.producer
+    result = await engine.fetch(0, read_committed=True)
+    assert (stable(result), len(result.aborted)) == ((2, 2), 1)
+    with pytest.raises(ProducerFenced):
+        await engine.append(b"zombie", producer=(*before.identity, 1), transactional=True)
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_transaction_that_takes_too_long_is_aborted_and_its_client_fenced(engine):
+    slow = await (await Client.begin(engine, "slow", timeout_ms=1_000)).add()
+    patient = await (await Client.begin(engine, "patient", timeout_ms=5_000)).add()
+    await slow.send(b"slow")
+    await patient.send(b"patient")
+    by = slow.coordinator
+    engine.clock.advance(1_000)
+    assert await by.abort_timed_out() == 0
+    engine.clock.advance(1)
+    assert await by.abort_timed_out() == 1
+    assert await by.abort_timed_out() == 0
+    result = await engine.fetch(0, read_committed=True)
+    assert stable(result) == (1, 3)
+    with pytest.raises(ProducerFenced):
+        await slow.send(b"late")
+    for act in (slow.add, slow.end):
+        with pytest.raises(ProducerFenced):
+            await act()
+    await patient.end()
+    assert await committed(engine) == [b"patient"]
+
+
+async def test_the_service_aborts_what_is_late_and_goes_on_after_a_failure(engine, eventually, caplog):
+    by = coordinator(engine, check_every_ms=1, expire_every_ms=1, id_expiry_ms=DAY_MS)
+    client = await (await Client.begin(engine, timeout_ms=1_000)).add()
+    await client.send(b"x")
+    real, failures = engine.log.read, [CatalogUnavailable(reason="down"), ZeroDivisionError()]
+
+    async def failing(function):
+        if failures:
+            raise failures.pop()
+        return await real(function)
+
+    engine.log.read = failing
+    engine.clock.advance(1_001)
+    service = asyncio.ensure_future(by.run())
+    await eventually(lambda: engine.partition().end_offset == 2)
+    service.cancel()
+    assert not failures
+    assert "nobody foresaw" in caplog.text
+
+
+async def test_a_transactional_id_that_nobody_uses_is_forgotten(engine):
+    by = coordinator(engine)
+    idle, busy = await Client.begin(engine, "idle"), await Client.begin(engine, "busy")
+    await busy.add()
+    engine.clock.advance(7 * DAY_MS)
+    assert await by.forget_unused() == 0
+    engine.clock.advance(1)
+    assert await by.forget_unused() == 1
+    with pytest.raises(InvalidProducerIdMapping):
+        await idle.add()
+    assert await by.abort_timed_out() == 1
+    assert (await Client.begin(engine, "idle")).producer.epoch == 0
