@@ -1,16 +1,20 @@
-"""Writes `docs/reference/`: settings, errors and metrics, from the code that defines them.
+"""Writes `docs/reference/`: settings, errors, metrics and Kafka's requests, from the code that defines them.
 
 `python docs/generate.py` writes the pages; `tests/tidy` fails when one of them is not what this would print.
 """
 # ruff: noqa: SLF001  # prometheus_client has no public way to list a metric without samples
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from millpond import settings
+from millpond.frontends.kafka.registry import HANDLERS, Handler
 from millpond.model import errors
+from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import MillpondError
 from millpond.observability.metrics import Metrics
+from millpond.protocol import Versions
 
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- made by docs/generate.py: change the code, then run it again -->"
@@ -21,6 +25,7 @@ def pages() -> dict[str, str]:
         "settings.md": "\n".join(_settings_page()) + "\n",
         "errors.md": "\n".join(_errors_page()) + "\n",
         "metrics.md": "\n".join(_metrics_page()) + "\n",
+        "kafka.md": "\n".join(_kafka_page()) + "\n",
     }
 
 
@@ -55,6 +60,56 @@ def _metrics_page() -> Iterator[str]:
     for metric in metrics():
         labels = ", ".join(f"`{label}`" for label in metric._labelnames)
         yield f"| `{metric._name}` | {metric._type} | {labels} | {metric._documentation} |"
+
+
+def _kafka_page() -> Iterator[str]:
+    yield from ("# The Kafka face", "", MADE, "")
+    yield "## Requests"
+    yield from (
+        "",
+        "What is not in this table is not advertised, and a client that sends it is disconnected.",
+        "",
+    )
+    yield from ("| key | request | versions | what it does |", "|---|---|---|---|")
+    for key, handler in sorted(HANDLERS.items()):
+        does, _ = said_of(handler)
+        yield f"| {key} | `{name_of(handler)}` | {span(handler.advertised)} | {does} |"
+    yield from ("", "In detail:", "")
+    for _, handler in sorted(HANDLERS.items()):
+        _, notes = said_of(handler)
+        if notes:
+            yield f"* **{name_of(handler)}.** {notes}"
+    yield from _topic_configs()
+
+
+def _topic_configs() -> Iterator[str]:
+    yield from ("", "## Topic configs", "")
+    yield "*Honoured* ones change what the broker does. *Reported* ones are checked, kept and told to whoever asks,"
+    yield "because tools set them and expect to read them back. Any other name is refused."
+    yield from ("", "| config | effect | kind | default | meaning |", "|---|---|---|---|---|")
+    for each in sorted(DEFINITIONS.values(), key=lambda each: (each.effect, each.name)):
+        default = f"`{each.default}`" if each.default else "(empty)"
+        yield f"| `{each.name}` | {each.effect} | {each.kind} | {default} | {each.meaning} |"
+
+
+def span(versions: Versions) -> str:
+    return str(versions.first) if versions.first == versions.last else f"{versions.first}-{versions.last}"
+
+
+def name_of(handler: Handler) -> str:
+    return handler.request.__name__.removesuffix("Request")
+
+
+def said_of(handler: Handler) -> tuple[str, str]:
+    """What the docstring of a handler's module says: in one sentence or two behind key and versions, and beyond."""
+    text = sys.modules[handler.begin.__module__].__doc__ or ""
+    first, _, notes = text.strip().partition("\n\n")
+    does = " ".join(first.split()).partition(": ")[2]
+    return _cell(does[:1].upper() + does[1:]), _cell(" ".join(notes.split()))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def error_classes() -> list[type[MillpondError]]:

@@ -11,9 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from millpond.catalog.database import Database
+from millpond.catalog.schema import read_meta
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
 from millpond.cluster.membership import Heartbeat, join, leave
-from millpond.log import AppendResult, FetchRequest, Log
+from millpond.frontends.kafka import KafkaServer, Node, Services
+from millpond.groups import Groups
+from millpond.log import AppendResult, FetchRequest, Log, Transactions
 from millpond.maintenance import Maintenance
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
@@ -31,7 +34,7 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
 from millpond.records import Record, build_batch, iter_records
-from millpond.settings import Settings
+from millpond.settings import Settings, split_address
 
 READ_BYTES = 1024 * 1024
 
@@ -49,13 +52,17 @@ class Broker:
         clock: Clock | None = None,
         wrap_store: WrapStore = lambda store: store,
         maintain: bool = True,
+        listen: bool = False,
     ) -> None:
+        """Without `listen` it is used in this process only, and opens no port."""
         self.settings = settings or Settings()
         self.session = new_session()
         self.metrics = Metrics()
         self.clock = clock or SystemClock()
         self._wrap_store = wrap_store
         self._maintain = maintain
+        self._listen = listen
+        self.kafka_node: Node | None = None
         self._lock: int | None = None
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -64,6 +71,7 @@ class Broker:
     async def start(self) -> None:
         tune_process()
         settings = self.settings
+        address = settings.kafka_address() if self._listen else None
         with contextlib.ExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir():
@@ -83,8 +91,44 @@ class Broker:
                 clock=self.clock,
                 alone=self._lock is not None and not settings.catalog,
             )
+            self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
+            node = await self._bind(address) if address is not None else None
             await self._start_parts()
+            if node is not None:
+                await self.kafka.serve(self._kafka_services(node))
             undo.pop_all()
+
+    async def _bind(self, address: tuple[str, int]) -> Node:
+        """Take the port before anything else is started: a port in use is the commonest reason to give up."""
+        try:
+            port = await self.kafka.bind(*address)
+        except OSError as error:
+            reason = f"the port cannot be had: {error.strerror or error}"
+            raise InvalidSettings(
+                name="kafka_listen", value=self.settings.kafka_listen, reason=reason
+            ) from error
+        told = self.settings.kafka_advertise
+        host, advertised = split_address(told) if told else (address[0], port)
+        self.kafka_node = Node(self.settings.node_id, host, advertised or port)
+        return self.kafka_node
+
+    def _kafka_services(self, node: Node) -> Services:
+        with self.database.read() as tx:
+            cluster_id = read_meta(tx, "cluster_id")
+        return Services(
+            log=self.log,
+            groups=self.groups,
+            transactions=self.transactions,
+            clock=self.clock,
+            node=node,
+            listener=self.kafka.listener,
+            cluster_id=cluster_id,
+            auto_create_topics=self.settings.auto_create_topics,
+            default_partitions=self.settings.default_partitions,
+            limits=self.settings.kafka_limits(),
+            group_limits=self.settings.group_limits(),
+            transaction_limits=self.settings.transaction_limits(),
+        )
 
     async def _start_parts(self) -> None:
         settings = self.settings
@@ -107,6 +151,20 @@ class Broker:
             limits=settings.maintenance_limits(),
             metrics=self.metrics.maintenance,
         )
+        self.transactions = Transactions(
+            self.log,
+            self.session,
+            self.coordinator_epochs,
+            clock=self.clock,
+            limits=settings.transaction_limits(),
+        )
+        self.groups = Groups(
+            self.log,
+            self.session,
+            self.coordinator_epochs,
+            clock=self.clock,
+            limits=settings.group_limits(),
+        )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         try:
             await self.log.start()
@@ -119,6 +177,9 @@ class Broker:
     async def _run_services(self) -> None:
         async with asyncio.TaskGroup() as services:
             services.create_task(self._heartbeat.run())
+            services.create_task(self.groups.run())
+            services.create_task(self.transactions.run())
+            services.create_task(self.kafka.run())
             if self._maintain:
                 services.create_task(self.maintenance.run())
 
@@ -131,6 +192,7 @@ class Broker:
 
     async def _stop(self) -> None:
         if self._services is not None:
+            await self.kafka.stop()
             self._services.cancel()
             await asyncio.wait([self._services])
             await self.log.stop()

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.groups import GroupLimits
+from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.errors import InvalidSettings
@@ -19,6 +22,9 @@ from millpond.model.units import format_bytes, format_duration, parse_bytes, par
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
+PORTS: Final = 65_536
+EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # named, in order to be refused
+LOOPBACK: Final = ("127.", "localhost", "::1", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,15 @@ def _from(minimum: int, parse: Callable[[str], int], show: Callable[[int], str])
     return parse_checked
 
 
+def _parse_address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if text and not (colon and host and port.isdecimal() and int(port) < PORTS):
+        raise ValueError("write it as host:port")
+    return text
+
+
 TEXT = Kind("text", str)
+ADDRESS = Kind("host:port", _parse_address)
 FOLDER = Kind("folder", Path)
 FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = Kind("number", _parse_count)
@@ -79,6 +93,9 @@ SIZE_OR_UNLIMITED = Kind("size or unlimited", _or_unlimited(parse_bytes), _show_
 
 _LOG = LogLimits()
 _UPKEEP = MaintenanceLimits()
+_GROUPS = GroupLimits()
+_TRANSACTIONS = TransactionLimits()
+_KAFKA = KafkaLimits()
 
 
 def _setting(default: Any, kind: Kind, meaning: str) -> Any:
@@ -96,6 +113,18 @@ class Settings:
         TEXT,
         "Object store: empty for files in the data directory, or `memory://`, `file:///…`, `s3://…`.",
     )
+    kafka_listen: str = _setting(
+        "127.0.0.1:9092",
+        ADDRESS,
+        "Where Kafka clients connect; port 0 takes any free one, empty turns it off.",
+    )
+    kafka_advertise: str = _setting(
+        "", ADDRESS, "The address Kafka clients are told to use, if it is not the one listened on."
+    )
+    insecure: bool = _setting(
+        False, FLAG, "Whether to listen beyond this machine although nobody has to authenticate."
+    )
+    node_id: int = _setting(1, COUNT, "The number of this broker, as Kafka clients see it.")
     log_level: str = _setting("INFO", TEXT, "How much is logged: DEBUG, INFO, WARNING or ERROR.")
     auto_create_topics: bool = _setting(True, FLAG, "Whether producing to an unknown topic creates it.")
     default_partitions: int = _setting(1, COUNT, "Partitions of a topic that is created by producing to it.")
@@ -126,6 +155,18 @@ class Settings:
     cache_bytes_max: int = _setting(
         _LOG.cache_bytes_max, SIZE, "Older batches kept in memory for lagging readers."
     )
+    group_initial_rebalance_delay: int = _setting(
+        _GROUPS.initial_rebalance_delay_ms,
+        DURATION,
+        "How long a new group waits for more members before its first generation.",
+    )
+    offsets_retention: int = _setting(
+        _GROUPS.offsets_retention_ms, DURATION, "How long offsets of a group without members are kept."
+    )
+    transaction_timeout_max: int = _setting(
+        _TRANSACTIONS.timeout_max_ms, DURATION, "The longest a transaction may stay open."
+    )
+    connections_max: int = _setting(_KAFKA.connections_max, COUNT, "Kafka clients at the same time.")
     garbage_grace: int = _setting(
         _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
     )
@@ -153,6 +194,33 @@ class Settings:
     def maintenance_limits(self) -> MaintenanceLimits:
         return MaintenanceLimits(garbage_grace_ms=self.garbage_grace)
 
+    def group_limits(self) -> GroupLimits:
+        return GroupLimits(
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay,
+            offsets_retention_ms=self.offsets_retention,
+        )
+
+    def transaction_limits(self) -> TransactionLimits:
+        return TransactionLimits(timeout_max_ms=self.transaction_timeout_max)
+
+    def kafka_limits(self) -> KafkaLimits:
+        return KafkaLimits(connections_max=self.connections_max)
+
+    def kafka_address(self) -> tuple[str, int] | None:
+        """Where to listen. Beyond this machine only on request: nobody has to authenticate."""
+        if not self.kafka_listen:
+            return None
+        host, port = split_address(self.kafka_listen)
+        if not host.startswith(LOOPBACK) and not self.insecure:
+            reason = (
+                "others could reach it and nobody has to authenticate; say insecure=true if that is meant"
+            )
+            raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
+        if host in EVERYWHERE and not self.kafka_advertise:
+            reason = "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
+            raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
+        return host, port
+
     def store_url(self) -> str:
         return self.store or (self.data_dir.absolute() / "objects").as_uri()
 
@@ -162,6 +230,11 @@ class Settings:
     def shown(self) -> dict[str, str]:
         """Every setting as text that could be given back."""
         return {name: kind_of(name).show(getattr(self, name)) for name in names()}
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def names() -> list[str]:

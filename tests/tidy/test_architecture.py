@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import millpond
+import millpond.groups
 import millpond.log
 import millpond.protocol
 import millpond.records
@@ -21,7 +22,22 @@ PUBLIC = {
         *("AppendResult", "Broker", "FetchRequest", "FetchResult", "MillpondError", "Record", "Settings"),
         *("TopicPartition", "__version__"),
     ],
-    millpond.log: ["AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "TimedOffset"],
+    millpond.groups: [
+        *(
+            "CommittedOffsets",
+            "Description",
+            "GroupLimits",
+            "GroupListing",
+            "Groups",
+            "JoinRequest",
+            "Joined",
+        ),
+        *("Leaving", "MemberIdentity", "Protocol", "State", "SyncRequest", "Synced"),
+    ],
+    millpond.log: [
+        *("AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "Producer", "ProducerEpoch"),
+        *("TimedOffset", "TransactionLimits", "Transactions"),
+    ],
     millpond.records: [
         *("HEADER_SIZE", "NO_OFFSET", "NO_TIMESTAMP", "BatchHeader", "Buffer", "Codec", "Header", "Marker"),
         *("MarkerKind", "Record", "build_batch", "build_control_batch", "check_crc", "compress", "crc32c"),
@@ -30,6 +46,7 @@ PUBLIC = {
             "iter_records",
             "read_header",
             "read_marker",
+            "recompress",
             "stamp",
             "stamp_run",
             "validate",

@@ -3,11 +3,13 @@
 import importlib.util
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from millpond import settings
+from millpond.model.configs import DEFINITIONS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -66,6 +68,22 @@ def test_every_metric_is_described_and_named_for_the_product():
         assert f"| `{metric._name}` |" in page
         assert metric._name.startswith("millpond_")
         assert metric._documentation.endswith(".")
+
+
+def test_every_kafka_request_is_described_with_its_key_and_versions():
+    page = (REFERENCE / "kafka.md").read_text()
+    for key, handler in GENERATOR.HANDLERS.items():
+        name = GENERATOR.name_of(handler)
+        says = sys.modules[handler.begin.__module__].__doc__
+        assert says.startswith(f"{name} ({key}), v{GENERATOR.span(handler.request.versions)}: ")
+        assert f"| {key} | `{name}` |" in page
+
+
+def test_every_topic_config_is_described():
+    page = (REFERENCE / "kafka.md").read_text()
+    for name, definition in DEFINITIONS.items():
+        assert f"| `{name}` | {definition.effect} |" in page
+        assert definition.meaning.endswith(".")
 
 
 def test_every_relative_link_leads_somewhere():

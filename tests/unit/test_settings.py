@@ -121,3 +121,33 @@ def test_every_setting_reaches_a_part_or_the_assembly():
     text = "".join(path.read_text() for path in sources.rglob("*.py"))
     for name in settings.names():
         assert f"settings.{name}" in text or f"self.{name}" in text, name
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("[::1]:0", ("::1", 0)),
+        ("localhost:1", ("localhost", 1)),
+        ("", None),
+    ],
+)
+def test_listens_on_this_machine(listen, expected):
+    assert load({"kafka_listen": listen}, {}).kafka_address() == expected
+
+
+def test_listens_beyond_it_only_when_told_and_reachable():
+    with pytest.raises(InvalidSettings, match="insecure"):
+        load({"kafka_listen": "broker.example:9092"}, {}).kafka_address()
+    insecure = {"insecure": "true"}
+    assert load({"kafka_listen": "broker.example:9092", **insecure}, {}).kafka_address() == ("broker.example", 9092)
+    with pytest.raises(InvalidSettings, match="kafka_advertise"):
+        load({"kafka_listen": "0.0.0.0:9092", **insecure}, {}).kafka_address()
+    told = {"kafka_listen": "0.0.0.0:9092", "kafka_advertise": "broker.example:9092", **insecure}
+    assert load(told, {}).kafka_address() == ("0.0.0.0", 9092)
+
+
+@pytest.mark.parametrize("wrong", ["9092", "host:", ":9092", "host:port", "host:65536"])
+def test_an_address_is_a_host_and_a_port(wrong):
+    with pytest.raises(InvalidSettings, match="host:port"):
+        load({"kafka_listen": wrong}, {})

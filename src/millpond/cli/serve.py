@@ -40,7 +40,7 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Broker(settings) as broker:
+    async with Broker(settings, listen=True) as broker:
         _announce(broker, time.perf_counter() - started, as_json)
         error = await _until_stopped(broker, stop)
         if not as_json:
@@ -62,13 +62,14 @@ async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError |
 
 def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
     settings = broker.settings
+    node = broker.kafka_node
     facts: dict[str, object] = {
         "version": __version__,
         "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
         "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
         "store": settings.store_url(),
         "topics": len(broker.log.topics.all()),
-        "listeners": [],
+        "listeners": {"kafka": f"{node.host}:{node.port}"} if node is not None else {},
     }
     if as_json:
         click.echo(json.dumps(facts))
@@ -78,7 +79,7 @@ def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
     click.echo(f"  catalog    {facts['catalog']}")
     click.echo(f"  store      {facts['store']}")
     click.echo(f"  topics     {facts['topics']}")
-    click.echo("  listeners  none: this version has no network faces yet; use it in-process (see README)")
+    click.echo(f"  kafka      {f'{node.host}:{node.port}' if node is not None else 'off'}")
 
 
 def _without_secrets(url: str) -> str:

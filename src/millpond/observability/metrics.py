@@ -119,6 +119,25 @@ class MaintenanceMetrics:
         )
 
 
+class KafkaMetrics:
+    """The Kafka face."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections = Gauge(
+            "millpond_kafka_connections", "Clients that are connected.", registry=registry
+        )
+        self.malformed = Counter(
+            "millpond_kafka_malformed", "Connections closed because of what they sent.", registry=registry
+        )
+        self._requests = Counter(
+            "millpond_kafka_requests", "Requests begun, by API.", ["api"], registry=registry
+        )
+
+    def request(self, api: str) -> Counter:
+        """The counter of one API; whoever counts keeps it."""
+        return self._requests.labels(api)
+
+
 class Metrics:
     """All groups of metrics over one registry."""
 
@@ -127,6 +146,7 @@ class Metrics:
         self.store = StoreMetrics(self.registry)
         self.log = LogMetrics(self.registry)
         self.maintenance = MaintenanceMetrics(self.registry)
+        self.kafka = KafkaMetrics(self.registry)
 
     def expose(self) -> bytes:
         """The registry in Prometheus' text format."""

@@ -26,9 +26,10 @@ class Encoded(NamedTuple):
     size: int
 
 
-def decode(kind: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """The message that fills `data` from `position` to its end. Its records are views of `data`, which must stay
-    unchanged for as long as they are used. MalformedMessage, and nothing else, when it is not such a message."""
+def decode(kind: type[M], version: int, data: Buffer, position: int = 0, *, exact: bool = True) -> M:
+    """The message that fills `data` from `position` to its end, or with `exact=False` is at its beginning. Its
+    records are views of `data`, which must stay unchanged for as long as they are used. MalformedMessage, and
+    nothing else, when it is not such a message."""
     read = decoder(kind, version)
     view = memoryview(data)
     if isinstance(data, bytearray):
@@ -42,7 +43,7 @@ def decode(kind: type[M], version: int, data: Buffer, position: int = 0) -> M:
     except MalformedMessage as error:
         reason = f"{kind.__name__} v{version}: {error.facts['reason']}"
         raise MalformedMessage(reason=reason) from None
-    if position != len(data):
+    if exact and position != len(data):
         reason = (
             f"{kind.__name__} v{version} is followed by {len(data) - position} bytes that are not part of it"
         )

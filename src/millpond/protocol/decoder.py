@@ -159,7 +159,10 @@ class _Decoder:
     def tags(self, tagged: list[FieldSpec], values: dict[str, str]) -> None:
         """Known tags into their locals; others are passed over, as KIP-482 asks. Most structs have none at all."""
         if not tagged:
-            self.source.emit("n = b[i]", "i += 1", "if n: i = skip_tags(b, i - 1)")
+            self.source.emit("n = b[i]", "i += 1")
+            with self.source.block("if n:"):
+                self.source.emit("i, n = skip_tags(b, i - 1)")
+                self.tags_left()
             return
         for spec in tagged:
             empty = "[]" if isinstance(spec.default, list) else self.source.bind("default", spec.default)
@@ -167,8 +170,13 @@ class _Decoder:
         self.uvarint("n")
         with self.source.block("if n:"):
             self.source.emit("if n * 2 > end - i: refuse_count('tagged fields', n, end - i)")
+            self.tags_left()
             with self.source.block("for _ in range(n):"):
                 self.tag(tagged, values)
+
+    def tags_left(self) -> None:
+        """Passing over tags takes time, too: they count as elements do."""
+        self.source.emit("left -= n", "if left < 0: refuse_count('tagged fields', n, end - i)")
 
     def tag(self, tagged: list[FieldSpec], values: dict[str, str]) -> None:
         stop = self.source.fresh("stop")

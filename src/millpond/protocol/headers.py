@@ -38,12 +38,20 @@ def frame_length(prefix: Buffer, limit: int = FRAME_BYTES_MAX) -> int:
     (length,) = _LENGTH.unpack(prefix)
     if 0 <= length <= limit:
         return int(length)
-    hint = ""
+    raise MalformedMessage(
+        reason=f"a frame of {length} bytes, where {limit} are allowed{_hint(bytes(prefix))}"
+    )
+
+
+def _hint(prefix: bytes) -> str:
+    """Whoever wrote to the wrong port will look for it in the log."""
     if prefix[0] == 0x16:
-        hint = "; it looks like TLS, which is not spoken here"
-    elif bytes(prefix) in (b"GET ", b"POST", b"HEAD", b"PUT "):
-        hint = "; it looks like HTTP"
-    raise MalformedMessage(reason=f"a frame of {length} bytes, where {limit} are allowed{hint}")
+        return "; it looks like TLS, which is not spoken here"
+    if prefix in (b"GET ", b"POST", b"HEAD", b"PUT "):
+        return "; it looks like HTTP"
+    if prefix.isascii() and (text := prefix.decode()).isprintable():
+        return f"; it begins with the text {text!r}"
+    return ""
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
@@ -67,7 +75,7 @@ def read_request_header(data: Buffer) -> tuple[RequestHeader, int]:
         header_version = request_header_version(api_key, api_version)
         client_id, position = _client_id(data) if header_version > 0 else (None, _FIXED.size)
         if header_version == 2:
-            position = skip_tags(data, position)
+            position, _ = skip_tags(data, position)
     except (struct.error, IndexError):
         raise MalformedMessage(reason="the request header is cut short") from None
     except UnicodeDecodeError:
@@ -91,7 +99,7 @@ def read_response_header(data: Buffer, api_key: int, api_version: int) -> tuple[
         (correlation_id,) = _LENGTH.unpack_from(data)
         position = _LENGTH.size
         if response_header_version(api_key, api_version) == 1:
-            position = skip_tags(data, position)
+            position, _ = skip_tags(data, position)
     except (struct.error, IndexError):
         raise MalformedMessage(reason="the response header is cut short") from None
     return int(correlation_id), position

@@ -14,9 +14,11 @@ UVARINT_BYTES_MAX = 5
 TEXT_BYTES_MAX = 0x7FFF
 """Kafka refuses longer strings in every encoding; the older one has only two bytes for the length."""
 UUID_BYTES = 16
-ELEMENTS_MAX = 1_000_000
-"""Array elements in one message, all arrays together. A two-byte element can become a hundred bytes of objects, so
-the size of the frame alone would be a poor bound on memory."""
+ELEMENTS_MAX = 100_000
+"""Array elements and tags in one message, all together. A two-byte element can become a hundred bytes of objects and
+a microsecond of work, so the size of the frame alone would be a poor bound on memory and time."""
+TAGS_MAX = 1_000
+"""Tagged fields of one struct or header; Kafka's own have at most a handful."""
 
 _ONE_BYTE = tuple(bytes([value]) for value in range(128))
 
@@ -52,11 +54,12 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
     raise MalformedMessage(reason="an unsigned varint does not fit 32 bits")
 
 
-def skip_tags(data: Buffer, position: int) -> int:
-    """The position after the tagged fields at `position`, of which none is known: KIP-482 says to pass them over."""
+def skip_tags(data: Buffer, position: int) -> tuple[int, int]:
+    """The position after the tagged fields at `position`, of which none is known, and how many they are: KIP-482
+    says to pass them over."""
     end = len(data)
     count, position = read_uvarint(data, position)
-    if count * 2 > end - position:
+    if count > TAGS_MAX or count * 2 > end - position:
         refuse_count("tagged fields", count, end - position)
     for _ in range(count):
         _, position = read_uvarint(data, position)
@@ -64,7 +67,7 @@ def skip_tags(data: Buffer, position: int) -> int:
         if size > end - position:
             refuse_length("a tagged field", size, end - position)
         position += size
-    return position
+    return position, count
 
 
 def uuid_bytes(value: bytes) -> bytes:

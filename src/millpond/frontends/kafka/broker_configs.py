@@ -1,0 +1,168 @@
+"""The broker's own configs under the names that Kafka's tools look for, with the values that hold.
+
+All are fixed while it runs: they come from Millpond's settings, which have other names.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from millpond.frontends.kafka.call import Services
+from millpond.frontends.kafka.configs import (
+    BROKER_NAMES,
+    ConfigEntry,
+    ConfigSource,
+    Synonym,
+    broker_synonyms,
+    documentation_of,
+)
+from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.groups import GroupLimits
+from millpond.log import TransactionLimits
+from millpond.model.configs import DEFINITIONS, Kind
+
+LOG_DIR: Final = "object-store"
+"""What stands for the log directory: there is one store, and no broker has a directory of its own in it."""
+MINUTE_MS: Final = 60_000
+
+_KAFKA = KafkaLimits()
+_GROUPS = GroupLimits()
+_TRANSACTIONS = TransactionLimits()
+
+
+def broker_entries(services: Services) -> list[ConfigEntry]:
+    found = (*_identity(services), *_limits(services), *_groups(services), *_topic_defaults(services))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _identity(services: Services) -> Iterator[ConfigEntry]:
+    node = services.node
+    yield _given("node.id", Kind.INT, node.id, "The number of this broker.")
+    yield _given("broker.id", Kind.INT, node.id, "The number of this broker.")
+    yield _given(
+        "advertised.listeners",
+        Kind.LIST,
+        f"PLAINTEXT://{node.host}:{node.port}",
+        "Where clients are told to connect.",
+    )
+    yield _given("listeners", Kind.LIST, f"PLAINTEXT://{services.listener}", "Where the broker listens.")
+    yield _given("log.dirs", Kind.LIST, LOG_DIR, "One name for the store, which all brokers share.")
+
+
+def _limits(services: Services) -> Iterator[ConfigEntry]:
+    limits = services.limits
+    creates = str(services.auto_create_topics).lower()
+    yield _set(
+        "auto.create.topics.enable", Kind.BOOLEAN, creates, "true", "Whether asking for a topic makes it."
+    )
+    yield _set("delete.topic.enable", Kind.BOOLEAN, "true", "true", "Whether topics can be deleted.")
+    yield _set(
+        "num.partitions", Kind.INT, services.default_partitions, 1, "Partitions of a topic if nobody says."
+    )
+    yield _set(
+        "default.replication.factor", Kind.INT, 1, 1, "Replicas of a topic; the store keeps the copies."
+    )
+    yield _set(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        limits.idle_ms,
+        _KAFKA.idle_ms,
+        "How long a connection may be idle before it is closed.",
+    )
+    yield _set(
+        "max.connections",
+        Kind.INT,
+        limits.connections_max,
+        _KAFKA.connections_max,
+        "Clients at the same time.",
+    )
+    yield _set(
+        "socket.request.max.bytes",
+        Kind.INT,
+        limits.frame_bytes_max,
+        _KAFKA.frame_bytes_max,
+        "The largest request.",
+    )
+    yield _set(
+        "fetch.max.bytes",
+        Kind.INT,
+        limits.fetch_bytes_max,
+        _KAFKA.fetch_bytes_max,
+        "What one fetch is given at most.",
+    )
+    yield _set(
+        "transaction.max.timeout.ms",
+        Kind.INT,
+        services.transaction_limits.timeout_max_ms,
+        _TRANSACTIONS.timeout_max_ms,
+        "The longest a transaction may stay open.",
+    )
+
+
+def _groups(services: Services) -> Iterator[ConfigEntry]:
+    limits = services.group_limits
+    yield _set(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        limits.initial_rebalance_delay_ms,
+        _GROUPS.initial_rebalance_delay_ms,
+        "How long a new group waits for more members.",
+    )
+    yield _set(
+        "group.min.session.timeout.ms",
+        Kind.INT,
+        limits.session_timeout_min_ms,
+        _GROUPS.session_timeout_min_ms,
+        "The shortest session timeout a member may ask for.",
+    )
+    yield _set(
+        "group.max.session.timeout.ms",
+        Kind.INT,
+        limits.session_timeout_max_ms,
+        _GROUPS.session_timeout_max_ms,
+        "The longest session timeout a member may ask for.",
+    )
+    yield _set(
+        "group.max.size", Kind.INT, limits.members_max, _GROUPS.members_max, "Members of one group at most."
+    )
+    yield _set(
+        "offset.metadata.max.bytes",
+        Kind.INT,
+        limits.offset_metadata_bytes_max,
+        _GROUPS.offset_metadata_bytes_max,
+        "What a consumer may note with a committed offset.",
+    )
+    yield _set(
+        "offsets.retention.minutes",
+        Kind.INT,
+        limits.offsets_retention_ms // MINUTE_MS,
+        _GROUPS.offsets_retention_ms // MINUTE_MS,
+        "How long offsets of a group without members are kept.",
+    )
+
+
+def _topic_defaults(services: Services) -> Iterator[ConfigEntry]:
+    for name, definition in DEFINITIONS.items():
+        if name in BROKER_NAMES:
+            synonyms = broker_synonyms(definition, services.log.topics.broker_defaults)
+            yield ConfigEntry(
+                name=BROKER_NAMES[name],
+                value=synonyms[0].value,
+                kind=definition.kind,
+                documentation=documentation_of(definition),
+                synonyms=synonyms,
+                read_only=True,
+            )
+
+
+def _given(name: str, kind: Kind, value: object, meaning: str) -> ConfigEntry:
+    """A config that every broker has a value of its own for."""
+    synonym = Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG)
+    return ConfigEntry(name, str(value), kind, meaning, (synonym,), read_only=True)
+
+
+def _set(name: str, kind: Kind, value: object, default: object, meaning: str) -> ConfigEntry:
+    """A config with a default, which the settings may have changed."""
+    synonyms = [Synonym(name, str(default), ConfigSource.DEFAULT_CONFIG)]
+    if str(value) != str(default):
+        synonyms.insert(0, Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG))
+    return ConfigEntry(name, str(value), kind, meaning, tuple(synonyms), read_only=True)

@@ -1,0 +1,55 @@
+"""What a handler is given beside the request: who asks, in which version, and what it may use to answer."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.groups import GroupLimits, Groups
+from millpond.log import Log, TransactionLimits, Transactions
+from millpond.model.clock import Clock
+
+
+class Node(NamedTuple):
+    """A broker as clients reach it."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts below this face."""
+
+    log: Log
+    groups: Groups
+    transactions: Transactions
+    clock: Clock
+    node: Node
+    listener: str
+    cluster_id: str
+    auto_create_topics: bool
+    default_partitions: int
+    limits: KafkaLimits
+    group_limits: GroupLimits
+    transaction_limits: TransactionLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    services: Services
+    version: int
+    client_id: str
+    client_host: str
+
+    @property
+    def log(self) -> Log:
+        return self.services.log
+
+    @property
+    def groups(self) -> Groups:
+        return self.services.groups
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.services.transactions

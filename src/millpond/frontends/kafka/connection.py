@@ -1,0 +1,404 @@
+"""One client: frames in, requests in the order of their arrival, responses in the order of the requests.
+
+The next request is begun as soon as the one before has begun, so many can be in progress; whatever finishes early
+waits for its turn to be answered. Whatever a client sends or fails to read costs only this connection. Changes
+only between awaits.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import Protocol, cast
+
+from millpond.frontends.kafka.call import Call, Services
+from millpond.frontends.kafka.frames import FrameReader
+from millpond.frontends.kafka.handlers.api_versions import unsupported_version
+from millpond.frontends.kafka.registry import HANDLERS, Disconnect, Handler
+from millpond.model.errors import MalformedMessage
+from millpond.observability.metrics import KafkaMetrics
+from millpond.protocol import (
+    Encoded,
+    Request,
+    RequestHeader,
+    Response,
+    decode,
+    encode_response,
+    read_request_header,
+)
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
+from millpond.protocol.messages.fetch import FetchRequest
+from millpond.protocol.messages.produce import ProduceRequest
+
+FRAMES_AHEAD = 8
+"""Whole frames that wait to be begun; past it the socket is not read."""
+REQUESTS_PER_TURN = 16
+"""Requests of one client that are begun before others have their turn."""
+PROGRESS_BYTES = 64 * 1024
+"""Whoever sends of a request, or reads of an answer, less than this in `stalled_ms` has stopped."""
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """What a connection needs of the server it belongs to."""
+
+    services: Services
+    metrics: KafkaMetrics
+    staging: bytearray
+
+    def opened(self, connection: "Connection") -> bool: ...
+    def closed(self, connection: "Connection") -> None: ...
+    def held(self, change: int) -> None: ...
+    def counted(self, api_key: int) -> None: ...
+    def wait_for_memory(self, connection: "Connection") -> bool: ...
+
+
+class Answer:
+    """A place in the order of responses. `encoded` is None until it is known, and stays so for a silent one."""
+
+    __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task")
+
+    def __init__(self, bytes_held: int) -> None:
+        self.encoded: Encoded | None = None
+        self.done = False
+        self.task: asyncio.Task[None] | None = None
+        self.bytes_held = bytes_held
+        self.must_finish = False
+        self.is_fetch = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._limits = keeper.services.limits
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(self._limits.frame_bytes_max, keeper.staging)
+        self._frames: deque[bytearray] = deque()
+        self._answers: deque[Answer] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._frame_came: asyncio.Future[None] | None = None
+        self._turn_came: asyncio.Future[None] | None = None
+        self._reading = True
+        self._lost = False
+        self._draining = False
+        self._waiting_bytes = 0
+        self._queued_bytes = 0
+        self._ready_bytes = 0
+        self._begun_requests = 0
+        self._received_frames = 0
+        self._received_bytes = 0
+        self._written_bytes = 0
+        self._milestone: tuple[object, ...] = ()
+        self._milestone_at = 0.0
+        self.unread = False
+        self.host = ""
+        self.active_at = self._loop.time()
+
+    # -- the transport's side ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.host = peer[0] if peer else "unknown"
+        if not self._keeper.opened(self):
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=self._limits.unread_bytes_max)
+        self._serving = self._loop.create_task(self._serve())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at = self._loop.time()
+        self._received_bytes += nbytes
+        try:
+            for frame in self._reader.received(nbytes):
+                self._queue(frame)
+        except MalformedMessage as error:
+            self._refuse(error)
+            return
+        self._count_waiting()
+        if self._frames and self._frame_came is not None and not self._frame_came.done():
+            self._frame_came.set_result(None)
+        if len(self._frames) >= FRAMES_AHEAD or self._keeper.wait_for_memory(self):
+            self._stop_reading()
+
+    def pause_writing(self) -> None:
+        self.unread = True
+        self.active_at = self._loop.time()
+        self._count_waiting()
+
+    def resume_writing(self) -> None:
+        self.unread = False
+        self.active_at = self._loop.time()
+        self._count_waiting()
+        self._next_turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """What was received whole is still begun if it is a produce: its sender may not have asked for answers."""
+        self._lost = True
+        self._reader.drop()
+        self._count_waiting()
+        if self._serving is None or self._serving.done():
+            self._drop_frames()
+        self._loop.call_soon(self._give_up_waiting)  # a task that has not begun yet must not be cancelled
+        self._next_turn()
+        self._keeper.closed(self)
+
+    # -- the server's side ------------------------------------------------------------------------------------
+
+    def seconds_stalled(self, now: float) -> float:
+        """How long the client has not got on, as seen from one look to the next. A byte now and then is not
+        getting on, and whoever is not read by us does not stall."""
+        if self.unread:
+            milestone: tuple[object, ...] = (
+                "reads",
+                (self._written_bytes - self._unread_bytes) // PROGRESS_BYTES,
+            )
+        elif self._reader.in_progress and self._reading:
+            milestone = ("sends", self._received_frames, self._received_bytes // PROGRESS_BYTES)
+        else:
+            milestone = ()
+        if not milestone or milestone != self._milestone:
+            self._milestone, self._milestone_at = milestone, now
+        return now - self._milestone_at
+
+    @property
+    def stuck_bytes(self) -> int:
+        """Memory that does not come free by our own doing: half a request, answers that are not read or wait for
+        their turn, requests behind those. What waits behind a produce goes on when that is durable."""
+        is_producing = any(answer.must_finish for answer in self._answers)
+        return self._waiting_bytes + (0 if is_producing else self._queued_bytes)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers that are ready and not yet the client's."""
+        return self._ready_bytes + self._unread_bytes
+
+    @property
+    def in_progress(self) -> int:
+        return len(self._answers) + len(self._frames)
+
+    def resume_reading(self) -> None:
+        if self._reading or self._draining or self._transport is None:
+            return
+        if not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def abort(self, reason: str) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            logger.info("closed a Kafka connection", extra={"client": self.host, "reason": reason})
+            self._transport.abort()
+
+    async def drain(self) -> None:
+        """Take no more; answer the produces that have begun; give up whatever else waits."""
+        self._draining = True
+        self._stop_reading()
+        self._drop_frames()
+        self._loop.call_soon(self._give_up_waiting)
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        try:
+            while (frame := await self._next_frame()) is not None:
+                await self._begin(frame)
+                if self._begun_requests % REQUESTS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            while self._answers:
+                await self._wait_for_turn()
+        except MalformedMessage as error:
+            self._refuse(error)
+        except Exception:  # one client's trouble is not the others'
+            logger.exception("a Kafka request failed in a way nobody foresaw")
+            self.abort("a request failed")
+        finally:
+            self._drop_frames()
+
+    async def _next_frame(self) -> bytearray | None:
+        """The next frame, when it is its turn."""
+        while not (self._frames and self._may_begin()):
+            if not self._frames and (self._lost or self._draining):
+                return None
+            await (self._wait_for_turn() if self._frames else self._wait_for_frame())
+        frame = self._frames.popleft()
+        self._queued_bytes -= len(frame)
+        if not self._reading and len(self._frames) < FRAMES_AHEAD and not self._keeper.wait_for_memory(self):
+            self.resume_reading()
+        return frame
+
+    async def _wait_for_frame(self) -> None:
+        self._frame_came = self._loop.create_future()
+        await self._frame_came
+
+    def _queue(self, frame: bytearray) -> None:
+        self._received_frames += 1
+        self._queued_bytes += len(frame)
+        self._keeper.held(len(frame))
+        self._frames.append(frame)
+
+    def _drop_frames(self) -> None:
+        self._keeper.held(-self._queued_bytes)
+        self._queued_bytes = 0
+        self._frames.clear()
+
+    def _give_up_waiting(self) -> None:
+        """Whoever asked is gone, or soon will be. Produces go on: they may be durable already."""
+        for answer in self._answers:
+            if answer.task is not None and not answer.must_finish:
+                answer.task.cancel()
+        must_go_on = any(answer.must_finish for answer in self._answers) or self._frames
+        if self._serving is not None and not must_go_on:
+            self._serving.cancel()
+        elif self._frame_came is not None and not self._frame_came.done():
+            self._frame_came.set_result(None)
+
+    def _may_begin(self) -> bool:
+        """Whether this client has read enough of its answers, and has few enough requests in progress."""
+        return self._lost or not (
+            self.unread
+            or self._ready_bytes > self._limits.unread_bytes_max
+            or len(self._answers) >= self._limits.requests_in_progress_max
+        )
+
+    async def _wait_for_turn(self) -> None:
+        self._turn_came = self._loop.create_future()
+        await self._turn_came
+
+    def _next_turn(self) -> None:
+        if self._turn_came is not None and not self._turn_came.done():
+            self._turn_came.set_result(None)
+
+    async def _begin(self, frame: bytearray) -> None:
+        self._begun_requests += 1
+        answer = Answer(len(frame))
+        self._answers.append(answer)
+        try:
+            await self._begin_answer(answer, frame)
+        except BaseException:
+            self._finish(answer)
+            raise
+
+    async def _begin_answer(self, answer: Answer, frame: bytearray) -> None:
+        header, position = read_request_header(frame)
+        handler = HANDLERS.get(header.api_key)
+        if handler is None:
+            raise MalformedMessage(reason=f"there is no request with key {header.api_key}")
+        self._keeper.counted(header.api_key)
+        answer.must_finish = handler.request is ProduceRequest
+        await self._wait_for_fetches(answer, is_fetch=handler.request is FetchRequest)
+        if (self._lost or self._draining) and not answer.must_finish:
+            self._finish(answer)
+        elif header.api_version not in handler.request.versions:
+            self._settle(answer, header, _refusal(header, handler))
+        else:
+            # Kafka does not mind bytes behind a request, and librdkafka sends some: its null array in Metadata v9
+            # and later has four bytes instead of one.
+            request = decode(handler.request, header.api_version, frame, position, exact=False)
+            await self._handle(answer, header, handler, request)
+
+    async def _wait_for_fetches(self, answer: Answer, is_fetch: bool) -> None:
+        """One fetch at a time: its answer may be large, and could not be sent before the other's anyway."""
+        while is_fetch and not self._lost and any(each.is_fetch and not each.done for each in self._answers):
+            await self._wait_for_turn()
+        answer.is_fetch = is_fetch
+
+    async def _handle(
+        self, answer: Answer, header: RequestHeader, handler: Handler, request: Request
+    ) -> None:
+        services = self._keeper.services
+        call = Call(services, header.api_version, header.client_id or "", self.host)
+        result = await handler.begin(call, request)
+        if handler.pipelined:
+            answer.task = self._loop.create_task(self._finish_later(answer, header, result))
+        else:
+            self._settle(answer, header, result)
+
+    async def _finish_later(
+        self, answer: Answer, header: RequestHeader, result: Awaitable[Response | None]
+    ) -> None:
+        try:
+            response = await result
+            if response is None:
+                self._finish(answer)
+            else:
+                self._settle(answer, header, response)
+        except asyncio.CancelledError:
+            self._finish(answer)
+            raise
+        except Disconnect as reason:
+            self.abort(str(reason))
+            self._finish(answer)
+        except Exception:
+            logger.exception("a Kafka request failed in a way nobody foresaw")
+            self.abort("a request failed")
+            self._finish(answer)
+
+    def _settle(self, answer: Answer, header: RequestHeader, response: Response) -> None:
+        version = header.api_version
+        if version not in response.versions:  # only ApiVersions is answered to versions we do not know
+            version = 0
+        if not self._lost:
+            answer.encoded = encode_response(response, version, header.correlation_id)
+            self._ready_bytes += answer.encoded.size
+        self._finish(answer)
+
+    def _finish(self, answer: Answer) -> None:
+        answer.done = True
+        answer.task = None
+        self._keeper.held(-answer.bytes_held)
+        answer.bytes_held = 0
+        buffers, size = [], 0
+        while self._answers and self._answers[0].done:
+            released = self._answers.popleft()
+            if released.encoded is not None:
+                buffers += released.encoded.buffers
+                size += released.encoded.size
+        self._ready_bytes -= size
+        if buffers and self._transport is not None and not self._transport.is_closing():
+            self.active_at = self._loop.time()
+            self._written_bytes += size
+            self._transport.writelines(buffers)
+        self._count_waiting()
+        self._next_turn()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: MalformedMessage) -> None:
+        self._keeper.metrics.malformed.inc()
+        self.abort(str(error))
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    @property
+    def _unread_bytes(self) -> int:
+        if self._lost or not self.unread or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def _count_waiting(self) -> None:
+        """Tell the keeper how much memory this connection holds for a client that must get on first."""
+        size = self._reader.held_bytes + self.unsent_bytes
+        if size != self._waiting_bytes:
+            self._keeper.held(size - self._waiting_bytes)
+            self._waiting_bytes = size
+
+
+def _refusal(header: RequestHeader, handler: Handler) -> Response:
+    if handler.request is ApiVersionsRequest:
+        return unsupported_version()
+    versions = handler.request.versions
+    raise MalformedMessage(
+        reason=f"{handler.request.__name__} v{header.api_version}, where {versions} are spoken"
+    )

@@ -1,0 +1,90 @@
+"""Millpond's errors in Kafka's numbers: the one place where the face translates.
+
+`UNKNOWN_SERVER_ERROR` makes most clients give up, so what may pass gets a code that they retry.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from millpond.model import errors
+from millpond.model.errors import MillpondError
+from millpond.protocol import ErrorCode
+
+CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
+    errors.InvalidInput: ErrorCode.INVALID_REQUEST,
+    errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    errors.InvalidPartitionCount: ErrorCode.INVALID_PARTITIONS,
+    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    errors.MalformedMessage: ErrorCode.INVALID_REQUEST,
+    errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
+    errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.UnknownPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.ObjectMissing: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.UnknownGroup: ErrorCode.GROUP_ID_NOT_FOUND,
+    errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    errors.ObjectExists: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.ExtentsChanged: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.InvalidProducerIdMapping: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    errors.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    errors.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    errors.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
+    errors.EpochAhead: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    errors.WriterDead: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.FlushFailed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
+    errors.Stopping: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.Damaged: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.Defect: ErrorCode.UNKNOWN_SERVER_ERROR,
+    errors.CannotStart: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def code_of(error: MillpondError) -> ErrorCode:
+    """The nearest code up the tree of errors."""
+    for kind in type(error).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Refused(Exception):
+    """What only Kafka's protocol can get wrong, such as a replication factor. It never leaves this face."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+Refusal = MillpondError | Refused
+REFUSALS: Final = (MillpondError, Refused)
+"""For `except`: whatever one row of a request can be answered with."""
+
+
+def code_and_message(error: Refusal) -> tuple[ErrorCode, str]:
+    code = error.code if isinstance(error, Refused) else code_of(error)
+    return code, str(error)

@@ -1,0 +1,24 @@
+"""AddOffsetsToTxn (25), v0-4: a transaction is about to commit offsets of a group. Opens it, if it is not open.
+
+Fenced is 90 from v2, 47 before.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.log import Producer
+from millpond.model.errors import MillpondError
+from millpond.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FENCED_SINCE = 2
+
+
+@handles(AddOffsetsToTxnRequest)
+async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    try:
+        await call.transactions.add_group(producer, request.group_id)
+    except MillpondError as error:
+        code = transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)
+        return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse()

@@ -1,0 +1,106 @@
+"""AddPartitionsToTxn (24), v0-5: partitions that a transaction is about to write to. All are added, or none.
+
+Clients stop at v3, which is about one transaction. From v4 brokers ask each other about many at once, and may
+only want to verify: then nothing is added, and a partition that is not part of the open transaction is an error
+(48 in v4; 120, abort it, from v5). Fenced is 90 from v2, 47 before.
+"""
+
+from collections.abc import Sequence
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.log import Producer
+from millpond.model.errors import MillpondError
+from millpond.model.ids import TopicPartition
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCHED_SINCE = 4
+FENCED_SINCE = 2
+ABORTABLE_SINCE = 5
+
+Topics = Sequence[AddPartitionsToTxnTopic]
+Named = tuple[str, int]
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    if call.version >= BATCHED_SINCE:
+        results = [await _one(call, each) for each in request.transactions]
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+    producer = Producer(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
+    topics = request.v3_and_below_topics
+    codes = await _codes(call, producer, topics, verify_only=False)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, codes))
+
+
+async def _one(call: Call, each: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
+    codes = await _codes(call, producer, each.topics, verify_only=each.verify_only)
+    return AddPartitionsToTxnResult(
+        transactional_id=each.transactional_id, topic_results=_results(each.topics, codes)
+    )
+
+
+async def _codes(
+    call: Call, producer: Producer, topics: Topics, *, verify_only: bool
+) -> dict[Named, ErrorCode]:
+    named = [(topic.name, number) for topic in topics for number in topic.partitions]
+    known: dict[Named, TopicPartition] = {}
+    codes: dict[Named, ErrorCode] = {}
+    for name, number in named:
+        try:
+            known[name, number] = call.log.topics.partition(name, number)
+        except MillpondError as error:
+            codes[name, number] = _code(call, error)
+    if codes:
+        return {each: codes.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in named}
+    try:
+        if verify_only:
+            return await _verify(call, producer, known)
+        if known:
+            await call.transactions.add_partitions(producer, list(known.values()))
+    except MillpondError as error:
+        return dict.fromkeys(named, _code(call, error))
+    return dict.fromkeys(named, ErrorCode.NONE)
+
+
+async def _verify(
+    call: Call, producer: Producer, known: dict[Named, TopicPartition]
+) -> dict[Named, ErrorCode]:
+    added = await call.transactions.partitions_of(producer)
+    is_new = call.version >= ABORTABLE_SINCE
+    missing = ErrorCode.TRANSACTION_ABORTABLE if is_new else ErrorCode.INVALID_TXN_STATE
+    return {each: ErrorCode.NONE if where in added else missing for each, where in known.items()}
+
+
+def _results(topics: Topics, codes: dict[Named, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number, partition_error_code=codes[topic.name, number]
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _code(call: Call, error: MillpondError) -> ErrorCode:
+    return transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

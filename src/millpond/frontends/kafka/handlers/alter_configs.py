@@ -1,0 +1,26 @@
+"""AlterConfigs (33), v0-2: replace all the configs of a topic; what is not named goes back to its default.
+
+Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks and changes nothing. The broker's
+configs are fixed when it starts.
+"""
+
+from millpond.frontends.kafka.altering import Changes, alter, given
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.model.topics import Topic
+from millpond.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    results = await alter(call, request.resources, _replaced, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=results)
+
+
+def _replaced(resource: AlterConfigsResource, topic: Topic) -> Changes:
+    wanted = {config.name: given(config.name, config.value) for config in resource.configs}
+    return {**dict.fromkeys(topic.overrides), **wanted}

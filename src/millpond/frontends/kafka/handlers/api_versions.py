@@ -1,0 +1,62 @@
+"""ApiVersions (18), v0-4: which requests are spoken here, answered from the registry of handlers.
+
+A version that is not known gets a body of v0 with UNSUPPORTED_VERSION and the range of this request, and the
+client asks again (KIP-511). Produce is advertised from 0 although v0-2 are refused: librdkafka compresses only
+then. `transaction.version` 2 tells Java clients that EndTxn v5 raises the epoch (KIP-890); before v4 a feature
+whose lowest version is 0 is left out of the supported ones, because old clients stumble over it.
+"""
+
+import re
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import HANDLERS, handles
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeature,
+    SupportedFeature,
+)
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FEATURES_SINCE = 3
+FEATURES_FROM_ZERO_SINCE = 4
+TRANSACTION_VERSION = 2
+
+
+@handles(ApiVersionsRequest)
+async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if call.version >= FEATURES_SINCE and not _names_are_legal(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    supported = [SupportedFeature(name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION)]
+    return ApiVersionsResponse(
+        api_keys=advertised(),
+        supported_features=supported if call.version >= FEATURES_FROM_ZERO_SINCE else [],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeature(
+                name="transaction.version",
+                max_version_level=TRANSACTION_VERSION,
+                min_version_level=TRANSACTION_VERSION,
+            )
+        ],
+    )
+
+
+def advertised() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=handler.advertised.first, max_version=handler.advertised.last)
+        for key, handler in sorted(HANDLERS.items())
+    ]
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    ours = HANDLERS[ApiVersionsRequest.api_key].advertised
+    known = ApiVersion(api_key=ApiVersionsRequest.api_key, min_version=ours.first, max_version=ours.last)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known])
+
+
+def _names_are_legal(request: ApiVersionsRequest) -> bool:
+    names = (request.client_software_name, request.client_software_version)
+    return all(SOFTWARE.fullmatch(name) for name in names)

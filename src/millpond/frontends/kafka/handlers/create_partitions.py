@@ -1,0 +1,56 @@
+"""CreatePartitions (37), v0-3: give topics more partitions. `count` is the new total; there is no way back.
+
+Every topic gets a row in the answer. A manual assignment must have as many entries as partitions are added, and
+says nothing else here. `validate_only` checks and adds nothing.
+"""
+
+from collections import Counter
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import InvalidPartitionCount, InvalidRequest
+from millpond.model.topics import check_partition_count
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    results = [
+        await _one(call, topic, is_repeated=times[name] > 1, validate_only=request.validate_only)
+        for name, topic in asked.items()
+    ]
+    return CreatePartitionsResponse(results=results)
+
+
+async def _one(
+    call: Call, asked: CreatePartitionsTopic, *, is_repeated: bool, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if is_repeated:
+            raise InvalidRequest(reason="the topic is named more than once")
+        _check(asked, call.log.topics.named(asked.name).partitions)
+        if not validate_only:
+            await call.log.add_partitions(asked.name, asked.count)
+    except REFUSALS as error:
+        code, message = code_and_message(error)
+        return CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message)
+    return CreatePartitionsTopicResult(name=asked.name)
+
+
+def _check(asked: CreatePartitionsTopic, present: int) -> None:
+    if asked.count <= present:
+        reason = f"it has {present}, and partitions can only be added"
+        raise InvalidPartitionCount(partitions=asked.count, reason=reason)
+    check_partition_count(asked.count)
+    if asked.assignments is not None and len(asked.assignments) != asked.count - present:
+        message = f"{asked.count - present} partitions are added, and {len(asked.assignments)} are assigned."
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,116 @@
+"""CreateTopics (19), v2-7: make topics, each by itself: one that is refused does not keep the others from being made.
+
+-1 partitions are the broker's default. Any replication factor is taken and 1 is reported: the store keeps the
+copies. A manual assignment only says how many partitions there are. `validate_only` checks and makes nothing.
+From v5 the answer tells every config, from v7 the topic's id.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.configs import ConfigEntry, topic_entries
+from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.registry import handles
+from millpond.model.configs import check_configs
+from millpond.model.errors import InvalidConfig, InvalidPartitionCount, InvalidRequest
+from millpond.model.ids import TopicId
+from millpond.model.topics import Topic, check_partition_count
+from millpond.protocol import NO_UUID, ErrorCode
+from millpond.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+DEFAULT = -1
+REPLICAS = 1
+
+
+@handles(CreateTopicsRequest)
+async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    results = [
+        await _one(call, topic, is_repeated=times[name] > 1, validate_only=request.validate_only)
+        for name, topic in asked.items()
+    ]
+    return CreateTopicsResponse(topics=results)
+
+
+async def _one(
+    call: Call, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool
+) -> CreatableTopicResult:
+    try:
+        if is_repeated:
+            raise InvalidRequest(reason="the topic is named more than once")
+        topic = _planned(call, asked)
+        if not validate_only:
+            topic = await call.log.create_topic(topic.name, topic.partitions, topic.overrides)
+    except REFUSALS as error:
+        code, message = code_and_message(error)
+        return CreatableTopicResult(name=asked.name, error_code=code, error_message=message, configs=None)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.id,
+        num_partitions=topic.partitions,
+        replication_factor=REPLICAS,
+        configs=[_config(entry) for entry in topic_entries(topic)],
+    )
+
+
+def _planned(call: Call, asked: CreatableTopic) -> Topic:
+    """The topic as it would be, with everything checked that can be checked without making it."""
+    call.log.topics.check_new(asked.name)
+    partitions = _partitions(asked, call.services.default_partitions)
+    return Topic(
+        id=TopicId(NO_UUID),
+        name=asked.name,
+        partitions=check_partition_count(partitions),
+        created_at=call.services.clock.now_ms(),
+        overrides=_overrides(asked),
+        broker_defaults=call.log.topics.broker_defaults,
+    )
+
+
+def _partitions(asked: CreatableTopic, default: int) -> int:
+    if asked.assignments:
+        if (asked.num_partitions, asked.replication_factor) != (DEFAULT, DEFAULT):
+            reason = "with a manual assignment partitions and replication factor must be -1"
+            raise InvalidRequest(reason=reason)
+        return _assigned(asked.assignments)
+    if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
+        message = "The replication factor must be positive, or -1 for the default."
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if asked.num_partitions < DEFAULT:
+        raise InvalidPartitionCount(partitions=asked.num_partitions, reason="only -1 asks for the default")
+    return default if asked.num_partitions == DEFAULT else asked.num_partitions
+
+
+def _assigned(assignments: list[CreatableReplicaAssignment]) -> int:
+    numbers = sorted(each.partition_index for each in assignments)
+    if numbers != list(range(len(numbers))):
+        message = "The assigned partitions must be numbered from 0 without gaps or repeats."
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if not all(each.broker_ids for each in assignments):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")
+    return len(numbers)
+
+
+def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
+    overrides = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidConfig(key=config.name, value=None, reason="there must be a value")
+        overrides[config.name] = config.value
+    check_configs(overrides)
+    return overrides
+
+
+def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
+    )

@@ -1,0 +1,24 @@
+"""DeleteGroups (42), v0-2: forget groups that have no members, with their offsets."""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError
+from millpond.protocol.messages.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+@handles(DeleteGroupsRequest)
+async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[await _one(call, group_id) for group_id in request.groups_names])
+
+
+async def _one(call: Call, group_id: str) -> DeletableGroupResult:
+    try:
+        await call.groups.delete_group(group_id)
+    except MillpondError as error:
+        return DeletableGroupResult(group_id=group_id, error_code=coordinator_code_of(error))
+    return DeletableGroupResult(group_id=group_id)

@@ -1,0 +1,49 @@
+"""DeleteRecords (21), v0-2: forget everything below an offset; -1 forgets everything there is.
+
+The answer is the new start of the log. A topic that is only compacted refuses, as in Kafka.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.registry import handles
+from millpond.model.ids import TopicPartition
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+NO_OFFSET = -1
+
+
+@handles(DeleteRecordsRequest)
+async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[await _one(call, topic.name, part) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _one(call: Call, name: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    number = part.partition_index
+    try:
+        where = call.log.topics.partition(name, number)
+        _check_policy(call, where)
+        log_start = await call.log.delete_records(where, part.offset)
+    except REFUSALS as error:
+        code, _ = code_and_message(error)
+        return DeleteRecordsPartitionResult(partition_index=number, low_watermark=NO_OFFSET, error_code=code)
+    return DeleteRecordsPartitionResult(partition_index=number, low_watermark=log_start)
+
+
+def _check_policy(call: Call, where: TopicPartition) -> None:
+    config = call.log.topics.config(where.topic_id)
+    if config.compacted and not config.deleted_by_age:
+        raise Refused(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not include 'delete'.")

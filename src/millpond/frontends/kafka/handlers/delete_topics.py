@@ -1,0 +1,65 @@
+"""DeleteTopics (20), v1-6: delete topics, by name, from v6 also by id. A deleted topic's name is free at once."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import InvalidRequest, UnknownTopic
+from millpond.model.ids import TopicId
+from millpond.model.topics import Topic
+from millpond.protocol import NO_UUID, ErrorCode
+from millpond.protocol.messages.topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+STATES_SINCE = 6
+
+Key = tuple[str | None, bytes]
+
+
+@handles(DeleteTopicsRequest)
+async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    times = Counter(_asked(call, request))
+    results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]
+    return DeleteTopicsResponse(responses=results)
+
+
+def _asked(call: Call, request: DeleteTopicsRequest) -> Iterator[Key]:
+    if call.version >= STATES_SINCE:
+        yield from (_key(state) for state in request.topics)
+    else:
+        yield from ((name, NO_UUID) for name in request.topic_names)
+
+
+def _key(state: DeleteTopicState) -> Key:
+    return state.name, bytes(state.topic_id)
+
+
+async def _one(call: Call, name: str | None, topic_id: bytes, times: int) -> DeletableTopicResult:
+    try:
+        topic = _found(call, name, topic_id, times)
+        await call.log.delete_topic(topic.name)
+    except REFUSALS as error:
+        code, message = code_and_message(error)
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _found(call: Call, name: str | None, topic_id: bytes, times: int) -> Topic:
+    if name is None and topic_id == NO_UUID:
+        raise InvalidRequest(reason="neither a topic's name nor its id is given")
+    if name is not None and topic_id != NO_UUID:
+        raise InvalidRequest(reason="a topic goes by its name or its id, not by both")
+    if times > 1:
+        raise InvalidRequest(reason="the topic is named more than once")
+    if name is not None:
+        return call.log.topics.named(name)
+    try:
+        return call.log.topics.with_id(TopicId(topic_id))
+    except UnknownTopic as error:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from error

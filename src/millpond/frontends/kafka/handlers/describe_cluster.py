@@ -1,0 +1,40 @@
+"""DescribeCluster (60), v0-2: the brokers and who is the controller, which is whoever was asked.
+
+From v1 a client may ask for controllers (endpoint type 2) instead of brokers; there are none apart from brokers.
+Fenced brokers (v2) do not exist here.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.operations import ON_CLUSTER
+from millpond.frontends.kafka.registry import handles
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+@handles(DescribeClusterRequest)
+async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return _wrong_endpoint(request.endpoint_type)
+    node = call.services.node
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=call.services.cluster_id,
+        controller_id=node.id,
+        brokers=[DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port)],
+        cluster_authorized_operations=ON_CLUSTER if asked else OPERATIONS_UNKNOWN,
+    )
+
+
+def _wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
+    known = endpoint_type == CONTROLLERS
+    code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    message = f"This is an endpoint of brokers (type {BROKERS}), not of type {endpoint_type}."
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])

@@ -1,0 +1,67 @@
+"""DescribeConfigs (32), v1-4: every config of a topic or of this broker, with its value and where that comes from.
+
+No keys, or null, ask for all. Synonyms and (from v3) documentation come when asked for. The broker answers to its
+node id and to the empty name. Its configs are read-only.
+"""
+
+from millpond.frontends.kafka.broker_configs import broker_entries
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.configs import CONFIG_TYPES, ConfigEntry, ResourceType, topic_entries
+from millpond.frontends.kafka.errors import REFUSALS, code_and_message
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import InvalidRequest
+from millpond.model.ids import check_topic_name
+from millpond.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+@handles(DescribeConfigsRequest)
+async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_one(call, request, each) for each in request.resources])
+
+
+def _one(
+    call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
+    try:
+        entries = _entries(call, kind, name)
+    except REFUSALS as error:
+        code, message = code_and_message(error)
+        return DescribeConfigsResult(
+            error_code=code, error_message=message, resource_type=kind, resource_name=name, configs=[]
+        )
+    configs = [_config(request, entry) for entry in entries if not keys or entry.name in keys]
+    return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
+
+
+def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
+    if kind == ResourceType.TOPIC:
+        return topic_entries(call.log.topics.named(check_topic_name(name)))
+    if kind == ResourceType.BROKER:
+        node = str(call.services.node.id)
+        if name not in ("", node):
+            raise InvalidRequest(reason=f"this is broker {node}, not {name!r}")
+        return broker_entries(call.services)
+    raise InvalidRequest(reason=f"there are no configs of resource type {kind} here")
+
+
+def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms
+        ],
+        config_type=CONFIG_TYPES[entry.kind],
+        documentation=entry.documentation if request.include_documentation else None,
+    )

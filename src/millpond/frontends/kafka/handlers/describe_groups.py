@@ -1,0 +1,74 @@
+"""DescribeGroups (15), v0-6: state and members of groups.
+
+Metadata and protocol are told while a group is stable. A group that does not exist is "Dead"; from v6 that is also
+an error. From v3 a client may ask what it is allowed to do.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.operations import ON_GROUP
+from millpond.frontends.kafka.registry import handles
+from millpond.groups import Description, State
+from millpond.model.errors import MillpondError, UnknownGroup
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.group_admin import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+UNKNOWN_GROUP_SINCE = 6
+
+
+@handles(DescribeGroupsRequest)
+async def describe_groups(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    described = [await _one(call, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = ON_GROUP
+    return DescribeGroupsResponse(groups=described)
+
+
+async def _one(call: Call, group_id: str) -> DescribedGroup:
+    try:
+        return _described(await call.groups.describe(group_id))
+    except UnknownGroup as error:
+        known_error = call.version >= UNKNOWN_GROUP_SINCE
+        code = coordinator_code_of(error) if known_error else ErrorCode.NONE
+        return _without_members(group_id, State.DEAD, code, str(error) if known_error else None)
+    except MillpondError as error:
+        return _without_members(group_id, "", coordinator_code_of(error), str(error))
+
+
+def _without_members(group_id: str, state: str, code: ErrorCode, message: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+def _described(group: Description) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+    )

@@ -1,0 +1,70 @@
+"""DescribeLogDirs (35), v1-4: how many bytes each partition has, in one directory that stands for the store.
+
+Null topics ask for all; partitions that do not exist are left out. How large the store is nobody knows: -1 (v4).
+"""
+
+from collections.abc import Mapping
+
+from millpond.catalog import partitions
+from millpond.catalog.database import Transaction
+from millpond.catalog.partitions import PartitionRow
+from millpond.frontends.kafka.broker_configs import LOG_DIR
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError, UnknownTopic
+from millpond.model.topics import Topic
+from millpond.protocol.messages.cluster import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+Wanted = Mapping[str, tuple[Topic, frozenset[int] | None]]
+"""Topics by name, each with the partitions asked for; None is all of them."""
+
+
+@handles(DescribeLogDirsRequest)
+async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    wanted = _wanted(call, request)
+    try:
+        found = await call.log.read(lambda tx: _read(tx, wanted))
+    except MillpondError as error:
+        code = code_of(error)
+        failed = DescribeLogDirsResult(error_code=code, log_dir=LOG_DIR, topics=[])
+        return DescribeLogDirsResponse(error_code=code, results=[failed])
+    return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir=LOG_DIR, topics=found)])
+
+
+def _wanted(call: Call, request: DescribeLogDirsRequest) -> Wanted:
+    if request.topics is None:
+        return {topic.name: (topic, None) for topic in call.log.topics.all()}
+    wanted: dict[str, tuple[Topic, frozenset[int] | None]] = {}
+    for each in request.topics:
+        try:
+            wanted[each.topic] = (call.log.topics.named(each.topic), frozenset(each.partitions))
+        except UnknownTopic:
+            continue
+    return wanted
+
+
+def _read(tx: Transaction, wanted: Wanted) -> list[DescribeLogDirsTopic]:
+    return [
+        DescribeLogDirsTopic(
+            name=name,
+            partitions=[
+                _partition(row)
+                for row in partitions.of_topic(tx, topic.id)
+                if numbers is None or row.where.partition in numbers
+            ],
+        )
+        for name, (topic, numbers) in wanted.items()
+    ]
+
+
+def _partition(row: PartitionRow) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=row.where.partition, partition_size=row.bytes, offset_lag=0
+    )

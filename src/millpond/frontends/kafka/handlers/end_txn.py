@@ -1,0 +1,30 @@
+"""EndTxn (26), v0-5: commit or abort. Markers and offsets are durable, and readers see them, when it is answered.
+
+From v5 the producer gets a new epoch with each transaction, so that nothing late of the one before can be taken
+for the next (KIP-890), and may abort one that was never opened. Fenced is 90 from v2, 47 before.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.log import Producer
+from millpond.model.errors import MillpondError
+from millpond.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+
+FENCED_SINCE = 2
+NEW_EPOCH_SINCE = 5
+
+
+@handles(EndTxnRequest)
+async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    try:
+        fresh = await call.transactions.end(
+            producer, commit=request.committed, bump_epoch=call.version >= NEW_EPOCH_SINCE
+        )
+    except MillpondError as error:
+        code = transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)
+        return EndTxnResponse(error_code=code)
+    if call.version < NEW_EPOCH_SINCE:
+        return EndTxnResponse()
+    return EndTxnResponse(producer_id=fresh.producer_id, producer_epoch=fresh.epoch)

@@ -1,0 +1,136 @@
+"""Fetch (1), v4-18: record batches out, as the bytes that were stored.
+
+Topics go by name up to v12 and by id from v13. Sessions (v7) are declined: every answer has session 0, which the
+protocol allows and clients accept. The order of partitions is the client's; it turns them itself. The first
+partition that has anything gets at least one batch however small the limits (KIP-74). A batch compressed with
+Zstandard needs v10. There are no followers, so whoever says it is one is sent away.
+"""
+
+from collections.abc import Awaitable
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.epochs import check_epoch
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.registry import handles_pipelined
+from millpond.log import FetchRequest, FetchResult
+from millpond.model.errors import MillpondError, NotOwner, OffsetOutOfRange, UnknownTopic
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.protocol import ErrorCode, Response
+from millpond.protocol.messages import fetch as wire
+from millpond.records import Codec, read_header
+
+BY_ID_SINCE = 13
+ZSTD_SINCE = 10
+READ_COMMITTED = 1
+NO_SESSION = 0
+NO_OFFSET = -1
+FULL_FETCH_EPOCHS = (-1, 0)
+
+Asked = tuple[wire.FetchTopic, wire.FetchPartition, "FetchRequest | ErrorCode"]
+
+
+@handles_pipelined(wire.FetchRequest)
+async def fetch(call: Call, request: wire.FetchRequest) -> Awaitable[Response | None]:
+    return _fetch(call, request)
+
+
+async def _fetch(call: Call, request: wire.FetchRequest) -> wire.FetchResponse:
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
+        return wire.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    asked = [
+        (topic, part, _asked(call, request, topic, part))
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    refused = any(isinstance(each, ErrorCode) for _, _, each in asked)
+    limits = call.services.limits
+    results = await call.log.fetch(
+        [each for _, _, each in asked if isinstance(each, FetchRequest)],
+        bytes_max=max(0, min(request.max_bytes, limits.fetch_bytes_max)),
+        bytes_min=request.min_bytes,
+        wait_ms=0 if refused else max(0, min(request.max_wait_ms, limits.fetch_wait_ms_max)),
+        read_committed=request.isolation_level == READ_COMMITTED,
+    )
+    return wire.FetchResponse(session_id=NO_SESSION, responses=_responses(call, request, asked, results))
+
+
+def _asked(
+    call: Call, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
+) -> FetchRequest | ErrorCode:
+    try:
+        where = _where(call, topic, part.partition)
+        partition = call.log.partition(where)
+        if _is_follower(request):
+            raise NotOwner
+        check_epoch(partition.epoch, part.current_leader_epoch)
+        if part.last_fetched_epoch > partition.epoch:
+            raise OffsetOutOfRange(
+                offset=part.fetch_offset, log_start=partition.log_start, end_offset=partition.end_offset
+            )
+    except UnknownTopic as error:
+        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
+    except MillpondError as error:
+        return code_of(error)
+    return FetchRequest(where, part.fetch_offset, max(0, part.partition_max_bytes))
+
+
+def _is_follower(request: wire.FetchRequest) -> bool:
+    """Consumers are -1, and -2 when they debug."""
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+
+
+def _where(call: Call, topic: wire.FetchTopic, number: int) -> TopicPartition:
+    if call.version < BY_ID_SINCE:
+        return call.log.topics.partition(topic.topic, number)
+    found = call.log.topics.with_id(TopicId(topic.topic_id))
+    return call.log.topics.partition(found.name, number)
+
+
+def _responses(
+    call: Call, request: wire.FetchRequest, asked: list[Asked], results: list[FetchResult]
+) -> list[wire.FetchableTopicResponse]:
+    following = iter(results)
+    parts = iter(
+        [
+            _refused(part.partition, each)
+            if isinstance(each, ErrorCode)
+            else _answered(call, request, part, next(following))
+            for _, part, each in asked
+        ]
+    )
+    return [
+        wire.FetchableTopicResponse(
+            topic=topic.topic, topic_id=topic.topic_id, partitions=[next(parts) for _ in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+
+
+def _answered(
+    call: Call, request: wire.FetchRequest, part: wire.FetchPartition, result: FetchResult
+) -> wire.PartitionData:
+    if result.error is not None:
+        return _refused(part.partition, code_of(result.error))
+    if call.version < ZSTD_SINCE and any(read_header(b).codec is Codec.ZSTD for b in result.batches):
+        return _refused(part.partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    committed = request.isolation_level == READ_COMMITTED
+    return wire.PartitionData(
+        partition_index=part.partition,
+        high_watermark=result.end_offset,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start,
+        aborted_transactions=_aborted(result) if committed else None,
+        records=result.batches,
+    )
+
+
+def _aborted(result: FetchResult) -> list[wire.AbortedTransaction]:
+    return [
+        wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in result.aborted
+    ]
+
+
+def _refused(number: int, code: ErrorCode) -> wire.PartitionData:
+    return wire.PartitionData(partition_index=number, error_code=code, high_watermark=NO_OFFSET, records=())

@@ -1,0 +1,37 @@
+"""FindCoordinator (10), v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
+
+Up to v3 one key is asked for, from v4 many. Share groups (type 2) are not spoken here.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+BATCHED_SINCE = 4
+KEY_TYPES = (0, 1)
+NOBODY = -1
+
+
+@handles(FindCoordinatorRequest)
+async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if call.version >= BATCHED_SINCE:
+        found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
+    """Today every group and transaction is kept by the broker that was asked."""
+    node = call.services.node
+    if key_type not in KEY_TYPES:
+        code, text = ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here"
+        return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")

@@ -1,0 +1,48 @@
+"""InitProducerId (22), v0-5: an id for an idempotent producer, or the next epoch of a transactional one.
+
+Without a transactional id it is a fresh id with epoch 0. With one, whoever held it before is fenced and its open
+transaction aborted. From v3 a producer may name the id and epoch it has, to go on after an error unless another
+instance has come meanwhile (KIP-360). Fenced is 90 from v4, 47 before.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.log import ProducerEpoch
+from millpond.model.errors import InvalidRequest, MillpondError, Unavailable
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+FENCED_SINCE = 4
+NONE = -1
+
+
+@handles(InitProducerIdRequest)
+async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    try:
+        producer = await _begin(call, request)
+    except MillpondError as error:
+        code = _code(call, request, error)
+        return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+async def _begin(call: Call, request: InitProducerIdRequest) -> ProducerEpoch:
+    known = ProducerEpoch(request.producer_id, request.producer_epoch)
+    if (known.producer_id == NONE) != (known.epoch == NONE):
+        raise InvalidRequest(reason=f"producer {known.producer_id} with epoch {known.epoch}")
+    if request.transactional_id is None:
+        return ProducerEpoch(await call.transactions.new_producer_id(), 0)
+    producer = await call.transactions.begin_producer(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        known if known.producer_id != NONE else None,
+    )
+    return producer.identity
+
+
+def _code(call: Call, request: InitProducerIdRequest, error: MillpondError) -> ErrorCode:
+    """A producer without a transactional id has no coordinator to look for: it is told to ask again."""
+    if request.transactional_id is None and isinstance(error, Unavailable):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

@@ -1,0 +1,77 @@
+"""JoinGroup (11), v0-9: become a member of the group's next generation, which the answer tells.
+
+The answer waits for the other members. From v4 a new member without an instance id is only given its id and must
+join again with it; static members exist from v5. From v9 a leader that was started anew is told whom it leads and
+that it must not assign anything. Before v1 there was one timeout for session and rebalance.
+"""
+
+from collections.abc import Awaitable
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles_pipelined
+from millpond.groups import Joined, JoinRequest, Protocol
+from millpond.model.errors import MillpondError
+from millpond.protocol import Response
+from millpond.protocol.messages.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+KNOWN_ID_SINCE = 4
+NULL_PROTOCOL_SINCE = 7
+SKIPPED_ASSIGNMENT_SINCE = 9
+
+
+@handles_pipelined(JoinGroupRequest)
+async def join_group(call: Call, request: JoinGroupRequest) -> Awaitable[Response | None]:
+    return _join(call, request)
+
+
+async def _join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+    try:
+        return _joined(await call.groups.join(request.group_id, _join_request(call, request)))
+    except MillpondError as error:
+        return JoinGroupResponse(
+            error_code=coordinator_code_of(error),
+            protocol_name=None if call.version >= NULL_PROTOCOL_SINCE else "",
+            leader="",
+            member_id=error.facts.get("member_id", request.member_id),
+            members=[],
+        )
+
+
+def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
+    session_ms, rebalance_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+    return JoinRequest(
+        member_id=request.member_id,
+        client_id=call.client_id,
+        client_host=f"/{call.client_host}",  # as Java writes addresses; tools show it so
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms if rebalance_ms >= 0 else session_ms,
+        protocol_type=request.protocol_type,
+        protocols=[Protocol(each.name, bytes(each.metadata)) for each in request.protocols],
+        instance_id=request.group_instance_id,
+        require_known_id=call.version >= KNOWN_ID_SINCE,
+        can_skip_assignment=call.version >= SKIPPED_ASSIGNMENT_SINCE,
+    )
+
+
+def _joined(joined: Joined) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata(joined.protocol),
+            )
+            for member in joined.members
+        ],
+    )

@@ -1,0 +1,45 @@
+"""LeaveGroup (13), v0-5: members leave, so that nobody has to wait for the end of their sessions.
+
+Up to v2 one member, whose error is the answer's. From v3 many, each with its own error; a static one may be named
+by its instance alone, which is how administrators remove it. The reasons (v5) are the clients' own.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.groups import Leaving
+from millpond.model.errors import MillpondError
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.groups import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+BATCHED_SINCE = 3
+
+
+@handles(LeaveGroupRequest)
+async def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    batched = call.version >= BATCHED_SINCE
+    members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
+    leaving = [Leaving(each.member_id, each.group_instance_id) for each in members]
+    try:
+        codes = [_code(error) for error in await call.groups.leave(request.group_id, leaving)]
+    except MillpondError as error:
+        return LeaveGroupResponse(error_code=coordinator_code_of(error))
+    if not batched:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code
+            )
+            for each, code in zip(members, codes, strict=True)
+        ]
+    )
+
+
+def _code(error: MillpondError | None) -> ErrorCode:
+    return ErrorCode.NONE if error is None else coordinator_code_of(error)

@@ -1,0 +1,36 @@
+"""ListGroups (16), v0-5: the groups that this broker keeps. Filters by state (v4) and type (v5) ignore case."""
+
+from typing import Final
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError
+from millpond.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+TYPE: Final = "classic"
+"""Groups whose members share out the work themselves: all that there are here."""
+
+
+@handles(ListGroupsRequest)
+async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    if types and TYPE not in types:
+        return ListGroupsResponse(groups=[])
+    try:
+        found = await call.groups.list_groups()
+    except MillpondError as error:
+        return ListGroupsResponse(error_code=coordinator_code_of(error), groups=[])
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=TYPE,
+            )
+            for group in found
+            if not states or group.state.lower() in states
+        ]
+    )

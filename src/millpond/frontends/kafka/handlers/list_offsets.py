@@ -1,0 +1,88 @@
+"""ListOffsets (2), v1-11: where a partition begins and ends, and the first offset at or after a time.
+
+-1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the newest timestamp (v7),
+-4 the earliest local offset (v8), which is the start: there is no second tier. -5 the end of the remote tier (v9)
+and -6 what is to be uploaded next (v11) do not exist here: -1. A time after the last record has no offset: -1.
+A partition that is asked for twice is refused, as in Kafka: the answer could not say which is which.
+"""
+
+from collections import Counter
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.epochs import check_epoch
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.log import TimedOffset
+from millpond.model.errors import MillpondError
+from millpond.model.ids import TopicPartition
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+SINCE = {LATEST: 1, EARLIEST: 1, NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+READ_COMMITTED = 1
+NONE = TimedOffset(offset=-1, timestamp=-1)
+
+
+@handles(ListOffsetsRequest)
+async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    times = Counter(
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+    )
+    answered: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for topic in request.topics:
+        rows = answered.setdefault(topic.name, {})
+        for part in topic.partitions:
+            repeated = times[topic.name, part.partition_index] > 1
+            rows[part.partition_index] = await _one(call, topic.name, part, committed, repeated)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=list(rows.values()))
+            for name, rows in answered.items()
+        ]
+    )
+
+
+async def _one(
+    call: Call, name: str, part: ListOffsetsPartition, committed: bool, repeated: bool
+) -> ListOffsetsPartitionResponse:
+    number = part.partition_index
+    if repeated:
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.INVALID_REQUEST)
+    if part.timestamp < 0 and call.version < SINCE.get(part.timestamp, call.version + 1):
+        code = ErrorCode.UNSUPPORTED_VERSION
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+    try:
+        where = call.log.topics.partition(name, number)
+        epoch = call.log.partition(where).epoch
+        check_epoch(epoch, part.current_leader_epoch)
+        found = await _find(call, where, part.timestamp, committed)
+    except MillpondError as error:
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=code_of(error))
+    known = epoch if found.offset >= 0 else -1
+    return ListOffsetsPartitionResponse(
+        partition_index=number, timestamp=found.timestamp, offset=found.offset, leader_epoch=known
+    )
+
+
+async def _find(call: Call, where: TopicPartition, timestamp: int, committed: bool) -> TimedOffset:
+    partition = call.log.partition(where)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return TimedOffset(offset=partition.log_start, timestamp=-1)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
+        return NONE
+    readable = await call.log.last_stable_offset(where) if committed else partition.end_offset
+    if timestamp == LATEST:
+        return TimedOffset(offset=readable, timestamp=-1)
+    if timestamp == NEWEST:
+        found = await call.log.newest_offset(where)
+    else:
+        found = await call.log.offset_at(where, timestamp)
+    return found if found is not None and found.offset < readable else NONE

@@ -1,0 +1,116 @@
+"""Metadata (3), v0-13: brokers, topics, and who leads which partition.
+
+Null topics ask for all; so does an empty list in v0. An unknown topic is created if the client allows it (before
+v4 it always does) and the broker does. From v10 topics have ids, from v12 they may be asked for by id. What is asked
+for twice is answered once.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.operations import ON_CLUSTER, ON_TOPIC
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError, TopicExists, UnknownTopic
+from millpond.model.ids import TopicId, TopicPartition, check_topic_name
+from millpond.model.topics import Topic
+from millpond.protocol import NO_UUID, ErrorCode
+from millpond.protocol.messages.metadata import (
+    OPERATIONS_UNKNOWN,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+BY_ID_SINCE = 12
+
+
+@handles(MetadataRequest)
+async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+    node = call.services.node
+    topics = await _topics(call, request)
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = ON_TOPIC
+    asked = request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)],
+        cluster_id=call.services.cluster_id,
+        controller_id=node.id,
+        topics=topics,
+        cluster_authorized_operations=ON_CLUSTER if asked else OPERATIONS_UNKNOWN,
+    )
+
+
+async def _topics(call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    if request.topics is None or (call.version == 0 and not request.topics):
+        return [_described(call, topic) for topic in call.log.topics.all()]
+    may_create = request.allow_auto_topic_creation and call.services.auto_create_topics
+    asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
+    return [await _asked(call, each, may_create) for each in asked.values()]
+
+
+async def _asked(call: Call, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
+    if asked.name is None or asked.topic_id != NO_UUID:
+        return _by_id(call, asked)
+    try:
+        return _described(call, await _found_or_made(call, asked.name, may_create))
+    except MillpondError as error:
+        return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
+
+
+def _by_id(call: Call, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    if asked.topic_id == NO_UUID or call.version < BY_ID_SINCE:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST,
+            name=asked.name or "",
+            topic_id=asked.topic_id,
+            partitions=[],
+        )
+    try:
+        return _described(call, call.log.topics.with_id(TopicId(asked.topic_id)))
+    except UnknownTopic:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
+
+
+async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
+    try:
+        return call.log.topics.named(name)
+    except UnknownTopic:
+        check_topic_name(name)
+        if not may_create:
+            raise
+    try:
+        call.log.topics.check_new(name)
+        return await call.log.create_topic(name, call.services.default_partitions)
+    except TopicExists:  # somebody else was faster, perhaps another process
+        await call.log.refresh()
+        return call.log.topics.named(name)
+
+
+def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=False,
+        partitions=[_partition(call, topic, number) for number in range(topic.partitions)],
+    )
+
+
+def _partition(call: Call, topic: Topic, number: int) -> MetadataResponsePartition:
+    """One owner, which is also all the replicas there are: the store keeps the copies."""
+    node = call.services.node.id
+    try:
+        epoch = call.log.partition(TopicPartition(topic.id, number)).epoch
+    except MillpondError as error:
+        code = code_of(error)
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=code, partition_index=number, leader_id=-1, replica_nodes=[node], isr_nodes=[]
+        )
+    return MetadataResponsePartition(
+        partition_index=number, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
+    )

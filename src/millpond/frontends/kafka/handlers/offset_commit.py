@@ -1,0 +1,83 @@
+"""OffsetCommit (8), v2-10: how far a group has come in each partition; durable when it is answered.
+
+Members commit with their generation; generation -1 without a member id is a consumer that assigns itself its
+partitions, or an administrator. What concerns the whole group is answered for each partition. Topics go by name up
+to v9 and by id from v10. From v9 a group that does not exist is said to be so; before, its generation is wrong.
+"""
+
+from millpond.catalog.groups import GroupOffset
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.groups import MemberIdentity
+from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic
+from millpond.model.ids import TopicId
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+UNKNOWN_GROUP_SINCE = 9
+BY_ID_SINCE = 10
+
+
+@handles(OffsetCommitRequest)
+async def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    asked = [_asked(call, topic, part) for topic in request.topics for part in topic.partitions]
+    committed = iter(await _commit(call, request, [e for e in asked if isinstance(e, GroupOffset)]))
+    codes = iter([next(committed) if isinstance(each, GroupOffset) else each for each in asked])
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=part.partition_index, error_code=next(codes)
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _asked(
+    call: Call, topic: OffsetCommitRequestTopic, part: OffsetCommitRequestPartition
+) -> GroupOffset | ErrorCode:
+    topics = call.log.topics
+    try:
+        by_id = call.version >= BY_ID_SINCE
+        name = topics.with_id(TopicId(topic.topic_id)).name if by_id else topic.name
+        where = topics.partition(name, part.partition_index)
+    except UnknownTopic as error:
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else coordinator_code_of(error)
+    except MillpondError as error:
+        return coordinator_code_of(error)
+    epoch, metadata = part.committed_leader_epoch, part.committed_metadata or ""
+    return GroupOffset(where, part.committed_offset, epoch, metadata)
+
+
+async def _commit(call: Call, request: OffsetCommitRequest, offsets: list[GroupOffset]) -> list[ErrorCode]:
+    if not offsets:
+        return []
+    member = MemberIdentity(
+        request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+    )
+    try:
+        errors = await call.groups.commit_offsets(request.group_id, offsets, member)
+    except MillpondError as error:
+        return [_group_code(call, error)] * len(offsets)
+    return [ErrorCode.NONE if error is None else coordinator_code_of(error) for error in errors]
+
+
+def _group_code(call: Call, error: MillpondError) -> ErrorCode:
+    if isinstance(error, UnknownGroup) and call.version < UNKNOWN_GROUP_SINCE:
+        return ErrorCode.ILLEGAL_GENERATION
+    return coordinator_code_of(error)

@@ -1,0 +1,59 @@
+"""OffsetDelete (47), v0: forget how far a group has come in partitions that no member of it consumes."""
+
+from collections.abc import Sequence
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError
+from millpond.model.ids import TopicPartition
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.group_offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+@handles(OffsetDeleteRequest)
+async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    asked = [
+        _asked(call, topic.name, part.partition_index)
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    wheres = [each for each in asked if isinstance(each, TopicPartition)]
+    try:
+        errors = iter(await call.groups.delete_offsets(request.group_id, wheres))
+    except MillpondError as error:
+        return OffsetDeleteResponse(error_code=coordinator_code_of(error), topics=[])
+    codes = [each if isinstance(each, ErrorCode) else _code(next(errors)) for each in asked]
+    return OffsetDeleteResponse(topics=_answers(request, codes))
+
+
+def _asked(call: Call, name: str, number: int) -> TopicPartition | ErrorCode:
+    try:
+        return call.log.topics.partition(name, number)
+    except MillpondError as error:
+        return coordinator_code_of(error)
+
+
+def _code(error: MillpondError | None) -> ErrorCode:
+    return ErrorCode.NONE if error is None else coordinator_code_of(error)
+
+
+def _answers(request: OffsetDeleteRequest, codes: Sequence[ErrorCode]) -> list[OffsetDeleteResponseTopic]:
+    following = iter(codes)
+    return [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=part.partition_index, error_code=next(following)
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]

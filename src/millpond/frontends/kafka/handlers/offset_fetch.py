@@ -1,0 +1,170 @@
+"""OffsetFetch (9), v1-10: how far groups have come.
+
+One group up to v7, many from v8. Null topics (v2) ask for all that have an offset. A partition without one has
+offset -1, leader epoch -1 and no metadata, which is no error, even if there is no such partition. Who requires
+stable offsets (v7) is told to wait for a transaction that may still change them. An error of the whole group is told
+for each partition in v1, once up to v7, and with its group from v8. Topics go by id from v10.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.groups import CommittedOffsets
+from millpond.model.errors import MillpondError, UnknownTopic
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.protocol import NO_UUID, ErrorCode
+from millpond.protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUP_ERROR_SINCE = 2
+BATCHED_SINCE = 8
+BY_ID_SINCE = 10
+NO_OFFSET = -1
+
+
+class Asked(NamedTuple):
+    """A topic of a request or an answer, with its id if there is such a topic."""
+
+    name: str
+    topic_id: bytes
+    known_id: TopicId | None
+    partitions: Sequence[int]
+
+
+@handles(OffsetFetchRequest)
+async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if call.version >= BATCHED_SINCE:
+        groups = [await _group(call, group, request.require_stable) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    return await _one_group(call, request)
+
+
+async def _one_group(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    topics = request.topics
+    asked = None if topics is None else [_named(call, each.name, each.partition_indexes) for each in topics]
+    try:
+        found = await call.groups.committed_offsets(request.group_id)
+    except MillpondError as error:
+        return _refused(call, asked or [], _group_code(error))
+    answers = [
+        OffsetFetchResponseTopic(name=each.name, partitions=_partitions(each, found, request.require_stable))
+        for each in (_all(call, found) if asked is None else asked)
+    ]
+    return OffsetFetchResponse(topics=answers)
+
+
+def _refused(call: Call, asked: Iterable[Asked], code: ErrorCode) -> OffsetFetchResponse:
+    if call.version >= GROUP_ERROR_SINCE:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=each.name, partitions=[_without_offset(number, code) for number in each.partitions]
+            )
+            for each in asked
+        ]
+    )
+
+
+async def _group(
+    call: Call, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    try:
+        found = await call.groups.committed_offsets(group.group_id)
+    except MillpondError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=_group_code(error))
+    asked = _all(call, found) if group.topics is None else _asked(call, group)
+    answers = [
+        OffsetFetchResponseTopics(
+            name=each.name, topic_id=each.topic_id, partitions=_partitions(each, found, require_stable)
+        )
+        for each in asked
+    ]
+    if call.version >= BY_ID_SINCE:
+        for each, answer in zip(asked, answers, strict=True):
+            if each.known_id is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+                answer.partitions = [_without_offset(number, unknown) for number in each.partitions]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answers)
+
+
+def _asked(call: Call, group: OffsetFetchRequestGroup) -> list[Asked]:
+    topics = group.topics or []
+    if call.version < BY_ID_SINCE:
+        return [_named(call, each.name, each.partition_indexes) for each in topics]
+    return [_with_id(call, each.topic_id, each.partition_indexes) for each in topics]
+
+
+def _named(call: Call, name: str, partitions: Sequence[int]) -> Asked:
+    try:
+        topic_id = call.log.topics.named(name).id
+    except UnknownTopic:
+        return Asked(name, NO_UUID, None, partitions)
+    return Asked(name, topic_id, topic_id, partitions)
+
+
+def _with_id(call: Call, topic_id: bytes, partitions: Sequence[int]) -> Asked:
+    try:
+        known_id = call.log.topics.with_id(TopicId(topic_id)).id
+    except UnknownTopic:
+        return Asked("", topic_id, None, partitions)
+    return Asked("", topic_id, known_id, partitions)
+
+
+def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
+    asked = []
+    for topic_id, wheres in groupby(sorted(found.offsets), key=lambda where: where.topic_id):
+        try:
+            name = call.log.topics.with_id(topic_id).name
+        except UnknownTopic:  # it has just been deleted, and its offsets are about to follow
+            continue
+        asked.append(Asked(name, topic_id, topic_id, [where.partition for where in wheres]))
+    return asked
+
+
+def _partitions(
+    asked: Asked, found: CommittedOffsets, require_stable: bool
+) -> list[OffsetFetchResponsePartition]:
+    if asked.known_id is None:
+        return [_without_offset(number, ErrorCode.NONE) for number in asked.partitions]
+    topic_id = asked.known_id
+    return [_partition(TopicPartition(topic_id, n), found, require_stable) for n in asked.partitions]
+
+
+def _partition(
+    where: TopicPartition, found: CommittedOffsets, require_stable: bool
+) -> OffsetFetchResponsePartition:
+    if require_stable and where in found.unstable:
+        return _without_offset(where.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    offset = found.offsets.get(where)
+    if offset is None:
+        return _without_offset(where.partition, ErrorCode.NONE)
+    return OffsetFetchResponsePartition(
+        partition_index=where.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _without_offset(number: int, code: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=number, committed_offset=NO_OFFSET, metadata="", error_code=code
+    )
+
+
+def _group_code(error: MillpondError) -> ErrorCode:
+    """Older consumers know only one code here that makes them try again."""
+    code = coordinator_code_of(error)
+    return ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code

@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch (23), v2-4: where the records of an epoch end, for clients that check for lost records.
+
+Nothing that was committed is ever cut off here, so no epoch ends before the log does. An epoch that the broker
+has not reached yet has no end: -1 and -1, as in Kafka.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.epochs import UNKNOWN_EPOCH, check_epoch
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.model.errors import MillpondError
+from millpond.protocol.messages.offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+@handles(OffsetForLeaderEpochRequest)
+async def offset_for_leader_epoch(
+    call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_one(call, topic.topic, part) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _one(call: Call, name: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = call.log.partition(call.log.topics.partition(name, part.partition))
+        check_epoch(partition.epoch, part.current_leader_epoch)
+    except MillpondError as error:
+        return EpochEndOffset(partition=part.partition, error_code=code_of(error))
+    if not UNKNOWN_EPOCH < part.leader_epoch <= partition.epoch:
+        return EpochEndOffset(partition=part.partition)
+    return EpochEndOffset(
+        partition=part.partition, leader_epoch=part.leader_epoch, end_offset=partition.end_offset
+    )

@@ -1,0 +1,178 @@
+"""Produce (0), v3-13: record batches in. Advertised from v0, see `api_versions`.
+
+Topics go by name up to v12 and by id from v13. A batch is taken as the bytes the client sent, and answered when
+it is durable, whatever `acks` says; acks=0 gets no answer at all, and is disconnected when something is refused,
+because there is no other way to say so. In v12 and later a transactional batch adds its partition to the
+transaction by itself (KIP-890). Zstandard needs v7. A partition that is named twice gets both batches.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.errors import code_of
+from millpond.frontends.kafka.registry import Disconnect, handles_pipelined
+from millpond.log import AppendResult, Producer
+from millpond.model.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTransactionState,
+    MillpondError,
+    UnknownTopic,
+    UnsupportedCompression,
+)
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.protocol import ErrorCode, Response, Versions
+from millpond.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from millpond.records import BatchHeader, Buffer, Codec, read_header
+
+BY_ID_SINCE = 13
+JOINS_TRANSACTION_SINCE = 12
+ABORTABLE_SINCE = 11
+ZSTD_SINCE = 7
+ACKS = (-1, 0, 1)
+MAGIC_AT, NEWEST_MAGIC = 16, 2
+SHARE_OF_FRAME = 2
+"""Batches that are less than half of their request are copied out of it, so as not to keep it in memory."""
+
+Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode"]
+
+
+@handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
+async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | None]:
+    submitted = [
+        (topic, [await _submit(call, request, topic, part) for part in topic.partition_data])
+        for topic in request.topic_data
+    ]
+    return _answer(call, request, submitted)
+
+
+async def _submit(
+    call: Call, request: ProduceRequest, topic: TopicProduceData, part: PartitionProduceData
+) -> Submitted:
+    if request.acks not in ACKS:
+        return part.index, ErrorCode.INVALID_REQUIRED_ACKS
+    try:
+        where = _where(call, topic, part.index)
+        data, header = _checked(call, part.records)
+        if header.is_transactional:
+            if request.transactional_id is None:
+                return part.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            await _join_transaction(call, request.transactional_id, where, header)
+        return part.index, await call.log.submit(where, data)
+    except UnknownTopic as error:
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
+        return part.index, unknown
+    except MillpondError as error:
+        return part.index, error
+
+
+def _where(call: Call, topic: TopicProduceData, index: int) -> TopicPartition:
+    if call.version < BY_ID_SINCE:
+        return call.log.topics.partition(topic.name, index)
+    found = call.log.topics.with_id(TopicId(topic.topic_id))
+    return call.log.topics.partition(found.name, index)
+
+
+def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
+    """The batches, and the header of the first; what Kafka refuses before it looks inside is refused."""
+    if records is None:
+        raise InvalidRecord(reason="there are no records")
+    try:
+        header = read_header(records)
+    except CorruptBatch as error:
+        if len(records) > MAGIC_AT and records[MAGIC_AT] > NEWEST_MAGIC:
+            raise
+        # Clients send again what is corrupt. Half a batch, or one in an older format, would never get better.
+        raise InvalidRecord(reason=error.facts["reason"]) from error
+    if call.version < ZSTD_SINCE and header.codec is Codec.ZSTD:
+        raise UnsupportedCompression(codec="zstd before Produce v7")
+    return _on_its_own(records), header
+
+
+def _on_its_own(records: Buffer) -> Buffer:
+    """The log keeps these bytes for a while, and with them the whole request if they are a view of it."""
+    if isinstance(records, memoryview) and len(records) * SHARE_OF_FRAME < memoryview(records.obj).nbytes:
+        return bytearray(records)
+    return records
+
+
+async def _join_transaction(
+    call: Call, transactional_id: str, where: TopicPartition, header: BatchHeader
+) -> None:
+    if call.version >= JOINS_TRANSACTION_SINCE:
+        producer = Producer(transactional_id, header.producer_id, header.producer_epoch)
+        await call.transactions.ensure_partitions(producer, [where])
+
+
+async def _answer(
+    call: Call, request: ProduceRequest, submitted: list[tuple[TopicProduceData, list[Submitted]]]
+) -> ProduceResponse | None:
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[await _result(call, index, outcome) for index, outcome in parts],
+        )
+        for topic, parts in submitted
+    ]
+    if request.acks == 0:
+        _stay_silent(responses)
+        return None
+    return ProduceResponse(responses=responses)
+
+
+def _stay_silent(responses: list[TopicProduceResponse]) -> None:
+    for topic in responses:
+        for part in topic.partition_responses:
+            if part.error_code != ErrorCode.NONE:
+                which = f"{topic.name or topic.topic_id.hex()}-{part.index}"
+                code = ErrorCode(part.error_code).name
+                raise Disconnect(f"it produced without acks, and {which} answers {code}")
+
+
+async def _result(
+    call: Call, index: int, outcome: "asyncio.Future[AppendResult] | MillpondError | ErrorCode"
+) -> PartitionProduceResponse:
+    if isinstance(outcome, ErrorCode):
+        return PartitionProduceResponse(index=index, error_code=outcome, base_offset=-1)
+    try:
+        if isinstance(outcome, MillpondError):
+            raise outcome
+        done = await outcome
+    except MillpondError as error:
+        return PartitionProduceResponse(
+            index=index,
+            error_code=_code(call, error),
+            base_offset=-1,
+            record_errors=_record_errors(error),
+            error_message=str(error),
+        )
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=done.base_offset,
+        log_append_time_ms=done.timestamp,
+        log_start_offset=done.log_start,
+    )
+
+
+def _code(call: Call, error: MillpondError) -> ErrorCode:
+    if isinstance(error, InvalidTransactionState) and call.version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    return code_of(error)
+
+
+def _record_errors(error: MillpondError) -> list[BatchIndexAndErrorMessage]:
+    """Which record of the batch it was, so that its producer can tell it from its neighbours (KIP-467)."""
+    number = error.facts.get("record")
+    if number is None:
+        return []
+    return [BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=str(error))]

@@ -1,0 +1,15 @@
+"""SaslHandshake (17), v0-1: refused, because nobody has to authenticate here.
+
+A client that is set up for SASL is told so at once, in words it understands, instead of being disconnected.
+SaslAuthenticate is not spoken.
+"""
+
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.registry import handles
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+@handles(SaslHandshakeRequest)
+async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,0 +1,71 @@
+"""TxnOffsetCommit (28), v0-5: offsets that become the group's if the transaction commits.
+
+From v3 the member says which generation it belongs to, and one that has lost its partitions is refused (KIP-447).
+Up to v4 AddOffsetsToTxn must have opened the transaction; from v5 this opens it (KIP-890). Fenced is 47 in every
+version. What concerns the whole request is answered for each partition.
+"""
+
+from millpond.catalog.groups import GroupOffset
+from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.registry import handles
+from millpond.groups import MemberIdentity
+from millpond.log import Producer
+from millpond.model.errors import MillpondError, OffsetMetadataTooLarge
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+OPENS_SINCE = 5
+METADATA_BYTES_MAX = 4_096
+"""Kafka's `offset.metadata.max.bytes`."""
+
+
+@handles(TxnOffsetCommitRequest)
+async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    asked = [_asked(call, topic.name, part) for topic in request.topics for part in topic.partitions]
+    code = await _commit(call, request, [each for each in asked if isinstance(each, GroupOffset)])
+    codes = iter([code if isinstance(each, GroupOffset) else each for each in asked])
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=part.partition_index, error_code=next(codes)
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _asked(call: Call, topic: str, part: TxnOffsetCommitRequestPartition) -> GroupOffset | ErrorCode:
+    metadata = part.committed_metadata or ""
+    try:
+        where = call.log.topics.partition(topic, part.partition_index)
+        if (size := len(metadata.encode())) > METADATA_BYTES_MAX:
+            raise OffsetMetadataTooLarge(size=size, limit=METADATA_BYTES_MAX)
+    except MillpondError as error:
+        return coordinator_code_of(error)
+    return GroupOffset(where, part.committed_offset, part.committed_leader_epoch, metadata)
+
+
+async def _commit(call: Call, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]) -> ErrorCode:
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    member = MemberIdentity(request.member_id, request.generation_id, request.group_instance_id)
+    try:
+        await call.groups.check_member(request.group_id, member)
+        if offsets:
+            opens = call.version >= OPENS_SINCE
+            await call.transactions.add_offsets(producer, request.group_id, offsets, opens=opens)
+    except MillpondError as error:
+        return coordinator_code_of(error)
+    return ErrorCode.NONE

@@ -1,0 +1,119 @@
+"""The listener: accepts clients, bounds what all of them together may hold, and closes those that stall."""
+
+import asyncio
+import contextlib
+import logging
+
+from millpond.frontends.kafka import handlers  # noqa: F401  # they register themselves
+from millpond.frontends.kafka.call import Services
+from millpond.frontends.kafka.connection import Connection
+from millpond.frontends.kafka.frames import STAGING_BYTES
+from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.frontends.kafka.registry import HANDLERS
+from millpond.observability.metrics import KafkaMetrics
+
+DRAIN_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaServer:
+    """`bind` first, which tells the port; `serve` when there is something to answer with; `run` beside it."""
+
+    services: Services
+    listener: str
+    """Where it listens, as host:port."""
+
+    def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics) -> None:
+        self._limits = limits
+        self.metrics = metrics
+        self.staging = bytearray(STAGING_BYTES)
+        self._connections: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}
+        self._held_bytes = 0
+        self._listener: asyncio.Server | None = None
+        self._requests = {
+            key: metrics.request(handler.request.__name__.removesuffix("Request"))
+            for key, handler in HANDLERS.items()
+        }
+
+    async def bind(self, host: str, port: int) -> int:
+        """Listen, but take no one in yet. Returns the port, which the system chose if it was 0."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, start_serving=False
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        self.listener = f"{host}:{bound}"
+        return bound
+
+    async def serve(self, services: Services) -> None:
+        assert self._listener is not None, "bind() comes first"
+        self.services = services
+        await self._listener.start_serving()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.sweep_ms / 1000)
+            self.sweep(asyncio.get_running_loop().time())
+
+    async def stop(self) -> None:
+        """Take no one in, answer the produces that have begun, and close."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        drains = [asyncio.create_task(connection.drain()) for connection in list(self._connections)]
+        if drains:
+            _, late = await asyncio.wait(drains, timeout=DRAIN_S)
+            for task in late:
+                task.cancel()
+        for connection in list(self._connections):
+            with contextlib.suppress(Exception):
+                connection.abort("the broker is stopping")
+
+    def sweep(self, now: float) -> None:
+        """Close whoever has been silent, or in our way, for too long."""
+        for connection in list(self._connections):
+            if connection.seconds_stalled(now) * 1000 > self._limits.stalled_ms:
+                connection.abort("it stopped in the middle of a request, or does not read its answers")
+            elif not connection.in_progress and (now - connection.active_at) * 1000 > self._limits.idle_ms:
+                connection.abort("it was idle")
+
+    # -- what connections need --------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        if len(self._connections) >= self._limits.connections_max:
+            logger.warning("refused a Kafka connection", extra={"connections": len(self._connections)})
+            return False
+        self._connections.add(connection)
+        self.metrics.connections.set(len(self._connections))
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._waiting.pop(connection, None)
+        self.metrics.connections.set(len(self._connections))
+
+    def held(self, change: int) -> None:
+        self._held_bytes += change
+        if change < 0:
+            while self._waiting and self._held_bytes < self._limits.frames_bytes_max:
+                connection = next(iter(self._waiting))
+                del self._waiting[connection]
+                connection.resume_reading()
+
+    def counted(self, api_key: int) -> None:
+        self._requests[api_key].inc()
+
+    def wait_for_memory(self, connection: Connection) -> bool:
+        """Whether this connection must not be read for now. When most of the memory is stuck, the client that has
+        kept the most of it for the longest is closed: one that does not go on must not hold up those that would."""
+        if self._held_bytes < self._limits.frames_bytes_max:
+            return False
+        stuck = {each: each.stuck_bytes for each in self._connections}
+        if sum(stuck.values()) * 2 > self._limits.frames_bytes_max:
+            now = asyncio.get_running_loop().time()
+            worst = max(stuck, key=lambda each: stuck[each] * (now - each.active_at))
+            worst.abort("memory was short, and it kept the most of it waiting")
+        self._waiting[connection] = None
+        return True

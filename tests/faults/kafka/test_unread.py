@@ -1,0 +1,224 @@
+"""Clients that ask and do not read, ask ahead without end, or leave in the middle of anything."""
+
+import struct
+import time
+
+import pytest
+
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
+from millpond.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from millpond.records import Record, build_batch
+from tests.faults.kafka.siege import (
+    FETCH_VERSION,
+    GOOD_TOPIC,
+    PRODUCE_VERSION,
+    eventually,
+    fetch_request,
+    produce_request,
+    send_batch,
+    values_at,
+    written,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+BATCH_BYTES = 900 * KIB
+
+
+def fill(siege, topic, mebibytes):
+    siege.create_topic(topic)
+    with siege.attacker() as wire:
+        for _ in range(mebibytes):
+            answer = send_batch(wire, topic, build_batch([Record(bytes(BATCH_BYTES))]))
+            assert answer.error_code == ErrorCode.NONE
+
+
+def greedy(offset=0):
+    return written(fetch_request("large", offset, bytes_max=20 * MIB), FETCH_VERSION)
+
+
+def unread(siege):
+    """Bytes of answers that connections keep for their clients."""
+    return siege.call(lambda: sum(each.unsent_bytes for each in siege.server._connections))
+
+
+def test_answers_that_nobody_reads_are_bounded_and_then_given_up(besieged, figures):
+    """One fetch may be larger than the limit. A second one must not be answered before the first was read."""
+    with besieged("answers that nobody reads", stalled_ms=1_000, sweep_ms=20) as siege:
+        fill(siege, "large", 16)
+        attacker = siege.attacker(receive_bytes=4096)
+        most = 0
+        attacker.send(greedy() * 500)
+
+        def is_gone():
+            nonlocal most
+            most = max(most, unread(siege))
+            return siege.connections() == 0
+
+        eventually(is_gone, "the connection is closed")
+        assert 8 * MIB < most < 2 * 20 * MIB
+        figures.append(f"500 fetches of 16 MiB that nobody reads: at most {most / MIB:.1f} MiB kept for them")
+
+
+def test_a_sign_of_life_now_and_then_is_not_reading(besieged):
+    with besieged("answers that nobody reads, and signs of life", stalled_ms=300, sweep_ms=20) as siege:
+        fill(siege, "large", 16)
+        attacker = siege.attacker(receive_bytes=4096)
+        attacker.send(greedy())
+        small = written(ApiVersionsRequest(), 0)
+        eventually(lambda: not attacker.send(small[:3]), "the connection is closed")
+
+
+def test_answers_that_are_read_slowly_are_not_given_up(besieged):
+    """In all it takes longer than the limit."""
+    with besieged("answers that are read slowly", stalled_ms=700, sweep_ms=20) as siege:
+        fill(siege, "large", 16)
+        attacker = siege.attacker(receive_bytes=64 * KIB)
+        attacker.send(greedy())
+        (length,) = struct.unpack(">i", attacker._exactly(4))
+        left = length
+        pause = 1.5 / (length / (512 * KIB))
+        while left:
+            piece = attacker._exactly(min(left, 512 * KIB))
+            assert piece is not None, f"closed with {left} of {length} bytes to go"
+            left -= len(piece)
+            time.sleep(pause)
+
+
+def test_answers_behind_a_slow_one_are_bounded(besieged):
+    """The first fetch waits for what never comes; those behind it are ready at once and must wait for it."""
+    with besieged("answers behind one that waits") as siege:
+        fill(siege, "large", 16)
+        siege.create_topic("never")
+        attacker = siege.attacker()
+        wait = written(fetch_request("never", 0, wait_ms=3_000), FETCH_VERSION)
+        attacker.send(wait + greedy() * 60)
+        time.sleep(0.5)
+        siege.good.prove()
+        assert unread(siege) < 2 * 20 * MIB
+
+
+def test_large_requests_behind_a_slow_one_do_not_starve_others(besieged):
+    """The first fetch waits for what never comes, and the second for the first."""
+    with besieged("large requests behind one that waits", frames_bytes_max=8 * MIB) as siege:
+        siege.create_topic("never")
+        wait = written(fetch_request("never", 0, wait_ms=300_000), FETCH_VERSION)
+        large = written(produce_request("never", bytes(3 * MIB)), PRODUCE_VERSION)
+        for waits in (1, 2):
+            attacker = siege.attacker()
+            attacker.send(wait * waits + large * 3)
+            for _ in range(3):
+                siege.good.prove()
+
+
+def test_many_half_requests_do_not_starve_a_large_one(besieged, figures):
+    """Whoever sends what is larger than theirs is not to blame: those who have waited are."""
+    with besieged("many half requests", frames_bytes_max=8 * MIB) as siege:
+        siege.create_topic("large")
+        half = written(produce_request("large", bytes(600 * KIB)), PRODUCE_VERSION)[: 300 * KIB]
+        for _ in range(40):
+            siege.attacker().send(half)
+        batch = build_batch([Record(bytes(BATCH_BYTES))])
+        with siege.attacker() as client:
+            for _ in range(10):
+                assert send_batch(client, "large", batch).error_code == ErrorCode.NONE
+                siege.attacker().send(half)
+        left = siege.connections()
+        assert 1 < left <= 8 * MIB // (300 * KIB)
+        figures.append(f"40 halves of requests of 600 KiB where 8 MiB are allowed: {left} may wait")
+
+
+def test_ten_thousand_requests_ahead_are_answered_in_order_when_they_are_read(besieged):
+    with besieged("ten thousand requests ahead") as siege:
+        attacker = siege.attacker()
+        attacker.socket.setblocking(False)
+        frames = b"".join(written(ApiVersionsRequest(), 0, number) for number in range(10_000))
+        sent = stuck = 0
+        while sent < len(frames) and stuck < 50:
+            try:
+                sent += attacker.socket.send(frames[sent : sent + 65_536])
+                stuck = 0
+            except BlockingIOError:
+                stuck += 1
+                time.sleep(0.01)
+        siege.good.prove()
+        assert unread(siege) < 2 * MIB
+        attacker.socket.setblocking(True)
+        attacker.socket.settimeout(30)
+        whole = sent // (len(frames) // 10_000)
+        for number in range(whole):
+            assert struct.unpack(">i", attacker.receive()[:4]) == (number,)
+        assert whole > 100
+
+
+# -- leaving -------------------------------------------------------------------------------------------------------
+
+
+def join_request(group):
+    member = JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[member],
+    )
+
+
+LEAVINGS = ("reset", "close", "finish")
+JOIN_VERSION = 2
+
+MOMENTS = {
+    "before anything": lambda: b"",
+    "in a length": lambda: b"\0\0",
+    "in a small frame": lambda: written(ApiVersionsRequest(), 0)[:-3],
+    "in a large frame": lambda: written(produce_request(GOOD_TOPIC, bytes(5 * MIB)), PRODUCE_VERSION)[
+        : 3 * MIB
+    ],
+    "in a long poll": lambda: written(fetch_request("never", 0, wait_ms=300_000), FETCH_VERSION),
+    # Whoever is not read because it asked so far ahead is only seen to be gone when the first is answered.
+    "in many long polls": lambda: written(fetch_request("never", 0, wait_ms=500), FETCH_VERSION) * 100,
+    "in a join": lambda: written(join_request("g"), JOIN_VERSION),
+    "in a join with more behind it": lambda: (
+        written(join_request("g"), JOIN_VERSION) + written(ApiVersionsRequest(), 0) * 20
+    ),
+    "in a produce": lambda: written(
+        produce_request("never", build_batch([Record(bytes(1000))]), partition=1), PRODUCE_VERSION
+    ),
+    "in many fetches": lambda: greedy() * 20,
+    "in a produce behind unread answers": lambda: (
+        greedy() * 4
+        + written(produce_request("never", build_batch([Record(bytes(1000))]), partition=1), PRODUCE_VERSION)
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_leaving_in_the_middle_leaves_nothing_behind(besieged, moment):
+    data = MOMENTS[moment]()
+    settings = {"group_initial_rebalance_delay": 3_000}
+    with besieged(f"leaving {moment}", settings) as siege:
+        fill(siege, "large", 3)
+        siege.create_topic("never", partitions=2)
+        for number in range(60):
+            attacker = siege.attacker(receive_bytes=4096)
+            attacker.send(data)
+            time.sleep(0.003 * (number % 3))
+            leave = LEAVINGS[number % len(LEAVINGS)]
+            if leave == "close":
+                attacker.socket.close()
+            else:
+                getattr(attacker, leave)()
+
+
+def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(besieged):
+    """acks=0: it never asked for an answer, so it may well have gone."""
+    with besieged("producers that leave at once") as siege:
+        siege.create_topic("kept")
+        for number in range(50):
+            batch = build_batch([Record(b"%d" % number)])
+            with siege.attacker() as client:
+                client.send(written(produce_request("kept", batch, acks=0), PRODUCE_VERSION))
+        with siege.attacker() as client:
+            eventually(lambda: len(values_at(client, "kept", 0)) == 50, "all are there")

@@ -1,0 +1,178 @@
+"""AlterConfigs and IncrementalAlterConfigs: one replaces the whole set, the other changes it piece by piece."""
+
+import pytest
+
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+def replacing(*configs, kind=TOPIC, name="orders"):
+    return AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[AlterableConfig(name=key, value=value) for key, value in configs],
+    )
+
+
+def changing(*configs, kind=TOPIC, name="orders"):
+    return IncrementalAlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            IncrementalAlterableConfig(name=key, config_operation=how, value=value)
+            for key, how, value in configs
+        ],
+    )
+
+
+async def alter(face, *resources, newest=True, validate_only=False):
+    incremental = isinstance(resources[0], IncrementalAlterConfigsResource)
+    kind = IncrementalAlterConfigsRequest if incremental else AlterConfigsRequest
+    request = kind(resources=list(resources), validate_only=validate_only)
+    results = (await face.send(request, kind.versions.last if newest else kind.versions.first)).responses
+    asked = [(each.resource_type, each.resource_name) for each in resources]
+    assert [(each.resource_type, each.resource_name) for each in results] == asked
+    return results
+
+
+def overrides(face, name="orders"):
+    return face.log.topics.named(name).overrides
+
+
+@pytest.mark.parametrize("newest", [False, True])
+async def test_replacing_takes_back_what_is_not_named(face, newest):
+    await face.topic(retention_ms="1", segment_ms="2")
+    [done] = await alter(face, replacing(("retention.ms", "3"), ("retention.bytes", "4")), newest=newest)
+    assert (done.error_code, done.error_message) == (0, None)
+    assert overrides(face) == {"retention.ms": "3", "retention.bytes": "4"}
+
+
+async def test_replacing_by_nothing_takes_everything_back(face):
+    await face.topic(retention_ms="1", segment_ms="2")
+    await alter(face, replacing())
+    assert overrides(face) == {}
+
+
+@pytest.mark.parametrize("newest", [False, True])
+async def test_changing_leaves_the_rest_alone(face, newest):
+    await face.topic(retention_ms="1", segment_ms="2", flush_ms="3")
+    changes = changing(("retention.ms", SET, "9"), ("segment.ms", DELETE, None), ("preallocate", SET, "true"))
+    [done] = await alter(face, changes, newest=newest)
+    assert (done.error_code, done.error_message) == (0, None)
+    assert overrides(face) == {"retention.ms": "9", "flush.ms": "3", "preallocate": "true"}
+
+
+async def test_a_change_is_what_the_engine_goes_by(face):
+    topic = await face.topic()
+    await alter(face, changing(("max.message.bytes", SET, "100")))
+    assert face.log.topics.config(topic.id).max_message_bytes == 100
+
+
+@pytest.mark.parametrize(
+    ("before", "how", "value", "after"),
+    [
+        (None, APPEND, "compact", "delete,compact"),
+        ("compact", APPEND, "delete", "compact,delete"),
+        ("compact", APPEND, "compact", "compact"),
+        ("compact, delete", SUBTRACT, "delete", "compact"),
+        ("compact", SUBTRACT, "delete", "compact"),
+    ],
+)
+async def test_lists_are_added_to_and_taken_from(face, before, how, value, after):
+    await face.topic(**({} if before is None else {"cleanup_policy": before}))
+    [done] = await alter(face, changing(("cleanup.policy", how, value)))
+    assert done.error_code == 0
+    assert overrides(face) == {"cleanup.policy": after}
+
+
+async def test_deleting_what_was_never_set_changes_nothing(face):
+    await face.topic(retention_ms="1")
+    [done] = await alter(face, changing(("segment.ms", DELETE, None)))
+    assert done.error_code == 0
+    assert overrides(face) == {"retention.ms": "1"}
+
+
+@pytest.mark.parametrize("changes", [replacing(("segment.ms", "5")), changing(("segment.ms", SET, "5"))])
+@pytest.mark.parametrize("newest", [False, True])
+async def test_validate_only_changes_nothing(face, changes, newest):
+    await face.topic(retention_ms="1")
+    [done] = await alter(face, changes, newest=newest, validate_only=True)
+    assert done.error_code == 0
+    assert overrides(face) == {"retention.ms": "1"}
+
+
+REFUSED = {
+    "append to a number": (changing(("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
+    "subtract from a number": (changing(("retention.ms", SUBTRACT, "1")), ErrorCode.INVALID_CONFIG),
+    "append to nothing": (changing(("no.such", APPEND, "1")), ErrorCode.INVALID_CONFIG),
+    "append an impossible word": (changing(("cleanup.policy", APPEND, "shred")), ErrorCode.INVALID_CONFIG),
+    "subtract everything": (changing(("cleanup.policy", SUBTRACT, "delete")), ErrorCode.INVALID_CONFIG),
+    "set what is not there": (changing(("no.such", SET, "1")), ErrorCode.INVALID_CONFIG),
+    "set the impossible": (changing(("retention.ms", SET, "soon")), ErrorCode.INVALID_CONFIG),
+    "set null": (changing(("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST),
+    "append null": (changing(("cleanup.policy", APPEND, None)), ErrorCode.INVALID_REQUEST),
+    "unknown change": (changing(("retention.ms", 4, "1")), ErrorCode.INVALID_REQUEST),
+    "twice": (
+        changing(("retention.ms", SET, "1"), ("retention.ms", DELETE, None)),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "one of two is wrong": (
+        changing(("segment.ms", SET, "5"), ("retention.ms", SET, "x")),
+        ErrorCode.INVALID_CONFIG,
+    ),
+    "change a broker": (changing(("num.partitions", SET, "1"), kind=BROKER, name="1"), 42),
+    "change all brokers": (changing(("num.partitions", SET, "1"), kind=BROKER, name=""), 42),
+    "change a logger": (changing(("root", SET, "INFO"), kind=BROKER_LOGGER, name="1"), 42),
+    "change an unknown topic": (changing(("retention.ms", SET, "1"), name="nothing"), 3),
+    "change an illegal topic": (changing(("retention.ms", SET, "1"), name="a/b"), 17),
+    "replace null": (replacing(("retention.ms", None)), ErrorCode.INVALID_REQUEST),
+    "replace twice": (replacing(("retention.ms", "1"), ("retention.ms", "2")), ErrorCode.INVALID_REQUEST),
+    "replace by the impossible": (replacing(("retention.ms", "x")), ErrorCode.INVALID_CONFIG),
+    "replace by what is not there": (replacing(("no.such", "x")), ErrorCode.INVALID_CONFIG),
+    "replace a broker's": (replacing(("num.partitions", "1"), kind=BROKER, name="1"), 42),
+    "replace an unknown topic's": (replacing(("retention.ms", "1"), name="nothing"), 3),
+    "replace an unknown resource's": (replacing(("retention.ms", "1"), kind=99), 42),
+}
+
+
+@pytest.mark.parametrize("validate_only", [False, True], ids=["done", "validated"])
+@pytest.mark.parametrize("newest", [False, True], ids=["oldest", "newest"])
+@pytest.mark.parametrize(("resource", "code"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_refused_says_why_and_changes_nothing(face, resource, code, newest, validate_only):
+    await face.topic(flush_ms="7")
+    [refused] = await alter(face, resource, newest=newest, validate_only=validate_only)
+    assert refused.error_code == code
+    assert refused.error_message
+    assert overrides(face) == {"flush.ms": "7"}
+
+
+async def test_a_broker_says_that_its_configs_are_fixed(face):
+    [refused] = await alter(face, changing(("num.partitions", SET, "1"), kind=BROKER, name="1"))
+    assert "fixed when it starts" in refused.error_message
+
+
+@pytest.mark.parametrize("resource", [replacing(("flush.ms", "1")), changing(("flush.ms", SET, "1"))])
+async def test_a_resource_named_twice_is_refused_both_times(face, resource):
+    await face.topic()
+    results = await alter(face, resource, resource)
+    assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert overrides(face) == {}
+
+
+async def test_one_that_is_refused_does_not_keep_the_others_from_being_changed(face):
+    await face.topic("a")
+    await face.topic("b")
+    wrong, right = changing(("flush.ms", SET, "x"), name="a"), changing(("flush.ms", SET, "1"), name="b")
+    results = await alter(face, wrong, right)
+    assert [each.error_code for each in results] == [ErrorCode.INVALID_CONFIG, 0]
+    assert overrides(face, "b") == {"flush.ms": "1"}
