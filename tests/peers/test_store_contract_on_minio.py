@@ -3,22 +3,26 @@
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.peers.minio import PASSWORD, USER, running_minio
+from tests.peers.support import available
+
+from peers import minio
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.peers
 def test_the_store_contract_holds_on_minio(tmp_path: Path, figures: list[str]) -> None:
-    with running_minio(tmp_path) as endpoint:
+    with ExitStack() as stack:
+        server = available(lambda: stack.enter_context(minio.running(tmp_path)))
         environment = {
             **os.environ,
-            "MILLPOND_TEST_S3_ENDPOINT": endpoint,
-            "AWS_ACCESS_KEY_ID": USER,
-            "AWS_SECRET_ACCESS_KEY": PASSWORD,
+            "MILLPOND_TEST_S3_ENDPOINT": server.facts["endpoint"],
+            "AWS_ACCESS_KEY_ID": server.facts["user"],
+            "AWS_SECRET_ACCESS_KEY": server.facts["password"],
         }
         command = [sys.executable, "-m", "pytest", "-q", "tests/contract/objects", "-k", "s3"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,77 @@
+"""What each client was seen to do with Millpond: kept by the tests in `.peers/clients.json`, shown in
+`docs/reference/clients.md`."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+
+from peers.home import ROOT, Unavailable, home
+
+PAGE = ROOT / "docs" / "reference" / "clients.md"
+MADE = "<!-- made by `python -m peers table` from the last `make test-peers` -->"
+TARGET = "millpond"
+WORDS = {"passed": "yes", "failed": "no", "skipped": "not tried"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Outcome:
+    """One capability of one client, tried on one broker. `outcome` is pytest's word; `reason` says why not."""
+
+    client: str
+    version: str
+    capability: str
+    outcome: str
+    reason: str = ""
+
+
+def results_file() -> Path:
+    return home() / "clients.json"
+
+
+def read_results(target: str = TARGET) -> list[Outcome]:
+    """In the order in which the tests stand."""
+    file = results_file()
+    if not file.exists():
+        raise Unavailable("No client was tried yet: run `make test-peers` first.")
+    return [Outcome(**each) for each in json.loads(file.read_text()).get(target, [])]
+
+
+def keep_results(target: str, fresh: Iterable[Outcome]) -> None:
+    """Adds to what earlier runs saw; the same capability tried again replaces what was there."""
+    file = results_file()
+    everything = json.loads(file.read_text()) if file.exists() else {}
+    merged = {_identity(each): each for each in (Outcome(**row) for row in everything.get(target, []))}
+    merged.update({_identity(each): each for each in fresh})
+    everything[target] = [asdict(each) for each in merged.values()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+def write_page() -> Path:
+    PAGE.write_text(page(read_results()))
+    return PAGE
+
+
+def page(results: Iterable[Outcome]) -> str:
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: Iterable[Outcome]) -> Iterator[str]:
+    yield from ("# Clients", "", MADE, "")
+    yield "What real clients were seen to do with a Millpond broker, each line by a test in `tests/peers`."
+    ordered = sorted(results, key=lambda each: (each.client.lower(), each.version))
+    for (client, version), group in groupby(ordered, lambda each: (each.client, each.version)):
+        yield from ("", f"## {client} {version}".rstrip(), "", "| capability | works |", "|---|---|")
+        for each in group:
+            yield f"| {each.capability} | {_verdict(each)} |"
+
+
+def _verdict(each: Outcome) -> str:
+    word = WORDS[each.outcome]
+    return f"{word}: {each.reason}".replace("|", "\\|") if each.reason else word
+
+
+def _identity(each: Outcome) -> tuple[str, str, str]:
+    return each.client, each.version, each.capability

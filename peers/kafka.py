@@ -1,0 +1,125 @@
+"""Apache Kafka: one broker on loopback (KRaft, one node), and its command-line tools, which are the Java client.
+
+A version is a folder of jars from Maven. The broker answers as it comes; `settings` are lines of its
+server.properties: `{"log.flush.interval.messages": "1"}` makes it fsync each batch, as Millpond does.
+"""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from peers import registries, server
+from peers.home import SOURCES, Unavailable, installed, program, run
+from peers.server import Server, free_port
+
+VERSION = "4.3.1"
+OLDER_CLIENT = "3.9.2"
+VERSIONS = (OLDER_CLIENT, VERSION)
+BROKER_HEAP = "1g"
+TOOL_HEAP = "512m"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+TOOLS = {
+    "acls": "org.apache.kafka.tools.AclCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+OLDER_TOOLS = {"acls": "kafka.admin.AclCommand", "console-producer": "kafka.tools.ConsoleProducer"}
+"""Those that had another name in 3.x."""
+
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+THROUGHPUT = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+def jars(version: str = VERSION) -> Path:
+    """The folder of jars: broker, tools and client of that version."""
+    purpose = f"Apache Kafka {version}"
+    program("java", purpose)
+    return installed(
+        f"kafka-{version}",
+        lambda folder: registries.maven(purpose, folder, "kafka", kafka_version=version),
+    )
+
+
+def java(
+    lib: Path, main: str, *arguments: str, heap: str = TOOL_HEAP, options: tuple[str, ...] = THROUGHPUT
+) -> list[str]:
+    """A command that runs a class of those jars. Logging goes to stderr, warnings and worse."""
+    classpath = f"{SOURCES / 'maven'}:{lib}/*"
+    memory = (f"-Xms{heap}", f"-Xmx{heap}")
+    return [program("java", "Apache Kafka"), *memory, *options, "-cp", classpath, main, *arguments]
+
+
+def tool(name: str, *arguments: str, version: str = VERSION, quick: bool = False) -> list[str]:
+    """The command of a tool, `tool("topics", "--list", …)`. `quick` starts sooner and runs slower."""
+    if name not in TOOLS:
+        raise Unavailable(f"There is no tool {name}; there are {', '.join(TOOLS)}.")
+    main = TOOLS[name] if not version.startswith("3.") else OLDER_TOOLS.get(name, TOOLS[name])
+    return java(jars(version), main, *arguments, options=QUICK_START if quick else THROUGHPUT)
+
+
+@contextmanager
+def running(folder: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> Iterator[Server]:
+    """A broker for the length of a `with` block: `server.address` is what clients bootstrap from."""
+    with server.running(plan(folder, settings or {}, port)) as started:
+        yield started
+
+
+def plan(folder: Path, settings: Mapping[str, str], port: int = 0) -> server.Plan:
+    """Writes the broker's settings and formats its folder, if that was not done yet."""
+    lib = jars()
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    file = folder / "server.properties"
+    properties = {**_properties(folder, port, free_port()), **settings}
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    if not (folder / "data" / "meta.properties").exists():
+        _format(lib, file)
+    command = java(lib, "kafka.Kafka", str(file), heap=BROKER_HEAP)
+    return server.Plan("kafka", folder, port, command)
+
+
+def _properties(folder: Path, port: int, controller: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(folder / "data"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def _format(lib: Path, file: Path) -> None:
+    main = "kafka.tools.StorageTool"
+    command = java(lib, main, "format", "-t", CLUSTER_ID, "-c", str(file), options=QUICK_START)
+    run("Formatting Kafka's folder", [*command])
+
+
+def run_tool(
+    name: str, *arguments: str, version: str = VERSION, seconds: float = 120, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end and gives what it said; `text` is its standard input."""
+    command = tool(name, *arguments, version=version, quick=True)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)

@@ -1,0 +1,62 @@
+"""Every peer by name: what it is, what it takes to install it, and how."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from peers import kafka, minio, nats, programs
+from peers.home import home
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """`folder` is a pattern of what an installed one is called; `command` finds one that the machine has already."""
+
+    name: str
+    version: str
+    needs: tuple[str, ...]
+    install: Callable[[], Any]
+    folder: str
+    command: str = ""
+
+    def place(self) -> Path | None:
+        """Where it is, if it is installed."""
+        if self.command and (found := shutil.which(self.command)):
+            return Path(found)
+        found_here = sorted(path for path in home().glob(self.folder) if ".part-" not in path.name)
+        return found_here[-1] if found_here else None
+
+    def missing(self) -> list[str]:
+        return [each for each in self.needs if shutil.which(each) is None]
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("kafka", kafka.VERSION, ("java", "mvn"), kafka.jars, f"kafka-{kafka.VERSION}"),
+        Peer(
+            "kafka-3.9",
+            kafka.OLDER_CLIENT,
+            ("java", "mvn"),
+            lambda: kafka.jars(kafka.OLDER_CLIENT),
+            f"kafka-{kafka.OLDER_CLIENT}",
+        ),
+        Peer("spark", programs.PYSPARK, ("java", "mvn"), programs.spark, f"pyspark-{programs.PYSPARK}"),
+        Peer("kafkajs", programs.KAFKAJS, ("node", "npm"), programs.kafkajs, f"kafkajs-{programs.KAFKAJS}-*"),
+        Peer("franz-go", programs.FRANZ_GO, ("go",), programs.franz_go, f"franz-go-{programs.FRANZ_GO}-*"),
+        Peer(
+            "kcat",
+            programs.KCAT,
+            ("apt-get", "apt-cache", "dpkg-deb"),
+            programs.kcat,
+            f"kcat-{programs.KCAT}",
+            "kcat",
+        ),
+        Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}"),
+        Peer("minio", minio.VERSION, ("go",), minio.binary, f"minio-{minio.VERSION}", "minio"),
+    )
+}
+
+SERVERS = {"kafka": kafka.plan, "minio": minio.plan, "nats": nats.plan}

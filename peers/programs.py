@@ -1,0 +1,122 @@
+"""Client programs in other languages. Ours take a scenario and a broker and print one JSON object, so that a test
+reads like any other; kcat is what Debian ships."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peers import kafka, registries
+from peers.home import SOURCES, Unavailable, installed, program
+
+RUN_SECONDS_MAX = 180
+PYSPARK = "4.2.0"
+KAFKAJS = json.loads((SOURCES / "kafkajs" / "package.json").read_text())["dependencies"]["kafkajs"]
+KCAT = "1.7.1"
+FRANZ_GO = "1.22.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command with what must stand in its environment."""
+
+    command: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(
+        self, *arguments: str, text: str = "", seconds: float = RUN_SECONDS_MAX
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *arguments],
+            env={**os.environ, **self.environment},
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def ask(self, *arguments: str, seconds: float = RUN_SECONDS_MAX) -> dict[str, Any]:
+        """What it printed last, as JSON; an error that shows its log when there is none."""
+        done = self.run(*arguments, seconds=seconds)
+        lines = done.stdout.strip().splitlines()
+        if done.returncode != 0 or not lines:
+            said = (done.stderr + done.stdout)[-3000:]
+            raise RuntimeError(
+                f"{Path(self.command[0]).name} {arguments} ended with {done.returncode}: {said}"
+            )
+        answer: dict[str, Any] = json.loads(lines[-1])
+        return answer
+
+
+def kcat() -> Program:
+    """On the PATH, or Debian's package unpacked into our folder."""
+    if found := shutil.which("kcat"):
+        return Program([found])
+    folder = installed(f"kcat-{KCAT}", lambda part: registries.debian("kcat", part, "kcat"))
+    libraries = {str(each.parent) for each in folder.rglob("*.so*")}
+    return Program([str(folder / "usr/bin/kcat")], {"LD_LIBRARY_PATH": ":".join(sorted(libraries))})
+
+
+def kafkajs() -> Program:
+    folder = installed(
+        f"kafkajs-{KAFKAJS}-{_fingerprint('kafkajs')}",
+        lambda part: registries.npm("kafkajs", part, SOURCES / "kafkajs"),
+    )
+    quiet = {"KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    return Program([program("node", "kafkajs"), "--no-warnings", str(folder / "run.js")], quiet)
+
+
+def franz_go() -> Program:
+    folder = installed(
+        f"franz-go-{FRANZ_GO}-{_fingerprint('franz-go')}",
+        lambda part: registries.go_build("franz-go", part, SOURCES / "franz-go", "client"),
+    )
+    return Program([str(folder / "bin" / "client")])
+
+
+def spark() -> Program:
+    """Spark in a virtual environment of its own, with its Kafka connector as jars."""
+    program("java", "Spark")
+    jars = spark_jars()
+    folder = installed(
+        f"pyspark-{PYSPARK}", lambda part: registries.pip("Spark", part, f"pyspark=={PYSPARK}")
+    )
+    script = str(SOURCES / "spark" / "run.py")
+    given = {
+        "PEERS_SPARK_JARS": ",".join(map(str, sorted(jars.glob("*.jar")))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return Program([str(folder / "bin" / "python"), script], given)
+
+
+def spark_jars() -> Path:
+    """The connector and what it needs beside a pyspark: for `spark.jars`."""
+    return installed(
+        f"spark-kafka-{PYSPARK}",
+        lambda part: registries.maven("Spark's Kafka connector", part, "spark-kafka", spark_version=PYSPARK),
+    )
+
+
+def streams(version: str = kafka.VERSION) -> Program:
+    """Kafka Streams: one Java file, compiled as it is run."""
+    lib = kafka.jars(version)
+    if shutil.which("javac") is None:
+        raise Unavailable("Kafka Streams needs a Java compiler (`javac`), which is not on the PATH.")
+    source = str(SOURCES / "streams" / "WordCount.java")
+    command = kafka.java(lib, source, options=kafka.QUICK_START)
+    return Program(command)
+
+
+def _fingerprint(folder: str) -> str:
+    """Of the program's sources, so that a change is built anew."""
+    digest = hashlib.sha256()
+    for source in sorted((SOURCES / folder).iterdir()):
+        if source.is_file():
+            digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:8]

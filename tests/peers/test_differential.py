@@ -1,0 +1,92 @@
+"""Apache Kafka and Millpond, asked the same questions: every answer is the same, or the table says why not.
+
+The questions are in `differential/`; what Kafka answers can be read with
+`python -m tests.peers.differential HOST:PORT`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.peers.conftest import millpond_server
+from tests.peers.differential.comparing import differences, explained, unused
+from tests.peers.differential.observing import observe
+from tests.peers.differential.subject import PROBES
+
+EXPECTED_DIFFERENCES: dict[str, str] = {
+    # What Kafka has and Millpond has not
+    "api_versions_keys/*": "Millpond answers fewer APIs, and of some fewer versions.",
+    "api_versions_features/*": "Features of KRaft, share groups and Streams groups are not offered.",
+    "create_a_topic/configs/*": "Millpond has the topic settings that mean something to it.",
+    "describe_configs_of_a_topic/*": "Millpond has the topic settings that mean something to it.",
+    "describe_configs_of_the_broker/*": "A broker's settings are its own, and stay while it runs.",
+    "describe_configs_of_what_is_not_there/unknown group/*": "Groups have no settings of their own.",
+    "describe_configs_with_synonyms/*/synonyms*": "The chain of defaults is Millpond's.",
+    "fetch_sessions/*": "Sessions are declined, as the protocol allows: every fetch is a full one.",
+    "log_dirs/asked/results/0/*_bytes": "There is no disk to speak of when the store is S3.",
+    "create_with_names_that_are_not_allowed/__consumer_offsets*": "Groups are kept in the catalog: no such topic.",
+    "produce_to_what_is_not_there/an internal topic/error_code": "Groups are kept in the catalog: no such topic.",
+    # Replicas are the store's business
+    "create_with_counts_that_are_not_allowed/1, [23]/*": "Any replication factor is taken.",
+    "create_with_assignments/broker twice/*": "An assignment only says how many partitions there are.",
+    "create_with_assignments/unknown broker/*": "An assignment only says how many partitions there are.",
+    "grow_a_topic_with_assignments/*": "An assignment only says how many partitions there are.",
+    # Where Kafka answers UNKNOWN_SERVER_ERROR, or not at all, because nobody thought of the question
+    "alter_configs_that_are_refused/unknown operation/error_code": "Kafka fails; the request is invalid.",
+    "grow_a_topic/far too many/error_code": "Kafka fails; the count is invalid.",
+    "metadata_by_topic_id/neither/*/error_code": "Kafka fails; the request is invalid.",
+    "produce_batches_that_are_wrong/null*": "Kafka does not answer at all.",
+    "produce_batches_that_are_wrong/unknown codec/error_code": "Kafka fails; the codec is not supported.",
+    # Where Millpond is more lenient, or does not look
+    "produce_batches_that_are_wrong/two batches/*": "Kafka takes one batch per partition; so do its clients.",
+    "produce_batches_that_are_wrong/codec that is not used/*": "Batches are not unpacked when they are taken.",
+    "produce_batches_that_are_wrong/a base offset/*": "What a client says the offset is does not matter.",
+    "produce_the_same_partition_twice_in_one_request/*": "Kafka drops one of the two without a word.",
+    # Where Millpond is stricter
+    "produce_batches_that_are_wrong/append time by the client/*": "Only the broker gives an append time.",
+    "create_with_settings_that_are_not_allowed/empty policy/*": "A topic has a policy.",
+    # Where ours is the same thing said otherwise
+    "create_only_to_check/id": "What was not made has no id.",
+    "metadata_creates_a_topic_if_it_may/first": "Kafka creates it later, and asks to come again.",
+    "fetch_what_is_not_there/*/aborted_transactions": "Null and empty mean the same where nothing was read.",
+    "produce_*/log_start_offset": "With an error, the start of the log is not told.",
+    "idempotent_*/log_start_offset": "With an error, the start of the log is not told.",
+    "idempotent_*again/log_append_time_ms": "A duplicate is answered as the first was.",
+    "a_producer_that_is_fenced/epochs/1": "Kafka counts the abort of the older producer too.",
+    "a_transaction_commits/open, uncommitted/last_stable_offset": "Told to those who read committed messages.",
+}
+"""Path to reason. A path ends at a single value; `*` stands for anything."""
+
+
+@pytest.fixture(scope="module")
+def of_kafka(kafka_bootstrap: str) -> dict[str, Any]:
+    return observe(kafka_bootstrap)
+
+
+@pytest.fixture(scope="module")
+def of_millpond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    with millpond_server(tmp_path_factory.mktemp("millpond")) as address:
+        yield observe(address)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("probe", PROBES)
+def test_millpond_answers_as_kafka_does(
+    probe: str, of_kafka: dict[str, Any], of_millpond: dict[str, Any]
+) -> None:
+    found = differences({probe: of_kafka[probe]}, {probe: of_millpond[probe]})
+    assert [str(each) for each in found if not explained(each, EXPECTED_DIFFERENCES)] == []
+
+
+@pytest.mark.peers
+def test_every_explanation_still_explains_something(
+    of_kafka: dict[str, Any], of_millpond: dict[str, Any]
+) -> None:
+    assert unused(EXPECTED_DIFFERENCES, differences(of_kafka, of_millpond)) == []
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("probe", PROBES)
+def test_every_probe_comes_to_its_end_on_kafka(probe: str, of_kafka: dict[str, Any]) -> None:
+    """A probe that fails there asks for something that Kafka does not do."""
+    assert "probe failed" not in of_kafka[probe]

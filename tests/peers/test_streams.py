@@ -1,0 +1,11 @@
+"""Kafka Streams: a word count with exactly-once processing, in `peers/streams`."""
+
+from tests.peers.support import available, shows
+
+from peers import programs
+
+
+@shows("Kafka Streams", "counts words exactly once (exactly_once_v2, with repartition and changelog topics)")
+def test_word_count(bootstrap, prefix, tmp_path):
+    streams = available(programs.streams)
+    assert streams.ask(bootstrap, prefix, str(tmp_path)) == {"the": 4, "mill": 2, "pond": 2, "and": 2}
