@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from benchmarks import engine
+from benchmarks import engine, kafka
 
-PARTS = {"engine": engine.run}
+PARTS = {"engine": engine.run, "kafka": kafka.run}
 
 
 def main() -> None:

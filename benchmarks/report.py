@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parent / "results"
 
 class Report:
     def __init__(self, title: str, command: str) -> None:
-        self._lines = [f"# {title}", "", f"`{command}`, {_today()}, {_machine()}.", ""]
+        self._lines = [f"# {title}", "", f"`{command}`, {today()}, {machine()}.", ""]
 
     def section(self, title: str, text: str = "") -> None:
         self._add("", f"## {title}", "")
@@ -41,10 +41,10 @@ def quantiles_ms(samples: Sequence[float]) -> tuple[float, float]:
     return cuts[49] * 1000, cuts[98] * 1000
 
 
-def _today() -> str:
+def today() -> str:
     return dt.datetime.now(tz=dt.UTC).date().isoformat()
 
 
-def _machine() -> str:
+def machine() -> str:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"

@@ -1,0 +1,73 @@
+"""The brokers that are compared, each a process of its own on a folder of its own: ours, and Apache Kafka twice."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from peers import kafka
+
+TICKS_PER_SECOND = 100
+DELETED_SOON = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
+FSYNC = {"log.flush.interval.messages": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A running broker. `started_s` is from the process's start to the first answer."""
+
+    name: str
+    address: str
+    pid: int
+    started_s: float
+
+    def cpu_s(self) -> float:
+        """Processor time its process has used, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_bytes(self) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        [line] = [line for line in lines if line.startswith("VmRSS:")]
+        return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def millpond(folder: Path) -> Iterator[Subject]:
+    command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(folder)]
+    options = ["kafka_listen=127.0.0.1:0", "garbage_grace=1s", "group_initial_rebalance_delay=0ms"]
+    command += [part for option in options for part in ("--set", option)]
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["listeners"]["kafka"]
+        yield Subject("millpond", address, process.pid, time.perf_counter() - begun)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+
+
+@contextmanager
+def apache(folder: Path, name: str, settings: dict[str, str]) -> Iterator[Subject]:
+    prepared = kafka.plan(folder, {**DELETED_SOON, **settings})  # formatting is no part of the start
+    port = int(prepared.command and prepared.port)
+    begun = time.perf_counter()
+    with kafka.running(folder, {**DELETED_SOON, **settings}, port) as server:
+        yield Subject(name, server.address, server.pid, time.perf_counter() - begun)
+
+
+Launcher = Callable[[Path], AbstractContextManager[Subject]]
+
+SUBJECTS: dict[str, Launcher] = {
+    "millpond": millpond,
+    "kafka": lambda folder: apache(folder, "kafka", {}),
+    "kafka, fsync": lambda folder: apache(folder, "kafka, fsync", FSYNC),
+}
