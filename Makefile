@@ -32,8 +32,9 @@ test: $(READY) ## run all tests
 test-long: $(READY) ## the same, and the longer forms of the fault tests
 	$(BIN)/python -m pytest -m "not peers"
 
-test-peers: $(READY) ## tests against programs that are not Python packages (MinIO); says what it skips
+test-peers: $(READY) ## tests with real clients and servers (Kafka, kcat, Spark …), which it installs; says what it skips
 	$(BIN)/python -m pytest -m peers -rs
+	$(BIN)/python -m peers table
 
 lint: $(READY) ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +47,7 @@ def installed(folder: str, build: Callable[[Path], None]) -> Path:
 
 def run(
     purpose: str,
-    command: list[str | Path],
+    command: Sequence[str | Path],
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:

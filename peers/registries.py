@@ -15,7 +15,14 @@ SYSTEM_LIBRARIES = frozenset(("libc6", "libgcc-s1", "gcc-12-base", "gcc-13-base"
 def maven(purpose: str, folder: Path, pom: str, **properties: str) -> None:
     """The jars that `maven/<pom>.xml` names, with what they need at run time."""
     given = [f"-D{key.replace('_', '.')}={value}" for key, value in properties.items()]
-    command = [program("mvn", purpose), "-q", "-B", "-Dstyle.color=never", "-f", MAVEN_POMS / f"{pom}.xml"]
+    command: list[str | Path] = [
+        program("mvn", purpose),
+        "-q",
+        "-B",
+        "-Dstyle.color=never",
+        "-f",
+        MAVEN_POMS / f"{pom}.xml",
+    ]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     run(purpose, [*command, *given], folder=folder)
 
@@ -37,7 +44,14 @@ def go_install(purpose: str, folder: Path, package: str) -> None:
 
 def go_build(purpose: str, folder: Path, sources: Path, name: str) -> None:
     """A program of ours, from its folder, as `folder/bin/<name>`."""
-    command = [program("go", purpose), "build", "-mod=readonly", "-o", folder / "bin" / name, "."]
+    command: list[str | Path] = [
+        program("go", purpose),
+        "build",
+        "-mod=readonly",
+        "-o",
+        folder / "bin" / name,
+        ".",
+    ]
     run(purpose, command, folder=sources)
 
 

@@ -132,11 +132,17 @@ func produce(ctx context.Context, p *peer) (result, error) {
 		}
 	}
 	records, err := p.read(ctx, topic, 2*len(order))
+	idempotent := 0 // without a producer's id a broker cannot tell a duplicate, and franz-go goes on without one
+	for _, record := range records {
+		if record.ProducerID >= 0 {
+			idempotent++
+		}
+	}
 	seen := []string{}
 	for index := 1; index < len(records); index += 2 {
 		seen = append(seen, string(records[index].Value))
 	}
-	return result{"seen": seen, "count": len(records)}, err
+	return result{"seen": seen, "count": len(records), "idempotent": idempotent}, err
 }
 
 func headers(ctx context.Context, p *peer) (result, error) {

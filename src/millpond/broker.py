@@ -22,6 +22,7 @@ from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     DataDirectoryLocked,
     DataDirectoryUnusable,
+    Defect,
     InvalidSettings,
     MillpondError,
     TopicExists,
@@ -157,6 +158,7 @@ class Broker:
             self.coordinator_epochs,
             clock=self.clock,
             limits=settings.transaction_limits(),
+            trusts_clock=self.maintenance.retention.trusts_clock,
         )
         self.groups = Groups(
             self.log,
@@ -164,6 +166,7 @@ class Broker:
             self.coordinator_epochs,
             clock=self.clock,
             limits=settings.group_limits(),
+            trusts_clock=self.maintenance.retention.trusts_clock,
         )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         try:
@@ -172,7 +175,7 @@ class Broker:
             await self.log.stop()
             raise
         self._services = asyncio.create_task(self._run_services())
-        self._services.add_done_callback(_report)
+        self._services.add_done_callback(self._on_services_ended)
 
     async def _run_services(self) -> None:
         async with asyncio.TaskGroup() as services:
@@ -256,16 +259,16 @@ class Broker:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
 
+    def _on_services_ended(self, services: "asyncio.Task[None]") -> None:
+        """Services end only when they are told to; otherwise it is a bug, and a broker without them must go."""
+        if not services.cancelled() and (error := services.exception()) is not None:
+            logger.critical("a service ended in a way nobody foresaw", exc_info=error)
+            self._on_failure(Defect(reason=f"a service ended: {error!r}"))
+
     def _unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _report(services: "asyncio.Task[None]") -> None:
-    """Services end only when they are told to; otherwise it is a bug, and must be seen."""
-    if not services.cancelled() and (error := services.exception()) is not None:
-        logger.critical("a service ended in a way nobody foresaw", exc_info=error)
 
 
 def open_database(settings: Settings) -> Database:

@@ -217,7 +217,9 @@ class Settings:
             )
             raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
         if host in EVERYWHERE and not self.kafka_advertise:
-            reason = "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
+            reason = (
+                "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
+            )
             raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
         return host, port
 

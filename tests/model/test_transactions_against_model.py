@@ -204,9 +204,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(name=CLIENT, commit=st.booleans(), again=st.booleans())
     def end(self, name, commit, again):
-        client = self.clients[name]
-        if client.transaction is None:
-            return
+        client = self.with_open(name)
         before = client.producer
         for _ in range(2 if again else 1):
             client.goes_on_as(self.run(self.coordinator.end(before, commit=commit, bump_epoch=client.is_new)))
@@ -247,9 +245,9 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(name=CLIENT, number=PARTITION)
     def zombie(self, name, number):
         """Whoever has lost its epoch can do nothing any more."""
-        client = self.clients[name]
+        client = self.begun(name)
         if not client.old:
-            return
+            self.begin(name, known=False)
         producer, sequences = client.old[-1]
         zombie = Client(is_new=client.is_new)
         zombie.producer, zombie.sequences = producer, sequences
@@ -262,6 +260,14 @@ class TransactionMachine(RuleBasedStateMachine):
         _, future = await self.submit(client, number, 1)
         await future
 
+    def with_open(self, name):
+        """This client, with a transaction that has written something; another one if that has one already."""
+        for client in (self.clients[name], *self.clients.values()):
+            if client.transaction is not None:
+                return client
+        self.write(name, [(number, 1) for number in range(PARTITIONS)], implicit=False)
+        return self.clients[name]
+
     def begun(self, name):
         if self.clients[name].producer is None:
             self.begin(name, known=False)
@@ -269,12 +275,10 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # -- the world --------------------------------------------------------------------------------------------
 
-    @rule(name=CLIENT, commit=st.booleans())
-    def end_elsewhere(self, name, commit):
-        """Another process coordinates for once. This one has not heard of it."""
-        client = self.clients[name]
-        if client.transaction is None:
-            return
+    @rule(name=CLIENT, commit=st.booleans(), noticed=st.booleans())
+    def end_elsewhere(self, name, commit, noticed):
+        """Another process coordinates for once. This one hears of it now, or later."""
+        client = self.with_open(name)
         with self.foreign.write() as tx:
             ended = transactions.end(
                 tx, client.producer, commit=commit, bump_epoch=client.is_new, now_ms=self.clock.now_ms()
@@ -282,6 +286,8 @@ class TransactionMachine(RuleBasedStateMachine):
         client.goes_on_as(ended.producer)
         client.decided("committed" if commit else "aborted")
         self.may_be_late = True
+        if noticed:
+            self.notice()
 
     @rule(number=PARTITION)
     def append_elsewhere(self, number):

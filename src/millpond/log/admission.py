@@ -30,14 +30,10 @@ CODECS: Final[Mapping[str, Codec]] = {
 Headers = list[tuple[int, BatchHeader]]
 
 
-def admit(
-    data: Buffer, config: TopicConfig, *, now_ms: int, decompressed_bytes_max: int
-) -> tuple[Buffer, Headers, int]:
+def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> tuple[Buffer, Headers, int]:
     """The bytes to append, their headers, and the append time (-1 if the topic keeps the producer's times)."""
     headers = validate(data, max_batch_bytes=config.max_message_bytes)
     _check_idempotent(headers)
-    if config.compacted:
-        _check_keys(data, decompressed_bytes_max)
     if config.append_time:
         data = with_append_time(data, now_ms)
         return data, list(walk(data)), now_ms
@@ -45,10 +41,21 @@ def admit(
     return data, headers, NO_APPEND_TIME
 
 
-def with_codec(
+def look_inside(
     data: Buffer, headers: Headers, config: TopicConfig, *, decompressed_bytes_max: int
 ) -> tuple[Buffer, Headers]:
-    """Admitted batches in the codec that the topic asks for. What grows past the largest batch is refused."""
+    """What needs the records themselves: keys for a compacted topic, the topic's own codec. It takes its time."""
+    if config.compacted:
+        _check_keys(data, decompressed_bytes_max)
+    if config.compression == AS_PRODUCED:
+        return data, headers
+    return _with_codec(data, headers, config, decompressed_bytes_max)
+
+
+def _with_codec(
+    data: Buffer, headers: Headers, config: TopicConfig, decompressed_bytes_max: int
+) -> tuple[Buffer, Headers]:
+    """The batches in the codec that the topic asks for. What grows past the largest batch is refused."""
     codec = CODECS[config.compression]
     if all(header.codec is codec for _, header in headers):
         return data, headers

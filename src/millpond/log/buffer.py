@@ -7,6 +7,7 @@ journal object (frame, batches, frame, batches …) and one share for each parti
 import asyncio
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millpond.catalog.appends import Share
 from millpond.model.ids import TopicPartition
@@ -18,8 +19,7 @@ from millpond.segments.index import INDEX_EVERY_BYTES, build_index, pack_index
 APPEND_TIME_UNUSED = -1
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """Where an append went. `timestamp` is the broker's time if the topic uses append time, else -1."""
 
     base_offset: int

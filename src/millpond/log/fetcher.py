@@ -8,13 +8,12 @@ ended is read ahead for: by the time it asks again, the bytes are there.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from millpond.catalog import transactions
-from millpond.catalog.database import Database
+from millpond.catalog.database import Transaction
 from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
@@ -22,12 +21,10 @@ from millpond.log.partition import Partition
 from millpond.log.reader import StoreReader
 from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
-from millpond.model.errors import MillpondError, OffsetOutOfRange, Stopping
+from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
-
-Answer = TypeVar("Answer")
 
 UNKNOWN_OFFSET = -1
 PLACES_REMEMBERED = 4_096
@@ -71,10 +68,10 @@ class FetchResult:
 class Fetcher:
     def __init__(
         self,
-        database: Database,
         reader: StoreReader,
         waiters: Waiters,
-        pool: ThreadPoolExecutor,
+        in_pool: Callable[[Callable[[], list[Run]]], Coroutine[Any, Any, list[Run]]],
+        read_catalog: Callable[[Callable[[Transaction], list[Aborted]]], Awaitable[list[Aborted]]],
         limits: LogLimits,
         metrics: LogMetrics,
         resolve: Callable[[TopicPartition], Partition],
@@ -83,10 +80,10 @@ class Fetcher:
         self._metrics = metrics
         self._resolve = resolve
         self._refresh_transactions = refresh_transactions
-        self._database = database
         self._reader = reader
         self._waiters = waiters
-        self._pool = pool
+        self._in_pool = in_pool
+        self._read_catalog = read_catalog
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
         self._under_way: dict[Place, asyncio.Task[list[Run]]] = {}
@@ -167,7 +164,14 @@ class Fetcher:
         known = partition.ongoing.aborted(start, end_offset)
         if known is not None:
             return known
-        return await self._in_pool(self._read_aborted, partition.where, start, end_offset)
+        found = await self._read_catalog(
+            lambda tx: transactions.aborted(tx, partition.where, start, end_offset)
+        )
+        if partition.log_start > start:  # the list may have gone with what it was about
+            raise OffsetOutOfRange(
+                offset=start, log_start=partition.log_start, end_offset=partition.end_offset
+            )
+        return found
 
     async def _batches(
         self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
@@ -259,7 +263,7 @@ class Fetcher:
         task = self._under_way.get(place)
         if task is None:
             wanted = max(budget, self._limits.read_bytes)
-            task = asyncio.create_task(self._in_pool(self._reader.read_runs, where, offset, wanted))
+            task = asyncio.create_task(self._in_pool(lambda: self._reader.read_runs(where, offset, wanted)))
             self._under_way[place] = task
             task.add_done_callback(lambda done: self._on_read(place, done))
         return task
@@ -269,12 +273,3 @@ class Fetcher:
         if not task.cancelled() and task.exception() is None:  # nobody may be waiting for it
             for run in task.result():
                 self._cache.put(place[0], run)
-
-    def _read_aborted(self, where: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
-        with self._database.read() as tx:
-            return transactions.aborted(tx, where, start, end_offset)
-
-    async def _in_pool(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        if self._waiters.closed:
-            raise Stopping
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

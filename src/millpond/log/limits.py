@@ -32,7 +32,9 @@ class LogLimits:
     """How much a lagging reader's store read asks for at least, if the extent has it; and how far ahead of a reader
     that goes on is read."""
     read_threads: int = 4
-    """Threads that read catalog and store for lagging readers."""
+    """Threads that read the store for lagging readers."""
+    catalog_threads: int = 2
+    """Threads that read the catalog. Their own: a slow store must not hold up groups and producers."""
     extents_per_read: int = 64
     """Rows of the catalog one read looks at."""
     decompressed_bytes_max: int = 64 * MIB

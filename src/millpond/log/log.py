@@ -7,7 +7,7 @@ Reading order for a newcomer: `append` here, `buffer`, `flusher`, `writer` (the 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from millpond.catalog.commits import Committer, Operation
 from millpond.catalog.database import Database, Transaction
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.transactions import Markers, PartitionTransactions, Producer
-from millpond.log.admission import AS_PRODUCED, Headers, admit, with_codec
+from millpond.log.admission import AS_PRODUCED, Headers, admit, look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
@@ -40,6 +40,7 @@ from millpond.model.errors import (
     OffsetOutOfRange,
     RecordTooLarge,
     Stopping,
+    TopicExists,
     UnknownPartition,
 )
 from millpond.model.ids import Session, TopicPartition
@@ -52,8 +53,10 @@ from millpond.records import Buffer, walk
 EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
 """Extents one transaction removes; the rest goes in the next."""
-RECOMPRESSED_ON_LOOP_BYTES = 64 * 1024
-"""More than this, decompressed, gets its topic's codec on a reader's thread."""
+LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
+"""Batches the broker must look into: more than this, decompressed, is done on a reader's thread."""
+LOOKED_AT_ON_LOOP_RECORDS = 500
+REFRESH_AGAIN_S = 1.0
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -81,17 +84,21 @@ class Log:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._grown: dict[TopicPartition, int] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_wanted = False
+        self._ending = False
+        self._changes: set[asyncio.Task[Any]] = set()
         self._refresh_turn = asyncio.Lock()
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
         self.reader = StoreReader(database, store, extents_per_read=limits.extents_per_read)
         self._tails = TailCache(limits.tail_bytes_max)
         self._pool = ThreadPoolExecutor(limits.read_threads, thread_name_prefix="millpond-read")
+        self._catalog_pool = ThreadPoolExecutor(limits.catalog_threads, thread_name_prefix="millpond-catalog")
         self._fetcher = Fetcher(
-            database,
             self.reader,
             self.waiters,
-            self._pool,
+            self.in_pool,
+            self.read,
             limits,
             metrics,
             self.partition,
@@ -127,11 +134,15 @@ class Log:
     async def stop(self) -> None:
         """Take nothing more, answer what was taken, and end the threads."""
         await self._flusher.drain()
+        if self._changes:
+            await asyncio.wait(self._changes)
         await self.writer.stop()
+        self._ending = True
         if self._refreshing is not None:
             await asyncio.wait([self._refreshing])
         self.waiters.close()
         await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._catalog_pool.shutdown)
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -144,16 +155,11 @@ class Log:
         submits returned. A writable buffer becomes the log's own: it is stamped in place."""
         partition = self.partition(where)
         config = self.topics.config(where.topic_id)
-        data, headers, timestamp = admit(
-            data,
-            config,
-            now_ms=self._clock.now_ms(),
-            decompressed_bytes_max=self._limits.decompressed_bytes_max,
-        )
-        if config.compression == AS_PRODUCED:
+        data, headers, timestamp = admit(data, config, now_ms=self._clock.now_ms())
+        if config.compression == AS_PRODUCED and not config.compacted:
             return await self._accept(partition, data, headers, timestamp)
         async with partition.turn:
-            data, headers = await self._recompress(data, headers, config)
+            data, headers = await self._look_inside(data, headers, config)
             return await self._accept(partition, data, headers, timestamp)
 
     async def _accept(
@@ -191,7 +197,11 @@ class Log:
             raise OffsetOutOfRange(
                 offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
             )
-        log_start: int = await self.write(lambda tx: self._advance(tx, where, wanted))
+        return await self._to_the_end(self._delete_below(partition, wanted))
+
+    async def _delete_below(self, partition: Partition, offset: int) -> int:
+        where = partition.where
+        log_start: int = await self.write(lambda tx: partitions.advance_log_start(tx, where, offset))
         partition.log_start = max(partition.log_start, log_start)
         while await self.write(lambda tx: self._remove_below(tx, where, log_start)) == REMOVED_PER_STEP:
             pass
@@ -229,12 +239,28 @@ class Log:
             with self.database.read() as tx:
                 return function(tx)
 
-        return await self.in_pool(run)
+        return await self._in(self._catalog_pool, run)
 
     async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+        """Run what reads the store, or takes long, on the threads of lagging readers."""
+        return await self._in(self._pool, function)
+
+    async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:
         if self.waiters.closed:
             raise Stopping
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        return await asyncio.get_running_loop().run_in_executor(pool, function)
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, Answer]) -> Answer:
+        """Finish what has begun even if whoever asked is gone: what was committed must also be taken in."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._on_changed)
+        return await asyncio.shield(task)
+
+    def _on_changed(self, task: "asyncio.Task[Any]") -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may be gone; that is no warning's business
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -307,28 +333,33 @@ class Log:
                 tx, name, partitions, overrides or {}, now_ms=self._clock.now_ms(), owner=self._session
             )
 
-        await self.write(create)
-        return await self._after_change(name)
+        try:
+            return await self._to_the_end(self._change(name, create))
+        except TopicExists:
+            if not self.topics.knows(name):
+                await self.refresh()
+            raise
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         def add(tx: Transaction) -> None:
             topics.add_partitions(tx, name, total, owner=self._session)
 
-        await self.write(add)
-        return await self._after_change(name)
+        return await self._to_the_end(self._change(name, add))
 
     async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
         def alter(tx: Transaction) -> None:
             topics.alter_config(tx, name, changes)
 
-        await self.write(alter)
-        return await self._after_change(name)
+        return await self._to_the_end(self._change(name, alter))
 
     async def delete_topic(self, name: str) -> None:
         def delete(tx: Transaction) -> None:
             topics.delete(tx, name, now_ms=self._clock.now_ms())
 
-        await self.write(delete)
+        await self._to_the_end(self._write_and_refresh(delete))
+
+    async def _write_and_refresh(self, operation: Operation) -> None:
+        await self.write(operation)
         await self.refresh()
 
     async def refresh(self) -> None:
@@ -340,13 +371,14 @@ class Log:
             )
             self._take_in_all(known, rows)
 
-    async def _after_change(self, name: str) -> Topic:
-        """Take in one topic, for a broker may have thousands."""
+    async def _change(self, name: str, operation: Operation) -> Topic:
+        """Write, then take in one topic, for a broker may have thousands."""
 
         def read(tx: Transaction) -> tuple[Topic, list[PartitionRow]]:
             topic = topics.find(tx, name)
             return topic, partitions.of_topic(tx, topic.id)
 
+        await self.write(operation)
         async with self._refresh_turn:
             topic, rows = await self.read(read)
             known = self.topics.put(topic)
@@ -390,27 +422,32 @@ class Log:
         return partition.epoch if partition is not None else 0
 
     def _on_foreign_change(self) -> None:
-        if self.waiters.closed:
-            return
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.ensure_future(self._refresh_quietly())
+        """A refresh that is under way may have read the catalog before this change: then another one follows."""
+        self._refresh_wanted = True
+        if not self._ending and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.ensure_future(self._refresh_while_wanted())
 
-    async def _refresh_quietly(self) -> None:
-        try:
-            await self.refresh()
-        except MillpondError as error:
-            logger.warning("could not take in another process's changes: %s", error)
+    async def _refresh_while_wanted(self) -> None:
+        while self._refresh_wanted and not self._ending:
+            self._refresh_wanted = False
+            try:
+                await self.refresh()
+            except MillpondError as error:
+                logger.warning("could not take in another process's changes, and will try again: %s", error)
+                self._refresh_wanted = True
+                await asyncio.sleep(REFRESH_AGAIN_S)
 
-    async def _recompress(
+    async def _look_inside(
         self, data: Buffer, headers: Headers, config: TopicConfig
     ) -> tuple[Buffer, Headers]:
         """What is small once decompressed is done at once; anything else would hold up everybody on the loop."""
         limit = self._limits.decompressed_bytes_max
-        if len(data) <= RECOMPRESSED_ON_LOOP_BYTES:
+        records = sum(header.record_count for _, header in headers)
+        if len(data) <= LOOKED_AT_ON_LOOP_BYTES and records <= LOOKED_AT_ON_LOOP_RECORDS:
             with contextlib.suppress(RecordTooLarge):
-                small = min(limit, RECOMPRESSED_ON_LOOP_BYTES)
-                return with_codec(data, headers, config, decompressed_bytes_max=small)
-        return await self.in_pool(lambda: with_codec(data, headers, config, decompressed_bytes_max=limit))
+                small = min(limit, LOOKED_AT_ON_LOOP_BYTES)
+                return look_inside(data, headers, config, decompressed_bytes_max=small)
+        return await self.in_pool(lambda: look_inside(data, headers, config, decompressed_bytes_max=limit))
 
     async def _load_sequences(self, partition: Partition) -> None:
         """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
@@ -465,12 +502,9 @@ class Log:
                 partition.sequences.fail(pending.sequence, pending.future)
             pending.refuse(_error_for(pending, error))
 
-    def _advance(self, tx: Transaction, where: TopicPartition, offset: int) -> int:
-        log_start = partitions.advance_log_start(tx, where, offset)
-        transactions.forget_aborted(tx, where, log_start)
-        return log_start
-
     def _remove_below(self, tx: Transaction, where: TopicPartition, offset: int) -> int:
+        """Memory knows the new log start by now, so no reader below it can still ask for what was aborted."""
+        transactions.forget_aborted(tx, where, offset)
         return extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=self._clock.now_ms())
 
 

@@ -39,6 +39,9 @@ class TopicRegistry:
             raise UnknownTopic(topic=name)
         return topic
 
+    def knows(self, name: str) -> bool:
+        return name in self._by_name
+
     def check_new(self, name: str) -> None:
         """Whether a topic of this name could be made, as far as is known here; the catalog decides. Kafka refuses
         names that differ from another only in '.' and '_': they would be one name in its metrics."""

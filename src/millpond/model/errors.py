@@ -33,6 +33,9 @@ as `facts`. `retriable` says whether the same request may succeed later.
 
 from typing import Any, ClassVar, Self
 
+FACT_CHARS_MAX = 500
+"""Of a text from outside, such as a topic's name, no more goes into a message: answers and logs are bounded, too."""
+
 
 class MillpondError(Exception):
     """Something went wrong."""
@@ -49,12 +52,18 @@ class MillpondError(Exception):
 
     def _default_message(self) -> str:
         template = " ".join((type(self).__doc__ or "").split())
-        return template.format_map(_Facts(self.facts))
+        return template.format_map(_Facts({name: _short(fact) for name, fact in self.facts.items()}))
 
 
 class _Facts(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return f"<{key}>"
+
+
+def _short(fact: Any) -> Any:
+    if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
+        return fact[:FACT_CHARS_MAX] + "…"
+    return fact
 
 
 class InvalidInput(MillpondError):

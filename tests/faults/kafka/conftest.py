@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-
 from tests.faults.kafka.siege import Siege
 
 

@@ -2,7 +2,7 @@
 
 confluent-kafka, kafka-python and aiokafka each do what applications do (produce, consume, in groups, in
 transactions, manage topics) through a proxy, which keeps the first request of each key and version. What the broker
-does not speak yet is asked for in vain and recorded all the same.
+does not speak is asked for in vain and recorded all the same.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ import aiokafka
 import aiokafka.admin
 import confluent_kafka
 import confluent_kafka.admin
-import kafka
 import kafka.admin
-
-from millpond.protocol import REQUESTS
 from tests.faults.kafka import corpus
 from tests.faults.kafka.siege import ThreadBroker
+
+import kafka
+from millpond.protocol import REQUESTS
 
 PATIENCE_S = 8
 CLIENT_SECONDS_MAX = 60

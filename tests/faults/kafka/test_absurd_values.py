@@ -8,14 +8,14 @@ import socket
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.faults.kafka.siege import Hung, written
+from tests.faults.kafka.test_damaged_frames import WAITING_KEYS
 
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.protocol import NO_UUID, decode, read_response_header
 from millpond.protocol.primitives import TEXT_BYTES_MAX
 from millpond.protocol.schema import Fixed, Sized, fields_in
 from millpond.records import Record, build_batch
-from tests.faults.kafka.siege import Hung, written
-from tests.faults.kafka.test_damaged_frames import WAITING_KEYS
 
 WAITING_SECONDS = 0.03
 """How long those are waited for that may rightly not answer."""
@@ -127,7 +127,38 @@ def ask(siege, kind, request, version):
         decode(kind.response, version, answer, position)
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(2_000, marks=pytest.mark.long)])
+def with_text(kind, version, text):
+    """A message in which every text is this one, and there is one of everything."""
+
+    def value(spec):
+        match spec.kind:
+            case Fixed(format="16s"):
+                return b"\xff" * 16
+            case Fixed():
+                return 1
+            case Sized.TEXT:
+                return text
+            case Sized():
+                return BATCH
+        return with_text(spec.kind, version, text)
+
+    specs = fields_in(kind, version)
+    return kind(**{spec.name: [value(spec)] if spec.array else value(spec) for spec in specs})
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * TEXT_BYTES_MAX, "\0" * TEXT_BYTES_MAX, "\U000e0001" * (TEXT_BYTES_MAX // 4)]
+)
+def test_texts_as_long_as_they_may_be_are_answered(besieged, text):
+    """Errors quote what was sent, some characters of which take ten to be quoted; an answer has its limits, too."""
+    with besieged("long texts") as siege:
+        for handler in HANDLERS.values():
+            for version in (handler.request.versions.first, handler.request.versions.last):
+                ask(siege, handler.request, with_text(handler.request, version, text), version)
+                assert not siege.records.alarming(), (handler.request.__name__, siege.records.alarming())
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].request.__name__)
 def test_a_request_that_makes_no_sense_is_answered_or_refused(besieged, key, examples):
     kind = HANDLERS[key].request

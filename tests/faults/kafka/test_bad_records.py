@@ -4,9 +4,6 @@ each must reach the client as its error, and cost the others nothing."""
 import struct
 
 import pytest
-
-from millpond.protocol import ErrorCode
-from millpond.records import Codec, Record, build_batch, crc32c
 from tests.faults.kafka.siege import (
     PRODUCE_VERSION,
     produce_request,
@@ -15,9 +12,11 @@ from tests.faults.kafka.siege import (
     written,
 )
 
+from millpond.protocol import ErrorCode
+from millpond.records import Codec, Record, build_batch, crc32c
+
 CRC_FIELD, CRC_START, COUNT_FIELD, LAST_DELTA_FIELD = 17, 21, 57, 23
 LENGTH_FIELD, MAGIC_FIELD, PRODUCER_FIELD, SEQUENCE_FIELD = 8, 16, 43, 53
-GIB = 1 << 30
 RECORDS = [Record(b"value", key=b"key")]
 
 
@@ -53,7 +52,6 @@ LIES = {
     "a transaction nobody began": batch(
         (CRC_START, ">h", 0x10), (PRODUCER_FIELD, ">q", 7), (SEQUENCE_FIELD, ">i", 0)
     ),
-    "producer 2^63-1": batch((PRODUCER_FIELD, ">q", 2**63 - 1), (51, ">h", 0), (SEQUENCE_FIELD, ">i", 5)),
     "producer -2": batch((PRODUCER_FIELD, ">q", -2)),
     "a sequence without a producer's epoch": batch((PRODUCER_FIELD, ">q", 5), (SEQUENCE_FIELD, ">i", -9)),
     "timestamps from the end of time": batch((27, ">q", 2**63 - 1), (35, ">q", 2**63 - 1)),
@@ -74,14 +72,17 @@ def test_a_batch_that_lies_gets_an_error_and_takes_no_offset(besieged):
             assert send_batch(client, "lies", batch()).base_offset == 0
 
 
-def test_without_acknowledgement_errors_are_silent_and_the_connection_goes_on(besieged):
+def test_without_acknowledgement_an_error_closes_the_connection(besieged):
+    """As Kafka does: there is no answer that could tell, and the client must learn that something was lost."""
     with besieged("lies that want no answer") as siege:
         siege.create_topic("silent")
-        with siege.attacker() as client:
-            for lie in LIES.values():
+        for kind, lie in LIES.items():
+            with siege.attacker() as client:
                 client.send(written(produce_request("silent", lie, acks=0), PRODUCE_VERSION))
-                client.send(written(produce_request("nowhere", lie, acks=0), PRODUCE_VERSION))
-            assert send_batch(client, "silent", batch()).base_offset == 0, "an answer to something else came"
+                assert client.receive() is None, kind
+        with siege.attacker() as client:
+            client.send(written(produce_request("silent", batch(), acks=0), PRODUCE_VERSION))
+            assert send_batch(client, "silent", batch()).base_offset == 1, "an answer to something else came"
 
 
 @pytest.mark.parametrize("acks", [2, -2, 2**15 - 1, -(2**15)])
@@ -111,17 +112,28 @@ def test_records_that_are_none_are_stored_unread_or_refused_where_they_are_read(
             assert values_at(client, "plain", 4) == [b"value"]
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-@pytest.mark.parametrize("where", ["compact", "zstd"])
-def test_a_compressed_bomb_is_refused_where_the_broker_looks_inside(besieged, codec, where):
-    """Half a gibibyte of noughts in at most a mebibyte (of snappy less: it cannot do better)."""
-    size = GIB // 2 if codec in (Codec.GZIP, Codec.ZSTD) else 100 << 20
-    bomb = build_batch([Record(bytes(size), key=b"k")], compression=codec)
-    configs = {"cleanup_policy": "compact"} if where == "compact" else {"compression_type": "zstd"}
-    with besieged(f"a {codec.name} bomb") as siege:
-        siege.create_topic("bombed", **configs, max_message_bytes=str(100 << 20))
+@pytest.fixture(scope="module")
+def bombs():
+    """A hundred mebibytes of noughts in a few KiB; 64 MiB are what the broker unpacks at most."""
+    nothing = [Record(bytes(100 << 20), key=b"k")]
+    return {codec: build_batch(nothing, compression=codec) for codec in (Codec.GZIP, Codec.ZSTD)}
+
+
+def test_a_compressed_bomb_is_refused_where_the_broker_looks_inside(besieged, bombs):
+    with besieged("bombs for a compacted topic") as siege:
+        siege.create_topic("bombed", cleanup_policy="compact", max_message_bytes=str(100 << 20))
         with siege.attacker() as client:
-            answer = send_batch(client, "bombed", bomb)
-            if where == "compact":
-                assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE, answer
-            siege.good.prove()
+            for codec, bomb in bombs.items():
+                answer = send_batch(client, "bombed", bomb)
+                assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE, codec
+                siege.good.prove()
+
+
+def test_a_compressed_bomb_is_stored_or_refused_where_the_topic_has_a_codec_of_its_own(besieged, bombs):
+    with besieged("bombs for a topic with compression.type") as siege:
+        siege.create_topic("bombed", compression_type="zstd", max_message_bytes=str(100 << 20))
+        with siege.attacker() as client:
+            for codec, bomb in bombs.items():
+                answer = send_batch(client, "bombed", bomb)
+                assert answer.error_code in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE), codec
+                siege.good.prove()

@@ -4,9 +4,6 @@ import struct
 import time
 
 import pytest
-
-from millpond.protocol import FRAME_BYTES_MAX, LENGTH_BYTES, ErrorCode, decode, read_response_header
-from millpond.protocol.messages.produce import ProduceResponse
 from tests.faults.kafka.siege import (
     FETCH_VERSION,
     PRODUCE_VERSION,
@@ -17,6 +14,9 @@ from tests.faults.kafka.siege import (
     send_batch,
     written,
 )
+
+from millpond.protocol import FRAME_BYTES_MAX, LENGTH_BYTES, ErrorCode, decode, read_response_header
+from millpond.protocol.messages.produce import ProduceResponse
 
 MIB = 1 << 20
 REFUSED_LENGTHS = [-1, -(2**31), 2**31 - 1, FRAME_BYTES_MAX + 1]

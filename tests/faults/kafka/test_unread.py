@@ -4,22 +4,23 @@ import struct
 import time
 
 import pytest
-
-from millpond.protocol import ErrorCode
-from millpond.protocol.messages.api_versions import ApiVersionsRequest
-from millpond.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
-from millpond.records import Record, build_batch
 from tests.faults.kafka.siege import (
     FETCH_VERSION,
     GOOD_TOPIC,
     PRODUCE_VERSION,
     eventually,
     fetch_request,
+    framed,
     produce_request,
     send_batch,
     values_at,
     written,
 )
+
+from millpond.protocol import ErrorCode
+from millpond.protocol.messages.api_versions import ApiVersionsRequest
+from millpond.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from millpond.records import Record, build_batch
 
 KIB, MIB = 1 << 10, 1 << 20
 BATCH_BYTES = 900 * KIB
@@ -187,6 +188,7 @@ MOMENTS = {
         produce_request("never", build_batch([Record(bytes(1000))]), partition=1), PRODUCE_VERSION
     ),
     "in many fetches": lambda: greedy() * 20,
+    "behind a request that is refused": lambda: framed(b"nothing") + written(ApiVersionsRequest(), 0) * 20,
     "in a produce behind unread answers": lambda: (
         greedy() * 4
         + written(produce_request("never", build_batch([Record(bytes(1000))]), partition=1), PRODUCE_VERSION)
@@ -216,9 +218,10 @@ def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(besi
     """acks=0: it never asked for an answer, so it may well have gone."""
     with besieged("producers that leave at once") as siege:
         siege.create_topic("kept")
-        for number in range(50):
-            batch = build_batch([Record(b"%d" % number)])
-            with siege.attacker() as client:
-                client.send(written(produce_request("kept", batch, acks=0), PRODUCE_VERSION))
-        with siege.attacker() as client:
-            eventually(lambda: len(values_at(client, "kept", 0)) == 50, "all are there")
+        for client in range(20):
+            batches = [build_batch([Record(b"%d/%d" % (client, number))]) for number in range(50)]
+            requests = [written(produce_request("kept", batch, acks=0), PRODUCE_VERSION) for batch in batches]
+            with siege.attacker() as sender:
+                sender.send(b"".join(requests))
+        with siege.attacker() as reader:
+            eventually(lambda: len(values_at(reader, "kept", 0)) == 1_000, "all are there", 10)

@@ -2,10 +2,11 @@
 
 import struct
 
+from tests.faults.kafka.siege import framed
+
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.protocol import ErrorCode, decode
 from millpond.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.faults.kafka.siege import framed
 
 OUTSIDE = (-(2**15), -1, 2**15 - 1)
 UNKNOWN_KEYS = sorted({*range(-2, 130), *OUTSIDE} - set(HANDLERS))

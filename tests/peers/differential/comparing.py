@@ -28,12 +28,18 @@ def differences(kafka: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Diffe
 
 
 def explained(difference: Difference, expected: Mapping[str, str]) -> bool:
-    return any(fnmatchcase(difference.path, pattern) for pattern in expected)
+    return any(_is_meant(difference, pattern) for pattern in expected)
+
+
+def _is_meant(difference: Difference, pattern: str) -> bool:
+    """A pattern that ends in `(absent)` is only for what Millpond has not; values that both have must be the same."""
+    absent = difference.ours == ABSENT and fnmatchcase(f"{difference.path} {ABSENT}", pattern)
+    return absent or fnmatchcase(difference.path, pattern)
 
 
 def unused(expected: Mapping[str, str], found: list[Difference]) -> list[str]:
     """Explanations of differences that are no more: to be taken out."""
-    return [pattern for pattern in expected if not any(fnmatchcase(each.path, pattern) for each in found)]
+    return [pattern for pattern in expected if not any(_is_meant(each, pattern) for each in found)]
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

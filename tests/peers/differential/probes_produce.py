@@ -40,9 +40,8 @@ def produce_without_acks_is_not_answered(subject: Subject) -> Any:
     )
     subject.wire.send(make(produce.ProduceRequest, acks=0, timeout_ms=1000, topic_data=[data]), 9)
     answer = subject.wire.receive(0.5)
-    with subject.another() as wire:
-        subject.wire = wire
-        end = subject.until(lambda: subject.end_offset(name), lambda offset: offset == 1)
+    subject.wire = subject.another()
+    end = subject.until(lambda: subject.end_offset(name), lambda offset: offset == 1)
     return {"answer": answer, "end": end}
 
 

@@ -20,8 +20,8 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
 def create_a_topic(subject: Subject) -> Any:
     name = subject.name()
     made = subject.create(name, 3)
-    configs = {each["name"] for each in made["configs"] or []}
-    return {**_brief(made), "id": made["topic_id"], "configs": sorted(configs)}
+    configs = {each["name"]: each["value"] for each in made["configs"] or []}
+    return {**_brief(made), "id": made["topic_id"], "configs": configs}
 
 
 @probe

@@ -184,6 +184,7 @@ async def test_a_coordinator_whose_shard_has_moved_on_writes_nothing_and_says_so
             await call
     assert stage.stored() == [("Stable", 1)]
     assert await stage.groups.list_groups() == []
+    stage.pass_time(60_000)
 
 
 async def test_a_group_without_members_that_has_moved_on_is_not_deleted_here(stage):
@@ -435,6 +436,22 @@ async def test_when_the_service_ends_what_is_being_stored_is_and_who_waits_is_to
     await asyncio.wait([running])
     assert running.cancelled()
     assert stage.stored("stored") == [("Stable", 1)]
+
+
+async def test_a_bug_in_one_group_is_not_the_others(stage, monkeypatch, caplog):
+    alice, bob = stage.client("alice"), stage.client("bob", group_id="others")
+    await stage.form(alice)
+    await stage.form(bob)
+
+    def fail(_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(stage.group(), "tick", fail)
+    stage.pass_time(10_000)
+    assert "'readers' failed in a way nobody foresaw" in caplog.text
+    assert stage.group("others").state is State.EMPTY
+    await alice.heartbeat()
+    assert stage.group().generation == 1
 
 
 async def test_a_thousand_members(stage):

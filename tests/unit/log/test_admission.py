@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from millpond.log.admission import admit
+from millpond.log.admission import admit, look_inside
 from millpond.model.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge
 from millpond.model.ids import new_topic_id
 from millpond.model.topics import Topic
@@ -16,7 +16,9 @@ CONFIG = Topic(new_topic_id(), "orders", 1, 0).config()
 
 def admitted(data, now_ms=NOW, **config):
     chosen = dataclasses.replace(CONFIG, **config)
-    return admit(data, chosen, now_ms=now_ms, decompressed_bytes_max=1_000_000)
+    data, headers, timestamp = admit(data, chosen, now_ms=now_ms)
+    data, headers = look_inside(data, headers, chosen, decompressed_bytes_max=1_000_000)
+    return data, headers, timestamp
 
 
 def test_a_good_batch_passes_as_it_is(make_batch):

@@ -136,8 +136,8 @@ async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
     ("size", "before", "leaves"),
     [
         (1_000, Codec.NONE, False),
-        (module.RECOMPRESSED_ON_LOOP_BYTES + 1, Codec.NONE, True),
-        (module.RECOMPRESSED_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
+        (module.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.NONE, True),
+        (module.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
         (1_000, Codec.ZSTD, False),
     ],
 )

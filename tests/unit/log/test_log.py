@@ -345,6 +345,7 @@ async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine):
 
     engine.log.refresh = slow
     engine.log._on_foreign_change()
+    await asyncio.sleep(0)
     await engine.broker.stop()
     assert done == [True]
     engine.log._on_foreign_change()

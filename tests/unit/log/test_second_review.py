@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from millpond.broker import Broker
-from millpond.catalog import transactions
+from millpond.catalog import partitions, transactions
 from millpond.log import FetchRequest
 from millpond.log.log import Log
 from millpond.model.errors import (
@@ -161,7 +161,7 @@ async def test_retention_by_size_leaves_alone_what_a_deletion_under_way_accounts
     await engine.topic(**{"retention.bytes": "10500"})
     for _ in range(20):
         await engine.append(b"x" * 930)
-    await engine.log.write(lambda tx: engine.log._advance(tx, engine.where(), 10))
+    await engine.log.write(lambda tx: partitions.advance_log_start(tx, engine.where(), 10))
     retention, config = engine.broker.maintenance.retention, engine.log.topics.config(engine.topic_id)
     assert retention._find_line(engine.where(), config, engine.clock.now_ms())[0] == 10
 

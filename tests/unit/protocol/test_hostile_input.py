@@ -17,7 +17,7 @@ from millpond.protocol.messages.group_admin import DeleteGroupsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from millpond.protocol.messages.produce import ProduceRequest
 from millpond.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from millpond.protocol.primitives import ELEMENTS_MAX, TEXT_BYTES_MAX, read_uvarint
+from millpond.protocol.primitives import ELEMENTS_MAX, TAGS_MAX, TEXT_BYTES_MAX, read_uvarint, uvarint
 from millpond.protocol.schema import FieldSpec, fields_in
 
 SEED = 20_240_607
@@ -233,6 +233,22 @@ def test_a_tag_longer_than_the_message_is_refused_before_it_is_read(tags):
 def test_more_known_tags_than_bytes_are_refused():
     with pytest.raises(MalformedMessage, match="tagged fields cannot have 3 elements with 4 bytes left"):
         decode(ApiVersionsResponse, 3, b"\0\0" + b"\1" + b"\0\0\0\0" + b"\x03\x63\0\x64\0")
+
+
+def test_a_struct_has_no_more_tags_than_the_limit():
+    assert decodes(DeleteGroupsRequest, 2, b"\x01" + uvarint(TAGS_MAX) + b"\x63\0" * TAGS_MAX)
+    many = TAGS_MAX + 1
+    with pytest.raises(MalformedMessage, match=f"tagged fields cannot have {many} elements"):
+        decode(DeleteGroupsRequest, 2, b"\x01" + uvarint(many) + b"\x63\0" * many)
+
+
+def test_tags_of_many_structs_are_counted_with_the_elements():
+    """Passing over a tag takes as long as reading an element."""
+    tags = uvarint(TAGS_MAX) + b"\x63\0" * TAGS_MAX
+    topics = ELEMENTS_MAX // TAGS_MAX
+    for count, fits in ((topics - 1, True), (topics, False)):
+        data = uvarint(count + 1) + (b"\x02t" + tags) * count + b"\1\0\0\0"
+        assert decodes(MetadataRequest, 9, data) == fits
 
 
 @pytest.mark.parametrize("size", [7, 9])

@@ -52,6 +52,7 @@ class Keeper(Protocol):
     def held(self, change: int) -> None: ...
     def counted(self, api_key: int) -> None: ...
     def wait_for_memory(self, connection: "Connection") -> bool: ...
+    def make_room(self) -> None: ...
 
 
 class Answer:
@@ -130,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self.unread = True
         self.active_at = self._loop.time()
         self._count_waiting()
+        self._keeper.make_room()
 
     def resume_writing(self) -> None:
         self.unread = False
@@ -209,8 +211,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         try:
-            while (frame := await self._next_frame()) is not None:
-                await self._begin(frame)
+            while await self._begin_next():
                 if self._begun_requests % REQUESTS_PER_TURN == 0:
                     await asyncio.sleep(0)
             while self._answers:
@@ -277,32 +278,51 @@ class Connection(asyncio.BufferedProtocol):
         if self._turn_came is not None and not self._turn_came.done():
             self._turn_came.set_result(None)
 
-    async def _begin(self, frame: bytearray) -> None:
+    async def _begin_next(self) -> bool:
+        """False when there is nothing more to begin. Nobody keeps the frame while a request waits for its answer:
+        an idle client, or one that polls for long, would keep its memory."""
+        frame = await self._next_frame()
+        if frame is None:
+            return False
         self._begun_requests += 1
         answer = Answer(len(frame))
         self._answers.append(answer)
         try:
-            await self._begin_answer(answer, frame)
+            header, handler, request = self._read(answer, frame)
+            del frame
+            await self._begin(answer, header, handler, request)
         except BaseException:
             self._finish(answer)
             raise
+        return True
 
-    async def _begin_answer(self, answer: Answer, frame: bytearray) -> None:
+    def _read(self, answer: Answer, frame: bytearray) -> tuple[RequestHeader, Handler, Request | None]:
+        """The request is None if its version is not spoken. Only a produce refers to its frame any longer."""
         header, position = read_request_header(frame)
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise MalformedMessage(reason=f"there is no request with key {header.api_key}")
         self._keeper.counted(header.api_key)
         answer.must_finish = handler.request is ProduceRequest
+        if header.api_version not in handler.request.versions:
+            return header, handler, None
+        # Kafka does not mind bytes behind a request, and librdkafka sends some: in its Metadata v13 for all
+        # topics the null array has four bytes instead of one.
+        request = decode(handler.request, header.api_version, frame, position, exact=False)
+        if not answer.must_finish:
+            self._keeper.held(-answer.bytes_held)
+            answer.bytes_held = 0
+        return header, handler, request
+
+    async def _begin(
+        self, answer: Answer, header: RequestHeader, handler: Handler, request: Request | None
+    ) -> None:
         await self._wait_for_fetches(answer, is_fetch=handler.request is FetchRequest)
         if (self._lost or self._draining) and not answer.must_finish:
             self._finish(answer)
-        elif header.api_version not in handler.request.versions:
+        elif request is None:
             self._settle(answer, header, _refusal(header, handler))
         else:
-            # Kafka does not mind bytes behind a request, and librdkafka sends some: its null array in Metadata v9
-            # and later has four bytes instead of one.
-            request = decode(handler.request, header.api_version, frame, position, exact=False)
             await self._handle(answer, header, handler, request)
 
     async def _wait_for_fetches(self, answer: Answer, is_fetch: bool) -> None:

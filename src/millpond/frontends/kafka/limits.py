@@ -13,7 +13,8 @@ class KafkaLimits:
     frame_bytes_max: int = 100 * MIB
     """The largest request, Kafka's `socket.request.max.bytes`."""
     frames_bytes_max: int = 256 * MIB
-    """Bytes of requests of all connections that are being received or answered; past it no more is read."""
+    """Bytes of requests that are being received or answered, and of answers that are not yet read, of all
+    connections. Past it no more is read, and if most of it is stuck, who keeps the most of it is closed."""
     requests_in_progress_max: int = 64
     """Of one connection: requests that are not yet answered. Past it its socket is not read."""
     fetch_bytes_max: int = 55 * MIB

@@ -106,14 +106,20 @@ class KafkaServer:
         self._requests[api_key].inc()
 
     def wait_for_memory(self, connection: Connection) -> bool:
-        """Whether this connection must not be read for now. When most of the memory is stuck, the client that has
-        kept the most of it for the longest is closed: one that does not go on must not hold up those that would."""
+        """Whether this connection must not be read for now."""
         if self._held_bytes < self._limits.frames_bytes_max:
             return False
+        self.make_room()
+        self._waiting[connection] = None
+        return True
+
+    def make_room(self) -> None:
+        """When memory is short and most of it is stuck, the client that has kept the most of it for the longest is
+        closed: one that does not go on must not hold up those that would."""
+        if self._held_bytes < self._limits.frames_bytes_max:
+            return
         stuck = {each: each.stuck_bytes for each in self._connections}
         if sum(stuck.values()) * 2 > self._limits.frames_bytes_max:
             now = asyncio.get_running_loop().time()
             worst = max(stuck, key=lambda each: stuck[each] * (now - each.active_at))
             worst.abort("memory was short, and it kept the most of it waiting")
-        self._waiting[connection] = None
-        return True
