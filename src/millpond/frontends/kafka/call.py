@@ -7,6 +7,7 @@ from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.groups import GroupLimits, Groups
 from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.clock import Clock
+from millpond.model.ids import TopicId, TopicPartition
 
 
 class Node(NamedTuple):
@@ -42,6 +43,11 @@ class Call(NamedTuple):
     version: int
     client_id: str
     client_host: str
+
+    def where(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
+        """A partition as the request names it: newer versions give the topic's id, older ones its name."""
+        topics = self.services.log.topics
+        return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
 
     @property
     def log(self) -> Log:

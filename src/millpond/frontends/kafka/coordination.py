@@ -1,4 +1,4 @@
-"""Errors as the members of a group, and transactional producers, understand them.
+"""Errors as the members of a group understand them.
 
 Consumers of every age know few codes in the answers of their coordinator and give up on the others. That the
 catalog is away, or this broker about to go, is told as a coordinator that is not available.
@@ -7,7 +7,7 @@ catalog is away, or this broker about to go, is told as a coordinator that is no
 from typing import Final
 
 from millpond.frontends.kafka.errors import code_of
-from millpond.model.errors import Damaged, Fenced, MillpondError, ProducerFenced, Unavailable
+from millpond.model.errors import Damaged, Fenced, MillpondError, Unavailable
 from millpond.protocol import ErrorCode
 
 PASSING: Final = (Unavailable, Fenced, Damaged)
@@ -15,10 +15,3 @@ PASSING: Final = (Unavailable, Fenced, Damaged)
 
 def coordinator_code_of(error: MillpondError) -> ErrorCode:
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if isinstance(error, PASSING) else code_of(error)
-
-
-def fenced_code_of(error: MillpondError, told_apart: bool) -> ErrorCode:
-    """Newer versions tell a producer whose place was taken (for good) from one with an old epoch."""
-    if isinstance(error, ProducerFenced):
-        return ErrorCode.PRODUCER_FENCED if told_apart else ErrorCode.INVALID_PRODUCER_EPOCH
-    return coordinator_code_of(error)

@@ -14,7 +14,6 @@ from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.log import FetchRequest, FetchResult
 from millpond.model.errors import MillpondError, NotOwner, OffsetOutOfRange, UnknownTopic
-from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import ErrorCode, Response
 from millpond.protocol.messages import fetch as wire
 from millpond.records import Codec, read_header
@@ -58,7 +57,7 @@ def _asked(
     call: Call, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
 ) -> FetchRequest | ErrorCode:
     try:
-        where = _where(call, topic, part.partition)
+        where = call.where(topic.topic, topic.topic_id, part.partition, by_id=call.version >= BY_ID_SINCE)
         partition = call.log.partition(where)
         if _is_follower(request):
             raise NotOwner
@@ -78,13 +77,6 @@ def _is_follower(request: wire.FetchRequest) -> bool:
     """Consumers are -1, and -2 when they debug."""
     state = request.replica_state
     return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
-
-
-def _where(call: Call, topic: wire.FetchTopic, number: int) -> TopicPartition:
-    if call.version < BY_ID_SINCE:
-        return call.log.topics.partition(topic.topic, number)
-    found = call.log.topics.with_id(TopicId(topic.topic_id))
-    return call.log.topics.partition(found.name, number)
 
 
 def _responses(

@@ -11,7 +11,6 @@ from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import MemberIdentity
 from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic
-from millpond.model.ids import TopicId
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -51,11 +50,9 @@ async def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommi
 def _asked(
     call: Call, topic: OffsetCommitRequestTopic, part: OffsetCommitRequestPartition
 ) -> GroupOffset | ErrorCode:
-    topics = call.log.topics
+    by_id = call.version >= BY_ID_SINCE
     try:
-        by_id = call.version >= BY_ID_SINCE
-        name = topics.with_id(TopicId(topic.topic_id)).name if by_id else topic.name
-        where = topics.partition(name, part.partition_index)
+        where = call.where(topic.name, topic.topic_id, part.partition_index, by_id=by_id)
     except UnknownTopic as error:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else coordinator_code_of(error)
     except MillpondError as error:

@@ -21,7 +21,7 @@ from millpond.model.errors import (
     UnknownTopic,
     UnsupportedCompression,
 )
-from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode, Response, Versions
 from millpond.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -61,7 +61,7 @@ async def _submit(
     if request.acks not in ACKS:
         return part.index, ErrorCode.INVALID_REQUIRED_ACKS
     try:
-        where = _where(call, topic, part.index)
+        where = call.where(topic.name, topic.topic_id, part.index, by_id=call.version >= BY_ID_SINCE)
         data, header = _checked(call, part.records)
         if header.is_transactional:
             if request.transactional_id is None:
@@ -73,13 +73,6 @@ async def _submit(
         return part.index, unknown
     except MillpondError as error:
         return part.index, error
-
-
-def _where(call: Call, topic: TopicProduceData, index: int) -> TopicPartition:
-    if call.version < BY_ID_SINCE:
-        return call.log.topics.partition(topic.name, index)
-    found = call.log.topics.with_id(TopicId(topic.topic_id))
-    return call.log.topics.partition(found.name, index)
 
 
 def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
