@@ -34,6 +34,7 @@ EXPECTED_DIFFERENCES: dict[str, str] = {
     "create_with_counts_that_are_not_allowed/1, [23]/*": "Any replication factor is taken.",
     "create_with_assignments/broker twice/*": "An assignment only says how many partitions there are.",
     "create_with_assignments/unknown broker/*": "An assignment only says how many partitions there are.",
+    "grow_a_topic_with_assignments/unknown broker/*": "An assignment only says how many partitions there are.",
     # Where Kafka answers UNKNOWN_SERVER_ERROR, or not at all, because nobody thought of the question
     "alter_configs_that_are_refused/unknown operation/error_code": "Kafka fails; the request is invalid.",
     "grow_a_topic/far too many/error_code": "Kafka fails; the count is invalid.",
@@ -55,6 +56,13 @@ EXPECTED_DIFFERENCES: dict[str, str] = {
     "metadata_creates_a_topic_if_it_may/first": "Kafka creates it later, and asks to come again.",
     "fetch_what_is_not_there/*/aborted_transactions": "Null and empty mean the same where nothing was read.",
     "idempotent_*again/log_append_time_ms": "A duplicate is answered as the first was.",
+    "transactions_out_of_turn/send of another epoch/0": "Refused either way; ours looks at the sequence first.",
+    "transactions_in_the_newer_way/abort with the old epoch/error_code": "An old epoch is fenced, whatever it asks.",
+    "a_transactional_batch_without_a_transaction/an id nobody has/error_code": "It has no open transaction.",
+    "idempotent_epochs/*/error_code": "An epoch of -1 is no epoch: the batch is not valid.",
+    "produce_with_times_that_are_not_now/*/record_errors*": "The message says which time; records are not unpacked.",
+    "create_with_a_great_many_partitions/error_code": "There is no policy, but a limit.",
+    "alter_configs_that_are_refused/*/error_code": "An empty name is no name of a topic.",
     "a_producer_that_is_fenced/epochs/1": "Kafka counts the abort of the older producer too.",
     "a_transaction_commits/open, uncommitted/last_stable_offset": "Told to those who read committed messages.",
 }

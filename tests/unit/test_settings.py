@@ -140,7 +140,10 @@ def test_listens_beyond_it_only_when_told_and_reachable():
     with pytest.raises(InvalidSettings, match="insecure"):
         load({"kafka_listen": "broker.example:9092"}, {}).kafka_address()
     insecure = {"insecure": "true"}
-    assert load({"kafka_listen": "broker.example:9092", **insecure}, {}).kafka_address() == ("broker.example", 9092)
+    assert load({"kafka_listen": "broker.example:9092", **insecure}, {}).kafka_address() == (
+        "broker.example",
+        9092,
+    )
     with pytest.raises(InvalidSettings, match="kafka_advertise"):
         load({"kafka_listen": "0.0.0.0:9092", **insecure}, {}).kafka_address()
     told = {"kafka_listen": "0.0.0.0:9092", "kafka_advertise": "broker.example:9092", **insecure}

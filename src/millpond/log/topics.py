@@ -42,6 +42,9 @@ class TopicRegistry:
     def knows(self, name: str) -> bool:
         return name in self._by_name
 
+    def knows_id(self, topic_id: TopicId) -> bool:
+        return topic_id in self._by_id
+
     def check_new(self, name: str) -> None:
         """Whether a topic of this name could be made, as far as is known here; the catalog decides. Kafka refuses
         names that differ from another only in '.' and '_': they would be one name in its metrics."""

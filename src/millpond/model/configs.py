@@ -174,13 +174,6 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "How hard Zstandard tries, where the broker compresses.",
         ),
         _reported(
-            "errors.deadletterqueue.group.enable",
-            Kind.BOOLEAN,
-            "false",
-            _BOOL,
-            "Whether share groups may use the topic as their dead letter queue.",
-        ),
-        _reported(
             "file.delete.delay.ms",
             Kind.LONG,
             60_000,
@@ -289,8 +282,8 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "remote.storage.enable",
             Kind.BOOLEAN,
             "false",
-            _BOOL,
-            "Whether segments are copied to a remote tier.",
+            _one_of("false"),
+            "Whether segments are copied to a remote tier. There is none: the store is the only one.",
         ),
         _reported("segment.bytes", Kind.INT, GIB, _between(14, INT_MAX), "The size of a segment file."),
         _reported(

@@ -244,7 +244,7 @@ async def test_offsets_of_a_group_long_without_members_are_forgotten(stage):
     stage.clock.advance(7 * DAY_MS)
     assert await stage.groups.expire_once() == 0
     assert list(stage.groups._memory) == []
-    stage.clock.advance(1)
+    stage.pass_time(1)
     assert await stage.groups.expire_once() == 2
     with pytest.raises(UnknownGroup):
         await stage.groups.describe("readers")

@@ -54,3 +54,5 @@ def _check(asked: CreatePartitionsTopic, present: int) -> None:
     if asked.assignments is not None and len(asked.assignments) != asked.count - present:
         message = f"{asked.count - present} partitions are added, and {len(asked.assignments)} are assigned."
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if any(not assigned.broker_ids for assigned in asked.assignments or ()):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")

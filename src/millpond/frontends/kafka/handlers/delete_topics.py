@@ -24,9 +24,16 @@ Key = tuple[str | None, bytes]
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    times = Counter(_asked(call, request))
+    asked = [_one_key(call, name, topic_id) for name, topic_id in _asked(call, request)]
+    times = Counter(asked)
     results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]
     return DeleteTopicsResponse(responses=results)
+
+
+def _one_key(call: Call, name: str | None, topic_id: bytes) -> Key:
+    """A topic that is given by name here and by id there is the same topic twice."""
+    known = topic_id != NO_UUID and name is None and call.log.topics.knows_id(TopicId(topic_id))
+    return (call.log.topics.with_id(TopicId(topic_id)).name, NO_UUID) if known else (name, topic_id)
 
 
 def _asked(call: Call, request: DeleteTopicsRequest) -> Iterator[Key]:
