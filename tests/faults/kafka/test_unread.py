@@ -112,6 +112,47 @@ def test_large_requests_behind_a_slow_one_do_not_starve_others(besieged):
                 siege.good.prove()
 
 
+def test_small_answers_behind_a_slow_one_are_bounded(besieged):
+    """A join waits for other members; what was asked behind it is ready, and has to wait for it."""
+    settings = {"group_initial_rebalance_delay": 1_500}
+    with besieged("small answers behind one that waits", settings, unread_bytes_max=1_000) as siege:
+        client = siege.attacker()
+        client.send(written(join_request("slow"), JOIN_VERSION) + written(ApiVersionsRequest(), 0) * 60)
+        eventually(lambda: unread(siege) > 0, "some are ready")
+        time.sleep(0.2)
+        ready = unread(siege)
+        sizes = [len(client.receive()) for _ in range(61)]
+        assert 1_000 < ready <= 1_000 + 2 * max(sizes) < sum(sizes)
+
+
+def test_whoever_is_not_read_does_not_stall(besieged):
+    """Half a request has come, and no more of it is read, because so many before it wait for an answer of ours."""
+    with besieged("a request that we do not read", stalled_ms=300, sweep_ms=20) as siege:
+        siege.create_topic("never")
+        client = siege.attacker()
+        small = written(ApiVersionsRequest(), 0)
+        wait = written(fetch_request("never", 0, wait_ms=1_500), FETCH_VERSION)
+        client.send(wait * 2 + small * 20 + small[:-3])
+        assert client.receive() is not None, "closed while it was not read"
+        client.send(small[-3:])
+        for _ in range(22):
+            assert client.receive() is not None
+
+
+def test_a_request_that_waits_for_its_turn_is_given_up_with_its_client(besieged):
+    """The only one that waits, behind an answer that is not read."""
+    with besieged("a request that waits for its turn") as siege:
+        fill(siege, "large", 8)
+        for _ in range(5):
+            attacker = siege.attacker(receive_bytes=4096)
+            attacker.send(greedy())
+            eventually(lambda: unread(siege) > MIB, "the answer is not read")
+            attacker.send(written(ApiVersionsRequest(), 0))
+            time.sleep(0.05)
+            attacker.reset()
+            eventually(lambda: siege.connections() == 0, "it is gone")
+
+
 def test_many_half_requests_do_not_starve_a_large_one(besieged, figures):
     """Whoever sends what is larger than theirs is not to blame: those who have waited are."""
     with besieged("many half requests", frames_bytes_max=8 * MIB) as siege:
@@ -225,3 +266,21 @@ def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(besi
                 sender.send(b"".join(requests))
         with siege.attacker() as reader:
             eventually(lambda: len(values_at(reader, "kept", 0)) == 1_000, "all are there", 10)
+
+
+def test_a_produce_that_waits_behind_an_unread_answer_is_kept_when_its_sender_leaves(besieged):
+    with besieged("producers that leave without reading") as siege:
+        fill(siege, "large", 8)
+        siege.create_topic("kept")
+        sender = siege.attacker(receive_bytes=4096)
+        sender.send(greedy())
+        eventually(lambda: unread(siege) > MIB, "the answer is not read")
+        batches = [build_batch([Record(b"%d" % number)]) for number in range(5)]
+        sender.send(
+            b"".join(written(produce_request("kept", each, acks=0), PRODUCE_VERSION) for each in batches)
+        )
+        queued = lambda: sum(len(each._frames) for each in siege.server._connections)  # noqa: E731
+        eventually(lambda: siege.call(queued) >= 5, "they wait for their turn")
+        sender.reset()
+        with siege.attacker() as reader:
+            eventually(lambda: len(values_at(reader, "kept", 0)) == 5, "all are there", 10)

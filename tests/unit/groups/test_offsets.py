@@ -67,7 +67,7 @@ async def test_who_may_commit(stage):
     offset = GroupOffset(first, 1)
     alice = stage.client("alice")
     with pytest.raises(UnknownGroup):
-        await stage.groups.commit_offsets("readers", [offset], MemberIdentity("ghost", 1))
+        await stage.groups.commit_offsets("readers", [offset], MemberIdentity("ghost", 0))
     await stage.join(alice)
     with pytest.raises(RebalanceInProgress):
         await alice.commit(offset)
