@@ -20,7 +20,7 @@ from benchmarks.kafka.subjects import SUBJECTS, Subject
 from benchmarks.report import RESULTS, machine, quantiles_ms, today
 from peers import Unavailable
 
-ROUNDS = 4
+ROUNDS = 3
 WARM_UP_ROUNDS = 1
 LATENCY_SAMPLES = 1000
 RAM_DISK = Path("/dev/shm")  # the RAM disk is what is meant

@@ -29,7 +29,7 @@ from millpond.records import Buffer
 UNKNOWN_OFFSET = -1
 PLACES_REMEMBERED = 4_096
 """Where lagging readers stopped, so that those who go on are known."""
-READS_AHEAD_MAX = 8
+READS_AHEAD_MAX = 32
 """Reads under way at which nobody is read ahead for: those who wait come first."""
 
 Place = tuple[TopicPartition, int]
@@ -88,6 +88,7 @@ class Fetcher:
         self._cache = ReadCache(limits.cache_bytes_max)
         self._under_way: dict[Place, asyncio.Task[list[Run]]] = {}
         self._left_at: OrderedDict[Place, None] = OrderedDict()
+        self.fetched_bytes = 0
 
     async def fetch(
         self,
@@ -205,7 +206,9 @@ class Fetcher:
                 return (), limit
             runs, source = iter(read), self._metrics.from_store
         batches, following = take(runs, offset, budget, limit, must_yield=must_yield)
-        source.inc(sum(map(len, batches)))
+        size = sum(map(len, batches))
+        source.inc(size)
+        self.fetched_bytes += size
         return batches, following
 
     def _cached(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:

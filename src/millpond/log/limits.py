@@ -26,7 +26,7 @@ class LogLimits:
     """After store or catalog failed a flush, appends are refused at once for this long."""
     tail_bytes_max: int = 64 * MIB
     """Newest batches kept in memory, all partitions together."""
-    cache_bytes_max: int = 64 * MIB
+    cache_bytes_max: int = 128 * MIB
     """Batches read back from the store and kept, all partitions together."""
     read_bytes: int = 2 * MIB
     """How much a lagging reader's store read asks for at least, if the extent has it; and how far ahead of a reader

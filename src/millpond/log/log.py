@@ -314,9 +314,9 @@ class Log:
         return grown
 
     @property
-    def appended_bytes(self) -> int:
-        """Bytes made durable since the start."""
-        return self._flusher.appended_bytes
+    def moved_bytes(self) -> int:
+        """Bytes made durable or given to readers since the start."""
+        return self._flusher.appended_bytes + self._fetcher.fetched_bytes
 
     @property
     def held_bytes(self) -> int:

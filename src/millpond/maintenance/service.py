@@ -25,8 +25,8 @@ class MaintenanceLimits:
     retention_every_ms: int = 500
     merge_every_ms: int = 2_000
     merge_busy_bytes: int = 16 * 1024 * 1024
-    """Merging gives way while more than this was appended since its last turn: it would write everything twice
-    just when the disk has other things to do."""
+    """Merging gives way while more than this was appended or read since its last turn: it moves every byte once
+    more, just when the broker has other things to do."""
     merge_turns_missed_max: int = 15
     """But it does not wait for ever."""
     garbage_every_ms: int = 10_000
@@ -52,7 +52,7 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._limits = limits
-        self._appended_before = 0
+        self._moved_before = 0
         self._turns_missed = 0
         self.retention = Retention(log, clock)
         self.merging = Merging(log, store, session, clock)
@@ -79,9 +79,9 @@ class Maintenance:
                 logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
     async def merge_unless_busy(self) -> int:
-        appended = self._log.appended_bytes
-        is_busy = appended - self._appended_before > self._limits.merge_busy_bytes
-        self._appended_before = appended
+        moved = self._log.moved_bytes
+        is_busy = moved - self._moved_before > self._limits.merge_busy_bytes
+        self._moved_before = moved
         if is_busy and self._turns_missed < self._limits.merge_turns_missed_max:
             self._turns_missed += 1
             return 0
