@@ -6,7 +6,6 @@ ended is read ahead for: by the time it asks again, the bytes are there.
 """
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
 from millpond.log.partition import Partition
 from millpond.log.reader import StoreReader
+from millpond.log.room import Room
 from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
@@ -86,6 +86,7 @@ class Fetcher:
         self._read_catalog = read_catalog
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
+        self._room = Room(limits.gather_bytes_max)
         self._under_way: dict[Place, asyncio.Task[list[Run]]] = {}
         self._left_at: OrderedDict[Place, None] = OrderedDict()
         self.fetched_bytes = 0
@@ -106,7 +107,7 @@ class Fetcher:
         wheres = [request.where for request in requests]
         while True:
             with self._waiters.watch(wheres) as watch:
-                results = await self._once(requests, bytes_max, read_committed)
+                results = await self._gather(requests, bytes_max, read_committed)
                 left_s = deadline - loop.time()
                 enough = sum(result.size for result in results) >= bytes_min
                 enough = enough or any(result.has_more for result in results)  # waiting would bring nothing
@@ -116,6 +117,23 @@ class Fetcher:
 
     def forget(self, where: TopicPartition) -> None:
         self._cache.forget(where)
+
+    async def _gather(
+        self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
+    ) -> list[FetchResult]:
+        """What memory holds anyway costs nothing. What the store must bring takes room, which is bounded over all
+        readers: else each of them could have its whole budget in memory at the same time."""
+        needed = sum(request.bytes_max for request in requests if self._needs_store(request))
+        if not needed:
+            return await self._once(requests, bytes_max, read_committed)
+        async with self._room.hold(min(needed, bytes_max)):
+            return await self._once(requests, bytes_max, read_committed)
+
+    def _needs_store(self, request: FetchRequest) -> bool:
+        try:
+            return self._is_elsewhere(self._resolve(request.where), request.offset)
+        except MillpondError:
+            return False  # it is told why in its own result
 
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -227,11 +245,10 @@ class Fetcher:
         for request in requests:
             if bytes_max <= 0:
                 return
-            with contextlib.suppress(MillpondError):
-                if self._is_elsewhere(self._resolve(request.where), request.offset):
-                    budget = min(request.bytes_max, bytes_max)
-                    self._start_read(request.where, request.offset, budget)
-                    bytes_max -= budget
+            if self._needs_store(request):
+                budget = min(request.bytes_max, bytes_max)
+                self._start_read(request.where, request.offset, budget)
+                bytes_max -= budget
 
     def _read_ahead(self, partition: Partition, offset: int, following: int) -> None:
         """Have ready what comes after `following`, for a reader that came to `offset` from an earlier fetch."""

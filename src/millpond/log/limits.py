@@ -31,6 +31,8 @@ class LogLimits:
     read_bytes: int = 2 * MIB
     """How much a lagging reader's store read asks for at least, if the extent has it; and how far ahead of a reader
     that goes on is read."""
+    gather_bytes_max: int = 256 * MIB
+    """What all fetches together may be bringing from the store at a time; past it they wait for each other."""
     read_threads: int = 4
     """Threads that read the store for lagging readers."""
     catalog_threads: int = 2

@@ -1,0 +1,32 @@
+"""Room for bytes that are being gathered: whoever needs some waits until enough is free, first come, first served.
+
+Changes only between awaits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Room:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._turn = asyncio.Lock()
+        self._freed: asyncio.Future[None] | None = None
+        self.used = 0
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Take `size` bytes for the length of the block; all there is, if it is more than that."""
+        size = min(size, self._bytes_max)
+        async with self._turn:
+            while self.used + size > self._bytes_max:
+                self._freed = asyncio.get_running_loop().create_future()
+                await self._freed
+            self.used += size
+        try:
+            yield
+        finally:
+            self.used -= size
+            if self._freed is not None and not self._freed.done():
+                self._freed.set_result(None)
