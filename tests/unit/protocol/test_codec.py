@@ -14,10 +14,10 @@ from millpond.protocol.messages.fetch import (
 )
 from millpond.protocol.messages.group_admin import DeleteGroupsRequest
 from millpond.protocol.messages.groups import HeartbeatRequest, JoinGroupResponse
+from millpond.protocol.messages.nodes import CurrentLeader
 from millpond.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceLeader,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -173,7 +173,7 @@ def test_unknown_tags_inside_nested_structs_are_passed_over():
 def test_tags_at_their_default_are_not_written():
     answer = PartitionProduceResponse(index=1, base_offset=2)
     moved = PartitionProduceResponse(
-        index=1, base_offset=2, current_leader=ProduceLeader(leader_id=3, leader_epoch=4)
+        index=1, base_offset=2, current_leader=CurrentLeader(leader_id=3, leader_epoch=4)
     )
     sizes = []
     for partition in (answer, moved):
@@ -187,7 +187,7 @@ def test_tags_at_their_default_are_not_written():
 def test_tags_are_left_out_of_versions_without_them():
     """A leader hint in a version before v10 would be read as something else."""
     moved = PartitionProduceResponse(
-        index=1, base_offset=2, current_leader=ProduceLeader(leader_id=3, leader_epoch=4)
+        index=1, base_offset=2, current_leader=CurrentLeader(leader_id=3, leader_epoch=4)
     )
     message = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[moved])])
     for version in (8, 9):

@@ -3,6 +3,7 @@
 Records of a response are parts: the batches as the log has them, each a buffer of its own.
 """
 
+from millpond.protocol.messages.nodes import CurrentLeader, NodeEndpoint
 from millpond.protocol.schema import (
     NO_UUID,
     Int8,
@@ -79,14 +80,6 @@ class EpochEnd(Struct):
 
 
 @struct
-class FetchLeader(Struct):
-    """Where the reader should fetch instead."""
-
-    leader_id: Int32 = field(default=-1)
-    leader_epoch: Int32 = field(default=-1)
-
-
-@struct
 class SnapshotId(Struct):
     end_offset: Int64 = field(default=-1)
     epoch: Int32 = field(default=-1)
@@ -106,7 +99,7 @@ class PartitionData(Struct):
     last_stable_offset: Int64 = field(default=-1)
     log_start_offset: Int64 = field("5+", default=-1)
     diverging_epoch: EpochEnd | None = field("12+", tag=0, default=None)
-    current_leader: FetchLeader | None = field("12+", tag=1, default=None)
+    current_leader: CurrentLeader | None = field("12+", tag=1, default=None)
     snapshot_id: SnapshotId | None = field("12+", tag=2, default=None)
     aborted_transactions: list[AbortedTransaction] | None = field(default=None)
     preferred_read_replica: Int32 = field("11+", default=-1)
@@ -120,18 +113,10 @@ class FetchableTopicResponse(Struct):
     partitions: list[PartitionData]
 
 
-@struct
-class FetchNodeEndpoint(Struct):
-    node_id: Int32
-    host: String
-    port: Int32
-    rack: String | None = field(default=None)
-
-
 @response(to=FetchRequest)
 class FetchResponse(Response):
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field("7+", default=0)
     session_id: Int32 = field("7+", default=0)
     responses: list[FetchableTopicResponse]
-    node_endpoints: list[FetchNodeEndpoint] = field("16+", tag=0, factory=list)
+    node_endpoints: list[NodeEndpoint] = field("16+", tag=0, factory=list)

@@ -3,6 +3,7 @@
 Versions 0 to 2 carried older record formats and have no codec; librdkafka compresses only if they are advertised.
 """
 
+from millpond.protocol.messages.nodes import CurrentLeader, NodeEndpoint
 from millpond.protocol.schema import (
     NO_UUID,
     Int16,
@@ -49,14 +50,6 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 @struct
-class ProduceLeader(Struct):
-    """Where the producer should send instead."""
-
-    leader_id: Int32 = field(default=-1)
-    leader_epoch: Int32 = field(default=-1)
-
-
-@struct
 class PartitionProduceResponse(Struct):
     index: Int32
     error_code: Int16 = field(default=0)
@@ -65,7 +58,7 @@ class PartitionProduceResponse(Struct):
     log_start_offset: Int64 = field("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = field("8+", factory=list)
     error_message: String | None = field("8+", default=None)
-    current_leader: ProduceLeader | None = field("10+", tag=0, default=None)
+    current_leader: CurrentLeader | None = field("10+", tag=0, default=None)
 
 
 @struct
@@ -75,16 +68,8 @@ class TopicProduceResponse(Struct):
     partition_responses: list[PartitionProduceResponse]
 
 
-@struct
-class ProduceNodeEndpoint(Struct):
-    node_id: Int32
-    host: String
-    port: Int32
-    rack: String | None = field(default=None)
-
-
 @response(to=ProduceRequest)
 class ProduceResponse(Response):
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field(default=0)
-    node_endpoints: list[ProduceNodeEndpoint] = field("10+", tag=0, factory=list)
+    node_endpoints: list[NodeEndpoint] = field("10+", tag=0, factory=list)

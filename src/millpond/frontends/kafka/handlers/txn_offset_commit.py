@@ -22,8 +22,6 @@ from millpond.protocol.messages.transactions import (
 )
 
 OPENS_SINCE = 5
-METADATA_BYTES_MAX = 4_096
-"""Kafka's `offset.metadata.max.bytes`."""
 
 
 @handles(TxnOffsetCommitRequest)
@@ -51,8 +49,9 @@ def _asked(call: Call, topic: str, part: TxnOffsetCommitRequestPartition) -> Gro
     metadata = part.committed_metadata or ""
     try:
         where = call.log.topics.partition(topic, part.partition_index)
-        if (size := len(metadata.encode())) > METADATA_BYTES_MAX:
-            raise OffsetMetadataTooLarge(size=size, limit=METADATA_BYTES_MAX)
+        limit = call.services.group_limits.offset_metadata_bytes_max
+        if (size := len(metadata.encode())) > limit:
+            raise OffsetMetadataTooLarge(size=size, limit=limit)
     except MillpondError as error:
         return coordinator_code_of(error)
     return GroupOffset(where, part.committed_offset, part.committed_leader_epoch, metadata)
