@@ -27,6 +27,7 @@ from millpond.observability.metrics import LogMetrics
 from millpond.records import Buffer
 
 UNKNOWN_OFFSET = -1
+REQUESTS_PER_TURN = 200
 PLACES_REMEMBERED = 4_096
 """Where lagging readers stopped, so that those who go on are known."""
 READS_AHEAD_MAX = 32
@@ -148,6 +149,8 @@ class Fetcher:
             result = await self._one(request, budget, read_committed, must_yield=empty_so_far)
             room = max(room - result.size, 0)
             results.append(result)
+            if len(results) % REQUESTS_PER_TURN == 0:
+                await asyncio.sleep(0)  # others have their turn, too
         return results
 
     async def _one(

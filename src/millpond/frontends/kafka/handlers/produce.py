@@ -40,6 +40,7 @@ ABORTABLE_SINCE = 11
 ZSTD_SINCE = 7
 ACKS = (-1, 0, 1)
 MAGIC_AT, NEWEST_MAGIC = 16, 2
+PARTS_PER_TURN = 200
 SHARE_OF_FRAME = 2
 """Batches that are less than half of their request are copied out of it, so as not to keep it in memory."""
 
@@ -48,10 +49,14 @@ Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode
 
 @handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
 async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | None]:
-    submitted = [
-        (topic, [await _submit(call, request, topic, part) for part in topic.partition_data])
-        for topic in request.topic_data
-    ]
+    submitted: list[tuple[TopicProduceData, list[Submitted]]] = []
+    for topic in request.topic_data:
+        parts: list[Submitted] = []
+        for part in topic.partition_data:
+            parts.append(await _submit(call, request, topic, part))
+            if len(parts) % PARTS_PER_TURN == 0:
+                await asyncio.sleep(0)  # others have their turn, too
+        submitted.append((topic, parts))
     return _answer(call, request, submitted)
 
 
