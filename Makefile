@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-long test-peers lint format bench docs pins clean
+.PHONY: help install serve demo test test-long test-peers lint format bench docs stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench: $(READY) ## measure, side by side with a baseline in the same run (PART=e
 
 docs: $(READY) ## renew docs/reference from the code
 	$(BIN)/python docs/generate.py
+
+stubs: $(READY) ## renew src/millpond/stubs from proto/
+	$(BIN)/python proto/generate.py
 
 pins: ## renew requirements*.txt (needs uv)
 	uv pip compile -q pyproject.toml --no-emit-index-url --no-header --no-annotate -o requirements.txt

@@ -43,6 +43,7 @@ async def _serve(path: Path) -> tuple[float, float]:
         "--json",
         "--data-dir",
         str(path),
+        *(part for face in ("kafka", "grpc", "http") for part in ("--set", f"{face}_listen=127.0.0.1:0")),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from millpond.catalog.schema import read_meta
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
 from millpond.cluster.membership import Heartbeat, join, leave
 from millpond.frontends.kafka import KafkaServer, Node, Services
+from millpond.frontends.rpc import RpcServer, RpcServices
+from millpond.frontends.web import WebServer, WebServices
 from millpond.groups import Groups
-from millpond.log import AppendResult, FetchRequest, Log, Transactions
+from millpond.log import AppendResult, Log, Transactions
 from millpond.maintenance import Maintenance
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
@@ -25,19 +28,19 @@ from millpond.model.errors import (
     Defect,
     InvalidSettings,
     MillpondError,
-    TopicExists,
-    UnknownTopic,
 )
-from millpond.model.ids import TopicPartition, new_session
+from millpond.model.ids import new_session
 from millpond.objects.files import make_directory
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
-from millpond.records import Record, build_batch, iter_records
-from millpond.settings import Settings, split_address
+from millpond.records import Record
+from millpond.service import Administration, Messages, Owners, Poller, PollRequest
+from millpond.settings import Settings, is_everywhere, join_address, split_address
+from millpond.version import __version__
 
-READ_BYTES = 1024 * 1024
+KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 
 logger = logging.getLogger(__name__)
 WrapStore = Callable[[ObjectStore], ObjectStore]
@@ -63,20 +66,33 @@ class Broker:
         self._wrap_store = wrap_store
         self._maintain = maintain
         self._listen = listen
-        self.kafka_node: Node | None = None
+        self.listeners: dict[str, str] = {}
+        """Where each face is reached, as `host:port`: `kafka`, `grpc`, `http`."""
         self._lock: int | None = None
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
 
+    @property
+    def kafka_node(self) -> Node | None:
+        """This broker as Kafka clients reach it, if they can."""
+        if KAFKA not in self.listeners:
+            return None
+        return Node(self.settings.node_id, *split_address(self.listeners[KAFKA]))
+
     async def start(self) -> None:
         tune_process()
         settings = self.settings
-        address = settings.kafka_address() if self._listen else None
-        with contextlib.ExitStack() as undo:
+        async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir():
                 self._lock = lock_data_dir(settings.data_dir)
+            self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
+            self.rpc = RpcServer(settings.rpc_limits())
+            self.web = WebServer(settings.web_limits())
+            undo.push_async_callback(self._close_faces)
+            if self._listen:
+                await self._bind()
             self.database = open_database(settings)
             undo.callback(self.database.close)
             self.database.migrate()
@@ -87,41 +103,58 @@ class Broker:
             self.coordinator_epochs = join(
                 self.database,
                 self.session,
-                address="",
+                address=json.dumps(self._reachable()),
                 lease_ms=settings.lease,
                 clock=self.clock,
                 alone=self._lock is not None and not settings.catalog,
             )
-            self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
-            node = await self._bind(address) if address is not None else None
             await self._start_parts()
-            if node is not None:
-                await self.kafka.serve(self._kafka_services(node))
+            await self._serve()
             undo.pop_all()
 
-    async def _bind(self, address: tuple[str, int]) -> Node:
-        """Take the port before anything else is started: a port in use is the commonest reason to give up."""
-        try:
-            port = await self.kafka.bind(*address)
-        except OSError as error:
-            reason = f"the port cannot be had: {error.strerror or error}"
-            raise InvalidSettings(
-                name="kafka_listen", value=self.settings.kafka_listen, reason=reason
-            ) from error
-        told = self.settings.kafka_advertise
-        host, advertised = split_address(told) if told else (address[0], port)
-        self.kafka_node = Node(self.settings.node_id, host, advertised or port)
-        return self.kafka_node
+    async def _bind(self) -> None:
+        """Take the ports before anything else is started: one in use is the commonest reason to give up."""
+        for face, server in ((KAFKA, self.kafka), (GRPC, self.rpc), (HTTP, self.web)):
+            address = self.settings.address(face)
+            if address is None:
+                continue
+            host, port = address
+            try:
+                port = await server.bind(host, port)
+            except OSError as error:
+                name, reason = f"{face}_listen", f"the port cannot be had: {error.strerror or error}"
+                value = self.settings.listens(face)
+                raise InvalidSettings(name=name, value=value, reason=reason) from error
+            told = self.settings.advertised(face)
+            shown, advertised = split_address(told) if told else (host, port)
+            self.listeners[face] = join_address(shown, advertised or port)
 
-    def _kafka_services(self, node: Node) -> Services:
+    def _reachable(self) -> dict[str, str]:
+        """Where others may send clients that ask for what this broker owns."""
+        return {face: address for face, address in self.listeners.items() if not is_everywhere(address)}
+
+    async def _serve(self) -> None:
         with self.database.read() as tx:
             cluster_id = read_meta(tx, "cluster_id")
+        if KAFKA in self.listeners:
+            await self.kafka.serve(self._kafka_services(cluster_id))
+        if GRPC in self.listeners:
+            await self.rpc.serve(self._rpc_services(cluster_id))
+        if HTTP in self.listeners:
+            await self.web.serve(self._web_services())
+
+    async def _close_faces(self) -> None:
+        """All at once: each first answers what it has begun."""
+        await asyncio.gather(self.kafka.stop(), self.rpc.stop(), self.web.stop())
+
+    def _kafka_services(self, cluster_id: str) -> Services:
+        assert self.kafka_node is not None, "it has been bound"
         return Services(
             log=self.log,
             groups=self.groups,
             transactions=self.transactions,
             clock=self.clock,
-            node=node,
+            node=self.kafka_node,
             listener=self.kafka.listener,
             cluster_id=cluster_id,
             auto_create_topics=self.settings.auto_create_topics,
@@ -130,6 +163,33 @@ class Broker:
             group_limits=self.settings.group_limits(),
             transaction_limits=self.settings.transaction_limits(),
         )
+
+    def _rpc_services(self, cluster_id: str) -> RpcServices:
+        return RpcServices(
+            messages=self.messages,
+            poller=self.poller,
+            administration=self.administration,
+            transactions=self.transactions,
+            version=__version__,
+            cluster_id=cluster_id,
+            listeners=self.listeners,
+        )
+
+    def _web_services(self) -> WebServices:
+        return WebServices(
+            messages=self.messages,
+            poller=self.poller,
+            administration=self.administration,
+            default_partitions=self.settings.http_partitions,
+            expose_metrics=self.metrics.expose,
+            is_ready=self._is_ready,
+            version=__version__,
+            listeners=self.listeners,
+        )
+
+    def _is_ready(self) -> bool:
+        """Whether messages are taken: not before the log has started, and not while it stops or has failed."""
+        return self._stopping is None and self._failure is not None and not self._failure.done()
 
     async def _start_parts(self) -> None:
         settings = self.settings
@@ -168,6 +228,19 @@ class Broker:
             limits=settings.group_limits(),
             trusts_clock=self.maintenance.retention.trusts_clock,
         )
+        owners = Owners(self.log)
+        self.messages = Messages(
+            self.log,
+            owners,
+            clock=self.clock,
+            auto_create_topics=settings.auto_create_topics,
+            default_partitions=settings.default_partitions,
+            limits=settings.service_limits(),
+        )
+        self.poller = Poller(self.log, owners, limits=settings.service_limits())
+        self.administration = Administration(
+            self.log, self.groups, default_partitions=settings.default_partitions
+        )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         try:
             await self.log.start()
@@ -195,7 +268,8 @@ class Broker:
 
     async def _stop(self) -> None:
         if self._services is not None:
-            await self.kafka.stop()
+            self.poller.stop()
+            await self._close_faces()
             self._services.cancel()
             await asyncio.wait([self._services])
             await self.log.stop()
@@ -223,37 +297,19 @@ class Broker:
 
     async def produce(self, topic: str, *records: Record | bytes, partition: int = 0) -> AppendResult:
         """Append records to a topic, which is created if need be; returns when they are durable."""
-        where = await self._where(topic, partition)
         whole = [Record(value=each) if isinstance(each, bytes) else each for each in records]
-        return await self.log.append(where, build_batch(whole, now_ms=self.clock.now_ms()))
+        placed = await self.messages.produce(topic, whole, partition)
+        return AppendResult(placed[0].offset, self._log_start(topic, partition), placed[0].timestamp)
 
     async def read(
         self, topic: str, offset: int = 0, *, partition: int = 0, wait_ms: int = 0
     ) -> list[Record]:
         """Records from `offset` on, up to about a mebibyte of them; waits for the first if told to."""
-        where = self.log.topics.partition(topic, partition)
-        request = FetchRequest(where, offset, READ_BYTES)
-        [result] = await self.log.fetch([request], bytes_max=READ_BYTES, wait_ms=wait_ms)
-        if result.error is not None:
-            raise result.error
-        limit = self.settings.log_limits().decompressed_bytes_max
-        records = (r for batch in result.batches for r in iter_records(batch, decompressed_bytes_max=limit))
-        return [record for record in records if record.offset >= offset]
+        request = PollRequest(topic, {partition: offset}, wait_ms=wait_ms, strict=True, committed=False)
+        return [record for _, record in (await self.poller.poll(request)).records]
 
-    async def _where(self, topic: str, partition: int) -> TopicPartition:
-        try:
-            return self.log.topics.partition(topic, partition)
-        except UnknownTopic:
-            if not self.settings.auto_create_topics:
-                raise
-            await self._create(topic)
-            return self.log.topics.partition(topic, partition)
-
-    async def _create(self, topic: str) -> None:
-        try:
-            await self.log.create_topic(topic, self.settings.default_partitions)
-        except TopicExists:  # somebody else who produces to it was faster
-            await self.log.refresh()
+    def _log_start(self, topic: str, partition: int) -> int:
+        return self.log.partition(self.log.topics.partition(topic, partition)).log_start
 
     def _on_failure(self, error: MillpondError) -> None:
         if self._failure is not None and not self._failure.done():

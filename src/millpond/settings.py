@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.frontends.kafka.limits import KafkaLimits
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.frontends.web.limits import WebLimits
 from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
+from millpond.service.limits import ServiceLimits
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
@@ -96,6 +99,10 @@ _UPKEEP = MaintenanceLimits()
 _GROUPS = GroupLimits()
 _TRANSACTIONS = TransactionLimits()
 _KAFKA = KafkaLimits()
+_RPC = RpcLimits()
+_WEB = WebLimits()
+REQUEST_SLACK_BYTES: Final = 64 * 1024
+"""What a request may need beside its largest message."""
 
 
 def _setting(default: Any, kind: Kind, meaning: str) -> Any:
@@ -121,6 +128,20 @@ class Settings:
     kafka_advertise: str = _setting(
         "", ADDRESS, "The address Kafka clients are told to use, if it is not the one listened on."
     )
+    grpc_listen: str = _setting(
+        "127.0.0.1:9999",
+        ADDRESS,
+        "Where gRPC clients connect; port 0 takes any free one, empty turns it off.",
+    )
+    grpc_advertise: str = _setting(
+        "", ADDRESS, "The address gRPC clients are sent to, if it is not the one listened on."
+    )
+    http_listen: str = _setting(
+        "127.0.0.1:8000", ADDRESS, "Where HTTP is served; port 0 takes any free one, empty turns it off."
+    )
+    http_advertise: str = _setting(
+        "", ADDRESS, "The address HTTP clients are sent to, if it is not the one listened on."
+    )
     insecure: bool = _setting(
         False, FLAG, "Whether to listen beyond this machine although nobody has to authenticate."
     )
@@ -128,6 +149,9 @@ class Settings:
     log_level: str = _setting("INFO", TEXT, "How much is logged: DEBUG, INFO, WARNING or ERROR.")
     auto_create_topics: bool = _setting(True, FLAG, "Whether producing to an unknown topic creates it.")
     default_partitions: int = _setting(1, COUNT, "Partitions of a topic that is created by producing to it.")
+    http_partitions: int = _setting(
+        100, COUNT, "Partitions of a topic that is created over HTTP without a number."
+    )
     retention: int = _setting(
         7 * 86_400_000, DURATION_OR_UNLIMITED, "How long messages are kept (`retention.ms`)."
     )
@@ -135,6 +159,11 @@ class Settings:
         -1, SIZE_OR_UNLIMITED, "How much of a partition is kept (`retention.bytes`)."
     )
     max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
+    request_bytes_max: int = _setting(
+        _RPC.request_bytes_max,
+        SIZE,
+        "The largest gRPC or HTTP request; it grows with max_message_bytes by itself.",
+    )
     flush_bytes: int = _setting(_LOG.flush_bytes, BUFFER, "A flush is sealed at this size.")
     flush_delay: int = _setting(
         _LOG.flush_delay_ms,
@@ -206,22 +235,43 @@ class Settings:
     def kafka_limits(self) -> KafkaLimits:
         return KafkaLimits(connections_max=self.connections_max)
 
-    def kafka_address(self) -> tuple[str, int] | None:
-        """Where to listen. Beyond this machine only on request: nobody has to authenticate."""
-        if not self.kafka_listen:
+    def service_limits(self) -> ServiceLimits:
+        return ServiceLimits(decompressed_bytes_max=self.log_limits().decompressed_bytes_max)
+
+    def rpc_limits(self) -> RpcLimits:
+        return RpcLimits(request_bytes_max=self._request_bytes_max())
+
+    def web_limits(self) -> WebLimits:
+        return WebLimits(request_bytes_max=self._request_bytes_max())
+
+    def _request_bytes_max(self) -> int:
+        return max(self.request_bytes_max, self.max_message_bytes + REQUEST_SLACK_BYTES)
+
+    def address(self, face: str) -> tuple[str, int] | None:
+        """Where `kafka`, `grpc` or `http` listens. Beyond this machine only on request: nobody has to authenticate."""
+        name, listen = f"{face}_listen", self.listens(face)
+        if not listen:
             return None
-        host, port = split_address(self.kafka_listen)
+        host, port = split_address(listen)
         if not host.startswith(LOOPBACK) and not self.insecure:
             reason = (
                 "others could reach it and nobody has to authenticate; say insecure=true if that is meant"
             )
-            raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
-        if host in EVERYWHERE and not self.kafka_advertise:
+            raise InvalidSettings(name=name, value=listen, reason=reason)
+        if host in EVERYWHERE and not self.advertised(face) and face == "kafka":
             reason = (
                 "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
             )
-            raise InvalidSettings(name="kafka_listen", value=self.kafka_listen, reason=reason)
+            raise InvalidSettings(name=name, value=listen, reason=reason)
         return host, port
+
+    def listens(self, face: str) -> str:
+        return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[face]
+
+    def advertised(self, face: str) -> str:
+        """The address that clients of a face are told, empty if it is the one listened on."""
+        told = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
+        return told[face]
 
     def store_url(self) -> str:
         return self.store or (self.data_dir.absolute() / "objects").as_uri()
@@ -237,6 +287,15 @@ class Settings:
 def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_everywhere(address: str) -> bool:
+    """Whether it is an address to listen on, but none to connect to."""
+    return split_address(address)[0] in EVERYWHERE
 
 
 def names() -> list[str]:

@@ -21,7 +21,8 @@ class BrokerProcess:
     def __init__(self, folder: Path, **settings: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self._folder = folder
-        self._settings = {"kafka_listen": self.address, "group_initial_rebalance_delay": "0ms", **settings}
+        only_kafka = {"kafka_listen": self.address, "grpc_listen": "", "http_listen": ""}
+        self._settings = {**only_kafka, "group_initial_rebalance_delay": "0ms", **settings}
         self._process: subprocess.Popen[str] | None = None
 
     @property

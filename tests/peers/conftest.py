@@ -107,7 +107,8 @@ def millpond_server(folder: Path, *settings: str) -> Iterator[str]:
 
 def serve_command(folder: Path, *settings: str) -> list[str]:
     program = str(Path(sys.executable).with_name("millpond"))
-    given = [part for each in ("kafka_listen=127.0.0.1:0", *settings) for part in ("--set", each)]
+    only_kafka = ("kafka_listen=127.0.0.1:0", "grpc_listen=", "http_listen=")
+    given = [part for each in (*only_kafka, *settings) for part in ("--set", each)]
     return [program, "serve", "--data-dir", str(folder / "data"), "--json", *given]
 
 

@@ -133,21 +133,21 @@ def test_every_setting_reaches_a_part_or_the_assembly():
     ],
 )
 def test_listens_on_this_machine(listen, expected):
-    assert load({"kafka_listen": listen}, {}).kafka_address() == expected
+    assert load({"kafka_listen": listen}, {}).address("kafka") == expected
 
 
 def test_listens_beyond_it_only_when_told_and_reachable():
     with pytest.raises(InvalidSettings, match="insecure"):
-        load({"kafka_listen": "broker.example:9092"}, {}).kafka_address()
+        load({"kafka_listen": "broker.example:9092"}, {}).address("kafka")
     insecure = {"insecure": "true"}
-    assert load({"kafka_listen": "broker.example:9092", **insecure}, {}).kafka_address() == (
+    assert load({"kafka_listen": "broker.example:9092", **insecure}, {}).address("kafka") == (
         "broker.example",
         9092,
     )
     with pytest.raises(InvalidSettings, match="kafka_advertise"):
-        load({"kafka_listen": "0.0.0.0:9092", **insecure}, {}).kafka_address()
+        load({"kafka_listen": "0.0.0.0:9092", **insecure}, {}).address("kafka")
     told = {"kafka_listen": "0.0.0.0:9092", "kafka_advertise": "broker.example:9092", **insecure}
-    assert load(told, {}).kafka_address() == ("0.0.0.0", 9092)
+    assert load(told, {}).address("kafka") == ("0.0.0.0", 9092)
 
 
 @pytest.mark.parametrize("wrong", ["9092", "host:", ":9092", "host:port", "host:65536"])

@@ -109,3 +109,8 @@ def take_number(tx: Transaction, session: Session, lane: int, number: int, token
 
 def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> None:
     tx.rows(KEEP_RESULT, (result, session, lane))
+
+
+def living(tx: Transaction) -> list[tuple[Session, str, str]]:
+    """(session, kind, address) of whoever has not been declared dead."""
+    return [(Session(row[0]), row[1], row[2]) for row in tx.rows(LIVING)]

@@ -62,14 +62,13 @@ async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError |
 
 def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
     settings = broker.settings
-    node = broker.kafka_node
     facts: dict[str, object] = {
         "version": __version__,
         "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
         "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
         "store": settings.store_url(),
         "topics": len(broker.log.topics.all()),
-        "listeners": {"kafka": f"{node.host}:{node.port}"} if node is not None else {},
+        "listeners": broker.listeners,
     }
     if as_json:
         click.echo(json.dumps(facts))
@@ -79,7 +78,8 @@ def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
     click.echo(f"  catalog    {facts['catalog']}")
     click.echo(f"  store      {facts['store']}")
     click.echo(f"  topics     {facts['topics']}")
-    click.echo(f"  kafka      {f'{node.host}:{node.port}' if node is not None else 'off'}")
+    for face in ("kafka", "grpc", "http"):
+        click.echo(f"  {face:<10} {broker.listeners.get(face, 'off')}")
 
 
 def _without_secrets(url: str) -> str:

@@ -20,7 +20,8 @@
     │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown  CatalogFailed
-    │   └── FlushFailed  Overloaded  Stopping
+    │   ├── FlushFailed  Overloaded  Stopping
+    │   └── Unreachable  TimedOut     what a client says when nobody does
     ├── Damaged                      stored bytes or rows are not what was written
     │   └── CorruptObject  CorruptCatalog
     ├── Defect                       a bug of ours
@@ -131,7 +132,7 @@ class NotFound(MillpondError):
 
 
 class UnknownTopic(NotFound):
-    """Topic {topic!r} does not exist."""
+    """There is no topic {topic!r}."""
 
 
 class UnknownPartition(NotFound):
@@ -298,6 +299,14 @@ class Overloaded(Unavailable):
 
 class Stopping(Unavailable):
     """The broker is stopping."""
+
+
+class Unreachable(Unavailable):
+    """No broker answers at {address}: {reason}. Is one running there? `millpond serve` starts one."""
+
+
+class TimedOut(Unavailable):
+    """There was no answer within {timeout_ms} ms. Whether the messages were stored is not known."""
 
 
 class Damaged(MillpondError):

@@ -12,7 +12,7 @@ from millpond.records.batch import (
     with_append_time,
 )
 from millpond.records.buffers import Buffer
-from millpond.records.builder import build_batch, build_control_batch
+from millpond.records.builder import build_batch, build_control_batch, encoded_size_max
 from millpond.records.compression import Codec, compress, decompress
 from millpond.records.crc import crc32c
 from millpond.records.markers import Marker, MarkerKind
@@ -37,6 +37,7 @@ __all__ = [
     "compress",
     "crc32c",
     "decompress",
+    "encoded_size_max",
     "iter_records",
     "read_header",
     "read_marker",

@@ -22,6 +22,10 @@ from millpond.records.varint import NULL_LENGTH, write_varint, write_varlong
 
 NO_LEADER_EPOCH = -1
 TIMESTAMP_MAX = (1 << 63) - 1
+RECORD_OVERHEAD = 36
+"""What the lengths, deltas and counts of a record take at most."""
+HEADER_OVERHEAD = 10
+UTF8_BYTES_MAX = 4
 
 
 def build_batch(
@@ -72,6 +76,14 @@ def build_batch(
     )
     seal(out, 0, len(out))
     return bytes(out)
+
+
+def encoded_size_max(record: Record) -> int:
+    """No more than this many bytes of a batch."""
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += HEADER_OVERHEAD + UTF8_BYTES_MAX * len(name) + len(value or b"")
+    return size
 
 
 def build_control_batch(

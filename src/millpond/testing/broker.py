@@ -19,11 +19,13 @@ async def running_broker(
     faults: Faults | None = None,
     maintain: bool = False,
     kafka: bool = False,
+    grpc: bool = False,
+    http: bool = False,
     **settings: object,
 ) -> AsyncIterator[Broker]:
     """Without a directory nothing is kept. `settings` are fields of `Settings`; maintenance runs only when asked
-    for, so that a test decides when things expire, merge and are collected. With `kafka` real clients can
-    connect to `broker.kafka_node`, on a free port."""
+    for, so that a test decides when things expire, merge and are collected. With `kafka`,
+    `grpc` or `http` real clients can connect to `broker.listeners`, on free ports."""
 
     def with_faults(store: ObjectStore) -> ObjectStore:
         return FaultyStore(store, faults) if faults is not None else store
@@ -31,8 +33,12 @@ async def running_broker(
     places = (
         {"data_dir": data_dir} if data_dir is not None else {"catalog": "memory://", "store": "memory://"}
     )
-    listening = {"kafka_listen": "127.0.0.1:0", "group_initial_rebalance_delay": 0} if kafka else {}
-    chosen = Settings(**{**places, **listening, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
-    broker = Broker(chosen, clock=clock, wrap_store=with_faults, maintain=maintain, listen=kafka)
+    faces = {"kafka": kafka, "grpc": grpc, "http": http}
+    listening = {f"{face}_listen": "127.0.0.1:0" if on else "" for face, on in faces.items()}
+    quick = {"group_initial_rebalance_delay": 0} if kafka else {}
+    chosen = Settings(**{**places, **listening, **quick, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
+    broker = Broker(
+        chosen, clock=clock, wrap_store=with_faults, maintain=maintain, listen=any(faces.values())
+    )
     async with broker:
         yield broker

@@ -405,7 +405,12 @@ class ProcessBroker:
 
     def __init__(self, data_dir, **settings):
         command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(data_dir)]
-        for name, value in {"kafka_listen": "127.0.0.1:0", **settings}.items():
+        for name, value in {
+            "kafka_listen": "127.0.0.1:0",
+            "grpc_listen": "",
+            "http_listen": "",
+            **settings,
+        }.items():
             command += ["--set", f"{name}={value}"]
         self._errors = (Path(data_dir).parent / "stderr").open("w+")
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._errors, text=True)

@@ -52,5 +52,5 @@ def test_no_number_is_given_to_the_root():
 def test_a_refusal_of_this_face_has_its_own_number():
     refused = Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
     assert code_and_message(refused) == (ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
-    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Topic 'a' does not exist.")
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no topic 'a'.")
     assert code_and_message(UnknownTopic(topic="a")) == unknown

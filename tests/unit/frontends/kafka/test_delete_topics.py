@@ -47,7 +47,7 @@ async def test_the_name_is_free_at_once(face):
 async def test_an_unknown_name(face, version):
     [refused] = await delete_by_name(face, "nothing", version=version)
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert refused.error_message == ("Topic 'nothing' does not exist." if version == 5 else None)
+    assert refused.error_message == ("There is no topic 'nothing'." if version == 5 else None)
 
 
 async def test_an_unknown_id(face):

@@ -1,0 +1,149 @@
+"""The `Admin` service: topics, positions, groups, and the broker itself."""
+
+import uuid
+from collections.abc import Mapping
+
+from millpond.frontends.rpc.binding import Context
+from millpond.groups import GroupListing
+from millpond.model.errors import InvalidRequest
+from millpond.model.topics import Topic
+from millpond.service import Administration, GroupDescription, Messages, PartitionDescription
+from millpond.stubs import admin_pb2 as pb
+
+EVERYTHING = -1
+
+
+class AdminService:
+    def __init__(
+        self,
+        administration: Administration,
+        messages: Messages,
+        *,
+        version: str,
+        cluster_id: str,
+        listeners: Mapping[str, str],
+    ) -> None:
+        self._administration = administration
+        self._messages = messages
+        self._version = version
+        self._cluster_id = cluster_id
+        self._listeners = listeners
+
+    async def create_topic(self, request: pb.CreateTopicRequest, _: Context) -> pb.Topic:
+        count = request.partitions or None
+        return _topic(await self._administration.create_topic(request.name, count, dict(request.configs)))
+
+    async def list_topics(self, _: pb.ListTopicsRequest, __: Context) -> pb.ListTopicsResponse:
+        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in self._administration.topics()])
+
+    async def describe_topic(self, request: pb.DescribeTopicRequest, _: Context) -> pb.TopicDescription:
+        if request.create:
+            await self._messages.topic(request.name)
+        found = await self._administration.describe_topic(request.name)
+        return pb.TopicDescription(
+            topic=_topic(found.topic),
+            partitions=[_partition(each) for each in found.partitions],
+            configs=[
+                pb.Config(name=name, value=each.value, source=each.source)
+                for name, each in found.configs.items()
+            ],
+        )
+
+    async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
+        changes: dict[str, str | None] = {**dict(request.set), **dict.fromkeys(request.reset)}
+        if len(changes) < len(request.set) + len(request.reset):
+            raise InvalidRequest(reason="a config is named more than once")
+        count = request.partitions or None
+        return _topic(await self._administration.alter_topic(request.name, count=count, changes=changes))
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest, _: Context) -> pb.DeleteTopicResponse:
+        await self._administration.delete_topic(request.name)
+        return pb.DeleteTopicResponse()
+
+    async def delete_messages(
+        self, request: pb.DeleteMessagesRequest, _: Context
+    ) -> pb.DeleteMessagesResponse:
+        before = request.before - 1 if request.before else EVERYTHING
+        oldest = await self._administration.delete_records(request.topic, request.partition, before)
+        return pb.DeleteMessagesResponse(oldest=oldest + 1)
+
+    async def find_by_time(self, request: pb.FindByTimeRequest, _: Context) -> pb.FindByTimeResponse:
+        found = await self._administration.describe_topic(request.topic)
+        offsets = [
+            await self._administration.offset_at(request.topic, each.partition, request.timestamp_ms)
+            for each in found.partitions
+        ]
+        return pb.FindByTimeResponse(numbers=[offset + 1 for offset in offsets])
+
+    async def list_groups(self, _: pb.ListGroupsRequest, __: Context) -> pb.ListGroupsResponse:
+        return pb.ListGroupsResponse(groups=[_group(each) for each in await self._administration.groups()])
+
+    async def describe_group(self, request: pb.DescribeGroupRequest, _: Context) -> pb.GroupDescription:
+        return _group_description(await self._administration.describe_group(request.name))
+
+    async def commit_positions(
+        self, request: pb.CommitPositionsRequest, _: Context
+    ) -> pb.CommitPositionsResponse:
+        if 0 in request.read_from.values():
+            raise InvalidRequest(reason="message numbers begin at 1")
+        offsets = {partition: number - 1 for partition, number in request.read_from.items()}
+        await self._administration.commit(request.group, request.topic, offsets)
+        return pb.CommitPositionsResponse()
+
+    async def delete_group(self, request: pb.DeleteGroupRequest, _: Context) -> pb.DeleteGroupResponse:
+        await self._administration.delete_group(request.name)
+        return pb.DeleteGroupResponse()
+
+    async def describe_broker(self, _: pb.DescribeBrokerRequest, __: Context) -> pb.BrokerDescription:
+        return pb.BrokerDescription(
+            version=self._version,
+            cluster_id=self._cluster_id,
+            listeners=self._listeners,
+            topics=len(self._administration.topics()),
+        )
+
+
+def _topic(topic: Topic) -> pb.Topic:
+    return pb.Topic(
+        name=topic.name,
+        id=str(uuid.UUID(bytes=topic.id)),
+        partitions=topic.partitions,
+        created_at_ms=topic.created_at,
+        configs=topic.overrides,
+    )
+
+
+def _partition(each: PartitionDescription) -> pb.Partition:
+    return pb.Partition(
+        partition=each.partition,
+        oldest=each.log_start + 1,
+        next=each.end_offset + 1,
+        size_bytes=each.size_bytes,
+        owner=each.owner.get("grpc", ""),
+    )
+
+
+def _group(each: GroupListing) -> pb.Group:
+    return pb.Group(name=each.group_id, state=each.state, protocol_type=each.protocol_type)
+
+
+def _group_description(found: GroupDescription) -> pb.GroupDescription:
+    described = found.group
+    return pb.GroupDescription(
+        group=pb.Group(name=described.group_id, state=described.state, protocol_type=described.protocol_type),
+        members=[
+            pb.Member(id=each.member_id, client_id=each.client_id, client_host=each.client_host)
+            for each in described.members
+        ],
+        positions=[
+            pb.GroupPosition(
+                topic=each.topic,
+                partition=each.partition,
+                read_from=each.offset + 1,
+                next=each.end_offset + 1,
+                lag=each.lag,
+            )
+            for each in found.partitions
+        ],
+        lag=found.lag,
+    )

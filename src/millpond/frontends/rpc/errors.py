@@ -1,0 +1,112 @@
+"""Millpond's errors as gRPC statuses: the one place where the face translates.
+
+The status details are google.rpc's, which every language can read: ErrorInfo with a stable reason and the facts,
+and RetryInfo where trying again may help.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from millpond.model import errors
+from millpond.model.errors import MillpondError
+
+DOMAIN: Final = "millpond"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+FACT_BYTES_MAX: Final = 500
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+Code = grpc.StatusCode
+CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
+    MillpondError: Code.INTERNAL,
+    errors.InvalidInput: Code.INVALID_ARGUMENT,
+    errors.NotFound: Code.NOT_FOUND,
+    errors.ObjectMissing: Code.DATA_LOSS,
+    errors.Conflict: Code.FAILED_PRECONDITION,
+    errors.TopicExists: Code.ALREADY_EXISTS,
+    errors.ObjectExists: Code.ABORTED,
+    errors.ExtentsChanged: Code.ABORTED,
+    errors.OffsetOutOfRange: Code.OUT_OF_RANGE,
+    errors.NotCoordinator: Code.UNAVAILABLE,
+    errors.UnstableOffsets: Code.UNAVAILABLE,
+    errors.Fenced: Code.FAILED_PRECONDITION,
+    errors.WriterDead: Code.UNAVAILABLE,
+    errors.Unavailable: Code.UNAVAILABLE,
+    errors.Overloaded: Code.RESOURCE_EXHAUSTED,
+    errors.Damaged: Code.DATA_LOSS,
+    errors.Defect: Code.INTERNAL,
+    errors.CannotStart: Code.INTERNAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a client sees it."""
+
+    code: grpc.StatusCode
+    reason: str
+    message: str
+    retriable: bool
+    facts: Mapping[str, str]
+
+
+def refusal_of(error: MillpondError) -> Refusal:
+    error = _in_numbers(error)
+    return Refusal(code_of(error), reason_of(error), str(error), error.retriable, _facts(error))
+
+
+def _in_numbers(error: MillpondError) -> MillpondError:
+    """This face speaks of message numbers, which are offsets plus one."""
+    if not isinstance(error, errors.OffsetOutOfRange) or not error.facts:
+        return error
+    read_from, oldest, following = (error.facts[fact] + 1 for fact in ("offset", "log_start", "end_offset"))
+    message = f"Message {read_from} is outside the retained range {oldest} to {following}."
+    return errors.OffsetOutOfRange(message, read_from=read_from, oldest=oldest, next=following)
+
+
+def code_of(error: MillpondError) -> grpc.StatusCode:
+    """The nearest code up the tree of errors."""
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def reason_of(error: MillpondError) -> str:
+    """The error's name as google.rpc.ErrorInfo wants it: UNKNOWN_TOPIC."""
+    return _WORD.sub("_", type(error).__name__).upper()
+
+
+def number_of(code: grpc.StatusCode) -> int:
+    number: int = code.value[0]
+    return number
+
+
+def status_of(refusal: Refusal, retry_after_ms: int) -> bytes:
+    """A google.rpc.Status for the trailing metadata."""
+    info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=refusal.facts)
+    details = [_packed(info)]
+    if refusal.retriable:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(retry_after_ms)
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    status = status_pb2.Status(code=number_of(refusal.code), message=refusal.message, details=details)
+    packed: bytes = status.SerializeToString()
+    return packed
+
+
+def _packed(detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
+
+
+def _facts(error: MillpondError) -> dict[str, str]:
+    """Bounded: they travel in metadata, of which clients take only a few kilobytes."""
+    return {
+        name: text.encode(errors="replace")[:FACT_BYTES_MAX].decode(errors="ignore")
+        for name, fact in error.facts.items()
+        if (text := str(fact)) and fact is not None
+    }

@@ -1,0 +1,21 @@
+"""Every number that bounds the gRPC face, with its default."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RpcLimits:
+    request_bytes_max: int = 16 * MIB
+    """The largest request. A larger one is refused before it is read."""
+    calls_max: int = 2_000
+    """Calls at the same time, streams included. Past it they are refused (RESOURCE_EXHAUSTED)."""
+    stream_requests_max: int = 256
+    """Of one stream: requests that are not yet answered. Past it the stream is not read."""
+    results_per_response_max: int = 256
+    """Results that one response of a stream carries."""
+    retry_after_ms: int = 200
+    """What a client is told to wait before it tries again."""
+    drain_ms: int = 10_000
+    """How long calls that have begun may take when the broker stops."""

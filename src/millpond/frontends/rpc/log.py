@@ -1,0 +1,182 @@
+"""The `Log` service: produce, poll, consume."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+
+from millpond.frontends.rpc.binding import Context
+from millpond.frontends.rpc.convert import (
+    BYTES_DEFAULT,
+    MESSAGES_DEFAULT,
+    poll_request,
+    poll_response,
+    positions_of,
+    produced,
+    record_of,
+)
+from millpond.frontends.rpc.errors import number_of, refusal_of
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.frontends.rpc.pipeline import Pipeline
+from millpond.log import AppendResult, Transactions
+from millpond.model.errors import InvalidRequest, MillpondError, Stopping
+from millpond.records import read_header
+from millpond.service import Messages, Placed, Poller, PollRequest
+from millpond.stubs import log_pb2
+
+FOLLOW_WAIT_MS = 60_000
+"""How long one round of a followed topic waits; then it looks whether anybody is still there."""
+
+Outcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
+
+
+class LogService:
+    def __init__(
+        self, messages: Messages, poller: Poller, transactions: Transactions, limits: RpcLimits
+    ) -> None:
+        self._messages = messages
+        self._poller = poller
+        self._transactions = transactions
+        self._limits = limits
+        self._stopping = False
+        self._streams: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """Streams are not read any further; what was read is answered."""
+        self._stopping = True
+        for reading in self._streams:
+            reading.cancel()
+
+    # -- in ---------------------------------------------------------------------------------------------------
+
+    async def produce(self, request: log_pb2.ProduceRequest, _: Context) -> log_pb2.ProduceResponse:
+        return await (await self._submit(request))
+
+    async def produce_stream(
+        self, requests: AsyncIterator[log_pb2.ProduceRequest], _: Context
+    ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
+        """One task reads and submits, in order; this one answers, in order, with all that is ready at a time."""
+        results: Pipeline[log_pb2.ProduceResult] = Pipeline(self._limits.stream_requests_max)
+        reading = asyncio.create_task(self._read_stream(requests, results))
+        self._streams.add(reading)
+        reading.add_done_callback(self._streams.discard)
+        try:
+            while taken := await results.take(self._limits.results_per_response_max):
+                yield log_pb2.ProduceStreamResponse(results=taken)
+            await asyncio.wait([reading])
+        finally:
+            reading.cancel()
+        if self._stopping:
+            raise Stopping
+        reading.result()
+
+    async def init_producer(
+        self, _: log_pb2.InitProducerRequest, __: Context
+    ) -> log_pb2.InitProducerResponse:
+        return log_pb2.InitProducerResponse(producer_id=await self._transactions.new_producer_id())
+
+    async def _read_stream(
+        self, requests: AsyncIterator[log_pb2.ProduceRequest], results: Pipeline[log_pb2.ProduceResult]
+    ) -> None:
+        try:
+            async for request in requests:
+                try:
+                    outcome: Outcome = await self._submit(request)
+                except MillpondError as error:
+                    outcome = error
+                await results.put(asyncio.ensure_future(self._result(outcome)))
+        finally:
+            results.end()
+
+    async def _submit(self, request: log_pb2.ProduceRequest) -> Awaitable[log_pb2.ProduceResponse]:
+        """Accepted when it returns: what was submitted earlier comes earlier."""
+        if self._stopping:
+            raise Stopping
+        partition = request.partition if request.HasField("partition") else None
+        if request.batch:
+            return await self._submit_batch(request, partition)
+        records = [record_of(message) for message in request.messages]
+        return _produced(await self._messages.submit(request.topic, records, partition))
+
+    async def _submit_batch(
+        self, request: log_pb2.ProduceRequest, partition: int | None
+    ) -> Awaitable[log_pb2.ProduceResponse]:
+        if partition is None or request.messages:
+            raise InvalidRequest(reason="a batch needs a partition, and no messages beside it")
+        header = read_header(request.batch)
+        if header.is_transactional or header.is_control:
+            raise InvalidRequest(reason="transactional batches are taken over the Kafka protocol only")
+        return _appended(
+            await self._messages.submit_batch(request.topic, partition, request.batch), partition
+        )
+
+    async def _result(self, outcome: Outcome) -> log_pb2.ProduceResult:
+        try:
+            if isinstance(outcome, MillpondError):
+                raise outcome
+            return log_pb2.ProduceResult(produced=await outcome)
+        except MillpondError as error:
+            return log_pb2.ProduceResult(error=self._error(error))
+
+    def _error(self, error: MillpondError) -> log_pb2.Error:
+        refusal = refusal_of(error)
+        return log_pb2.Error(
+            code=number_of(refusal.code),
+            reason=refusal.reason,
+            message=refusal.message,
+            retriable=refusal.retriable,
+            retry_after_ms=self._limits.retry_after_ms if refusal.retriable else 0,
+            facts=refusal.facts,
+        )
+
+    # -- out --------------------------------------------------------------------------------------------------
+
+    async def poll(self, request: log_pb2.PollRequest, _: Context) -> log_pb2.PollResponse:
+        return await self._poll(poll_request(request), as_batches=request.as_batches)
+
+    async def consume(
+        self, request: log_pb2.ConsumeRequest, _: Context
+    ) -> AsyncIterator[log_pb2.PollResponse]:
+        """A response as soon as there is something; the first one at once, so that a reader knows where it stands."""
+        following = _consume_request(request)
+        response = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
+        ends = {each.partition: each.next for each in response.standings}
+        yield response
+        while True:
+            if request.until_end and _reached(response, ends):
+                return
+            following = replace(following, positions=_positions(response))
+            response = await self._poll(following, as_batches=request.as_batches)
+            if response.messages or response.batches:
+                yield response
+
+    async def _poll(self, request: PollRequest, *, as_batches: bool) -> log_pb2.PollResponse:
+        polled = await (self._poller.poll_batches(request) if as_batches else self._poller.poll(request))
+        return poll_response(polled)
+
+
+def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:
+    return PollRequest(
+        topic=request.topic,
+        positions=positions_of(request.positions),
+        messages_max=request.messages_max or MESSAGES_DEFAULT,
+        bytes_max=request.bytes_max or BYTES_DEFAULT,
+        wait_ms=FOLLOW_WAIT_MS,
+        strict=request.strict,
+        committed=not request.uncommitted,
+    )
+
+
+def _positions(response: log_pb2.PollResponse) -> dict[int, int]:
+    return {each.partition: each.read_from - 1 for each in response.standings}
+
+
+def _reached(response: log_pb2.PollResponse, ends: dict[int, int]) -> bool:
+    return all(each.read_from >= ends[each.partition] for each in response.standings)
+
+
+async def _produced(answer: Awaitable[list[Placed]]) -> log_pb2.ProduceResponse:
+    return produced(await answer)
+
+
+async def _appended(answer: "asyncio.Future[AppendResult]", partition: int) -> log_pb2.ProduceResponse:
+    return produced([Placed(partition, (await answer).base_offset, -1)])

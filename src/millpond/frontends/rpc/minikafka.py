@@ -1,0 +1,53 @@
+"""The MiniKafka project's service: one partition, numbers from 1 on, a poll that returns all it can.
+
+Its own server answered a poll with everything there was, and its clients take at most 4 MiB: here an answer is
+bounded, and the next poll goes on. A position outside the retained range is no error: below it reading begins at
+the oldest message, above it there is nothing yet.
+"""
+
+from millpond.frontends.rpc.binding import Context
+from millpond.model.errors import InvalidRequest
+from millpond.records import Record
+from millpond.service import Messages, Poller, PollRequest
+from millpond.stubs import minikafka_pb2 as pb
+
+PARTITION = 0
+ANSWER_BYTES_MAX = 3 * 1024 * 1024
+"""gRPC clients refuse more than 4 MiB unless they are told otherwise."""
+ANSWER_MESSAGES_MAX = 10_000
+NUMBER_MAX = 2**32 - 1
+
+
+class MiniKafkaService:
+    def __init__(self, messages: Messages, poller: Poller) -> None:
+        self._messages = messages
+        self._poller = poller
+
+    async def produce(self, request: pb.ProduceRequest, _: Context) -> pb.MsgNumber:
+        if not request.HasField("topic") or not request.HasField("payload"):
+            raise InvalidRequest(reason="a topic and a payload must be given")
+        record = Record(value=request.payload.payload)
+        [placed] = await self._messages.produce(request.topic.topic, [record], PARTITION)
+        return _number(placed.offset + 1)
+
+    async def poll(self, request: pb.PollRequest, _: Context) -> pb.PollResponse:
+        if not request.HasField("read_from"):
+            raise InvalidRequest(reason="a number to read from must be given")
+        read_from = request.read_from.msg_number
+        polled = await self._poller.poll(
+            PollRequest(
+                request.topic,
+                {PARTITION: max(read_from - 1, 0)},
+                messages_max=ANSWER_MESSAGES_MAX,
+                bytes_max=ANSWER_BYTES_MAX,
+            )
+        )
+        payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
+        following = polled.standings[0].next_offset + 1 if payloads else read_from
+        return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
+
+
+def _number(number: int) -> pb.MsgNumber:
+    if number > NUMBER_MAX:
+        raise InvalidRequest(reason=f"message {number} is past what this schema can say; use millpond.v1")
+    return pb.MsgNumber(msg_number=number)

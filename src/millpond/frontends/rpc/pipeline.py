@@ -1,0 +1,42 @@
+"""Results of a stream in the order of its requests, several in one answer where several are ready."""
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Pipeline(Generic[Result]):
+    """One task puts, one takes. Changes only between awaits."""
+
+    def __init__(self, room: int) -> None:
+        self._room = asyncio.Semaphore(room)
+        self._waiting: deque[asyncio.Future[Result]] = deque()
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    async def put(self, result: "asyncio.Future[Result]") -> None:
+        """Waits while there are as many as there may be."""
+        await self._room.acquire()
+        self._waiting.append(result)
+        self._changed.set()
+
+    def end(self) -> None:
+        """Nothing more will be put."""
+        self._ended = True
+        self._changed.set()
+
+    async def take(self, most: int) -> list[Result]:
+        """The next results; none when all have been taken and no more will come."""
+        while not self._waiting:
+            if self._ended:
+                return []
+            self._changed.clear()
+            await self._changed.wait()
+        await asyncio.wait([self._waiting[0]])
+        taken: list[Result] = []
+        while self._waiting and self._waiting[0].done() and len(taken) < most:
+            taken.append(self._waiting.popleft().result())
+            self._room.release()
+        return taken

@@ -1,0 +1,100 @@
+"""The gRPC listener: our services, MiniKafka's, health and reflection, on one port."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from millpond.frontends.rpc.admin import AdminService
+from millpond.frontends.rpc.binding import bind
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.frontends.rpc.log import LogService
+from millpond.frontends.rpc.minikafka import MiniKafkaService
+from millpond.log import Transactions
+from millpond.service import Administration, Messages, Poller
+from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2
+
+LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+MINIKAFKA = minikafka_pb2.DESCRIPTOR.services_by_name["MiniKafka"]
+SERVICES = (LOG, ADMIN, MINIKAFKA)
+SERVING = health_pb2.HealthCheckResponse.SERVING
+UNLIMITED = -1
+KEEPALIVE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RpcServices:
+    """The parts below this face."""
+
+    messages: Messages
+    poller: Poller
+    administration: Administration
+    transactions: Transactions
+    version: str
+    cluster_id: str
+    listeners: Mapping[str, str]
+
+
+class RpcServer:
+    """`bind` first, which tells the port; `serve` when there is something to answer with."""
+
+    def __init__(self, limits: RpcLimits) -> None:
+        self._limits = limits
+        self._server: grpc.aio.Server | None = None
+        self._health = health.aio.HealthServicer()
+        self._log: LogService | None = None
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port. Raises OSError if it cannot be had."""
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", self._limits.request_bytes_max),
+                ("grpc.max_send_message_length", UNLIMITED),
+                ("grpc.so_reuseport", 0),  # or a second broker would quietly share the port
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),  # notices clients that are gone without a word
+            ],
+            maximum_concurrent_rpcs=self._limits.calls_max,
+        )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            return self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(None, f"gRPC cannot listen on {address}") from error
+
+    async def serve(self, services: RpcServices) -> None:
+        assert self._server is not None, "bind() comes first"
+        self._log = LogService(services.messages, services.poller, services.transactions, self._limits)
+        admin = AdminService(
+            services.administration,
+            services.messages,
+            version=services.version,
+            cluster_id=services.cluster_id,
+            listeners=services.listeners,
+        )
+        servicers = (self._log, admin, MiniKafkaService(services.messages, services.poller))
+        self._server.add_generic_rpc_handlers(
+            tuple(
+                bind(service, servicer, retry_after_ms=self._limits.retry_after_ms)
+                for service, servicer in zip(SERVICES, servicers, strict=True)
+            )
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [service.full_name for service in SERVICES]
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+        await self._server.start()
+        for name in ("", *names):
+            await self._health.set(name, SERVING)
+
+    async def stop(self) -> None:
+        """Take no more, let those who wait for messages go, and answer the produces that have begun."""
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        if self._log is not None:
+            self._log.stop()
+        await self._server.stop(self._limits.drain_ms / 1000)

@@ -1,0 +1,118 @@
+"""The bytes of requests and answers that are in memory, bounded one by one and all together.
+
+Only bytes that are there count: a client that announces much and sends nothing takes no room from others. When
+memory is short and most of it waits for bodies that do not go on, the worst of those is given up.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.types import Receive
+
+from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.limits import WebLimits
+
+JUST_NOW_S = 0.01
+"""Added to a silence: who was heard in this very moment is to blame too, or nobody would be."""
+
+
+class ClientGone(Exception):
+    """There is nobody to answer."""
+
+
+class Holding:
+    """What one request keeps in memory. `receiving` is the task that waits for the rest of a body."""
+
+    def __init__(self, bodies: "Bodies") -> None:
+        self._bodies = bodies
+        self.bytes = 0
+        self.heard_at = 0.0
+        self.receiving: asyncio.Task[Any] | None = None
+        self.given_up = False
+
+    def add(self, count: int) -> None:
+        self._bodies.take(self, count)
+
+    async def read(self, receive: Receive, announced: int | None, bytes_max: int) -> bytes:
+        """The whole body."""
+        if announced is not None and announced > bytes_max:
+            raise _too_large(bytes_max)
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await self._next(receive)
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            if self.bytes + len(chunk) > bytes_max:
+                raise _too_large(bytes_max)
+            self.add(len(chunk))
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _next(self, receive: Receive) -> Mapping[str, Any]:
+        self.receiving = asyncio.current_task()
+        self.heard_at = asyncio.get_running_loop().time()
+        try:
+            return await receive()
+        except asyncio.CancelledError:
+            if self.given_up and self.receiving is not None:
+                self.receiving.uncancel()
+                raise Refused(
+                    408, "BodyTooSlow", "Memory was short, and this body did not go on.", retriable=True
+                ) from None
+            raise
+        finally:
+            self.receiving = None
+
+    def give_up(self) -> None:
+        assert self.receiving is not None, "only a body that is waited for can be given up"
+        self.given_up = True
+        self.receiving.cancel()
+
+
+class Bodies:
+    """Changes only between awaits."""
+
+    def __init__(self, limits: WebLimits) -> None:
+        self._limits = limits
+        self._holdings: set[Holding] = set()
+        self.held_bytes = 0
+
+    @contextmanager
+    def holding(self) -> Iterator[Holding]:
+        holding = Holding(self)
+        self._holdings.add(holding)
+        try:
+            yield holding
+        finally:
+            self._holdings.discard(holding)
+            self.held_bytes -= holding.bytes
+
+    def take(self, holding: Holding, count: int) -> None:
+        if self.held_bytes + count > self._limits.requests_bytes_max:
+            self._make_room()
+            raise Refused(
+                503,
+                "OutOfMemory",
+                "Too many bytes of requests are in memory.",
+                retriable=True,
+                details={"limit": self._limits.requests_bytes_max},
+            )
+        self.held_bytes += count
+        holding.bytes += count
+
+    def _make_room(self) -> None:
+        stuck = [each for each in self._holdings if each.receiving is not None and not each.given_up]
+        if sum(each.bytes for each in stuck) * 2 > self._limits.requests_bytes_max:
+            now = asyncio.get_running_loop().time()
+            max(stuck, key=lambda each: each.bytes * (now - each.heard_at + JUST_NOW_S)).give_up()
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return Refused(
+        413, "RequestTooLarge", f"The body is larger than {bytes_max} bytes.", details={"limit": bytes_max}
+    )

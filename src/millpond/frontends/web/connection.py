@@ -1,0 +1,256 @@
+"""One client's connection: uvicorn's parser and cycle of request and answer, with bounds that uvicorn leaves open.
+
+Uvicorn never gives up a head that does not end, a body that does not go on or an answer that nobody reads, and
+answers bad requests in the middle of other answers. Times are looked at by `sweep`, which the server calls.
+"""
+
+import logging
+import socket
+import sys
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import httptools
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from millpond.frontends.web.limits import WebLimits
+from millpond.frontends.web.schemas import Problem
+
+HEADER_OVERHEAD: Final = 4
+"""A colon, a space and the end of the line."""
+KEEPALIVE_IDLE_S: Final = 60
+
+quiet_logger = logging.getLogger("millpond.frontends.web.uvicorn")
+quiet_logger.setLevel(logging.ERROR)
+"""What clients get wrong is theirs to know; whoever wants to could fill our log with it."""
+
+
+class Owner(Protocol):
+    """What a connection needs of the server."""
+
+    limits: WebLimits
+    stopping: bool
+
+    def lost(self) -> None: ...
+
+
+class _HeadTooLarge(Exception):
+    """More than a request's head may have."""
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(self, config: Config, state: ServerState, owner: Owner) -> None:
+        super().__init__(config, state, {})
+        self.logger = quiet_logger
+        self.access_log = False
+        self._limits = owner.limits
+        self._owner = owner
+        self._data = b""
+        self._in_head = False
+        self._is_told_again = False
+        self._body_follows = False
+        self._head_bytes = 0
+        self._head_since = 0.0
+        self._discarded_bytes = 0
+        self._heard_at = self.loop.time()
+        self._idle_since = self._heard_at
+        self._unread_since: float | None = None
+        self._closing_since: float | None = None
+
+    # -- the transport ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]  # asyncio's, wider than uvicorn's
+        super().connection_made(transport)
+        _notice_silent_death(transport.get_extra_info("socket"), self._limits.unread_wait_ms)
+        if self._owner.stopping:
+            transport.close()
+        elif len(self.connections) > self._limits.connections_max:
+            self.refuse(
+                503, "TooManyConnections", "No more connections can be served at a time.", retriable=True
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._owner.lost()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
+        self._data = data
+        was_in_head = self._in_head
+        super().data_received(data)
+        if was_in_head and self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)  # of a header that goes on, which the parser does not tell
+            if self._head_bytes > self._limits.head_bytes_max:
+                self._refuse_head()
+
+    def pause_writing(self) -> None:
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread_since = None
+        super().resume_writing()
+
+    # -- the parser -------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._is_told_again:
+            return
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = 0
+        self._head_since = self._heard_at
+        self._discarded_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        if self._is_told_again:
+            return
+        super().on_url(url)
+        self._head_bytes += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_told_again:
+            return
+        super().on_header(name, value)
+        self._head_bytes += len(name) + len(value) + HEADER_OVERHEAD
+
+    def on_headers_complete(self) -> None:
+        if self._is_told_again:
+            return
+        if self._head_bytes > self._limits.head_bytes_max or len(self.pipeline) >= self._limits.pipelined_max:
+            raise _HeadTooLarge
+        self._in_head = False
+        self._body_follows = self.parser.should_upgrade() and bool(_length_headers(self.headers))
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._discarded_bytes += len(body)
+            if self._discarded_bytes > self._limits.discarded_bytes_max:
+                self.transport.abort()
+
+    def on_message_complete(self) -> None:
+        if not self._body_follows:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called by uvicorn when a client offers another protocol, as Java's does with every first request. We stay
+        with this one; but the parser took the body for that protocol, so a new one is told what to expect."""
+        offered = sys.exc_info()[1]
+        assert isinstance(offered, httptools.HttpParserUpgrade), "called where it was caught"
+        rest = self._data[offered.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        if self._body_follows:
+            self._body_follows = False
+            self._is_told_again = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % _length_headers(self.headers))
+            self._is_told_again = False
+        if rest:
+            self.data_received(rest)
+
+    # -- refusals ---------------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Uvicorn's way to say that the parser did not understand, or that a callback above raised."""
+        if self._head_bytes > self._limits.head_bytes_max:
+            self._refuse_head()
+        else:
+            self.refuse(400, "BadRequest", "This is not a request that HTTP/1.1 knows.")
+
+    def refuse(self, status: int, code: str, message: str, *, retriable: bool = False) -> None:
+        """Answer and close. What is being answered already comes first: its client must not take this for it."""
+        cycle = self.cycle
+        in_progress = cycle is not None and not cycle.response_complete
+        if in_progress and not cycle.more_body:
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+        elif self.pipeline or (in_progress and cycle.response_started):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self.transport.write(self._refusal(status, Problem(code, message, retriable, {})))
+            self.transport.close()
+
+    def _refuse_head(self) -> None:
+        self.refuse(431, "HeadTooLarge", "The head of the request is too large.")
+
+    def _refusal(self, status: int, problem: Problem) -> bytes:
+        content = msgspec.json.encode(problem)
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            "content-type: application/json",
+            f"content-length: {len(content)}",
+            "connection: close",
+            *([f"retry-after: {self._limits.retry_after_s}"] if problem.retriable else []),
+            "\r\n",
+        ]
+        return "\r\n".join(lines).encode() + content
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Close whoever is in the way for too long."""
+        if self._is_unread(now):
+            self.transport.abort()
+        elif self.transport.is_closing():
+            return
+        elif self.cycle is not None and not self.cycle.response_complete:
+            if self.cycle.more_body and _past(self._heard_at, now, self._limits.body_wait_ms):
+                self.refuse(408, "BodyTooSlow", "The body of the request did not go on.")
+        elif self._in_head:
+            if _past(self._head_since, now, self._limits.head_wait_ms):
+                self.refuse(408, "HeadTooSlow", "The head of the request did not end.")
+        elif _past(self._idle_since, now, self._limits.idle_ms):
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Finish what has begun, and no more. A body that is not there yet has not begun."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        elif self._unread_since is not None and _past(
+            self._unread_since, self.loop.time(), self._limits.unread_at_stop_ms
+        ):
+            self.transport.abort()
+        elif self.cycle.more_body:
+            self.refuse(503, "Stopping", "The broker is stopping.", retriable=True)
+        else:
+            self.cycle.keep_alive = False
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def _is_unread(self, now: float) -> bool:
+        """Whether the client does not take what it is sent: an answer, or the last of it before it is closed."""
+        if self._closing_since is None and self.transport.is_closing():
+            self._closing_since = now
+        since = self._unread_since if self._unread_since is not None else self._closing_since
+        return since is not None and _past(since, now, self._limits.unread_wait_ms)
+
+
+def _past(since: float, now: float, limit_ms: int) -> bool:
+    return (now - since) * 1000 > limit_ms
+
+
+def _length_headers(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Those that say how long a body is, if there is one."""
+    found = [
+        b"%s: %s\r\n" % (name, value)
+        for name, value in headers
+        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+    ]
+    return b"".join(found)
+
+
+def _notice_silent_death(connected: socket.socket, wait_ms: int) -> None:
+    """A peer whose machine is gone says nothing; the kernel finds out."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wait_ms)

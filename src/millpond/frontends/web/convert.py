@@ -1,0 +1,240 @@
+"""Messages as HTTP carries them: raw `key:value`, binary with headers, and JSON. Plain functions over bytes.
+
+Whatever goes in comes out byte for byte, or it is refused; only `text`, which is for people to look at, is not exact.
+"""
+
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from millpond.frontends.web.schemas import (
+    Base64,
+    Bytes,
+    Encoding,
+    Message,
+    MessageHeader,
+    NewHeader,
+    NewMessage,
+    NewMessages,
+    Shown,
+)
+from millpond.model.errors import InvalidRequest
+from millpond.records import NO_TIMESTAMP, Header, Record
+
+Wanted = TypeVar("Wanted")
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+KEY: Final = b"x-millpond-key"
+KEY_BASE64: Final = b"x-millpond-key-base64"
+TIMESTAMP: Final = b"x-millpond-timestamp"
+OFFSET: Final = b"x-millpond-offset"
+LEFT_OUT: Final = b"x-millpond-left-out"
+HEADER_PREFIX: Final = b"x-millpond-header-"
+TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+PRINTABLE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
+"""What a header can carry and every client reads alike: no spaces around it, no control characters."""
+WHOLE_NUMBER: Final = re.compile(rb"[0-9]{1,18}")
+
+BASE64_PIECE: Final = 1024 * 1024
+"""Characters decoded at a time. Python switches between threads only between pieces."""
+BYTES_PIECE: Final = BASE64_PIECE // 4 * 3
+
+_NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessage)
+_NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
+
+
+# -- in -------------------------------------------------------------------------------------------------------
+
+
+def raw_record(body: bytes) -> Record:
+    """Everything before the first colon is the key; without a colon there is none."""
+    key, colon, value = body.partition(b":")
+    return Record(value=value, key=key) if colon else Record(value=body)
+
+
+def binary_record(headers: RawHeaders, body: bytes) -> Record:
+    """The body is the value; the key, the time and the message's own headers are in the request's headers."""
+    return Record(
+        value=body,
+        key=_key_of(headers),
+        headers=tuple(
+            (name.removeprefix(HEADER_PREFIX).decode("ascii"), value)
+            for name, value in headers
+            if name.startswith(HEADER_PREFIX)
+        ),
+        timestamp=_timestamp_of(headers),
+    )
+
+
+def json_records(body: bytes) -> tuple[list[Record], bool]:
+    """The messages of a JSON body, and whether it is a batch."""
+    try:
+        return [record_of(decode_json(_NEW_MESSAGE, body))], False
+    except InvalidRequest:
+        if b'"messages"' not in body:
+            raise
+    return [record_of(message) for message in decode_json(_NEW_MESSAGES, body).messages], True
+
+
+def record_of(message: NewMessage) -> Record:
+    given = message.timestamp_ms
+    return Record(
+        value=bytes_of(message.value, message.encoding),
+        key=bytes_of(message.key, message.encoding),
+        headers=tuple(_headers_of(message.headers, message.encoding)),
+        timestamp=NO_TIMESTAMP if given is msgspec.UNSET else given,
+    )
+
+
+def bytes_of(given: Bytes, encoding: Encoding) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, Base64):
+        return from_base64(given.base64)
+    return given.encode() if encoding == "text" else from_base64(given)
+
+
+def decode_json(decoder: "msgspec.json.Decoder[Wanted]", body: bytes) -> Wanted:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidRequest(reason=f"the JSON cannot be taken: {error}") from error
+
+
+def from_base64(text: str) -> bytes:
+    try:
+        if len(text) <= BASE64_PIECE:
+            return binascii.a2b_base64(text, strict_mode=True)
+        return b"".join(_decoded_pieces(text))
+    except ValueError as error:
+        raise InvalidRequest(reason=f"it is not base64: {error}") from error
+
+
+def to_base64(data: bytes) -> str:
+    if len(data) <= BYTES_PIECE:
+        return binascii.b2a_base64(data, newline=False).decode("ascii")
+    pieces = (data[start : start + BYTES_PIECE] for start in range(0, len(data), BYTES_PIECE))
+    return "".join(binascii.b2a_base64(piece, newline=False).decode("ascii") for piece in pieces)
+
+
+def _decoded_pieces(text: str) -> Iterable[bytes]:
+    for start in range(0, len(text), BASE64_PIECE):
+        piece = text[start : start + BASE64_PIECE]
+        if start + BASE64_PIECE < len(text) and "=" in piece:
+            raise ValueError("padding in the middle")
+        yield binascii.a2b_base64(piece, strict_mode=True)
+
+
+def _headers_of(given: list[NewHeader] | dict[str, Bytes], encoding: Encoding) -> Iterable[Header]:
+    if isinstance(given, dict):
+        return ((name, bytes_of(value, encoding)) for name, value in given.items())
+    return ((each.name, bytes_of(each.value, encoding)) for each in given)
+
+
+def _key_of(headers: RawHeaders) -> bytes | None:
+    keys = [value for name, value in headers if name == KEY]
+    keys += [_header_base64(value) for name, value in headers if name == KEY_BASE64]
+    if len(keys) > 1:
+        raise InvalidRequest(reason="a message has one key, in X-Millpond-Key or in X-Millpond-Key-Base64")
+    return keys[0] if keys else None
+
+
+def _header_base64(value: bytes) -> bytes:
+    return from_base64(value.decode("latin-1"))
+
+
+def _timestamp_of(headers: RawHeaders) -> int:
+    given = [value for name, value in headers if name == TIMESTAMP]
+    if not given:
+        return NO_TIMESTAMP
+    if len(given) > 1 or WHOLE_NUMBER.fullmatch(given[0]) is None:
+        raise InvalidRequest(reason="X-Millpond-Timestamp is one number of milliseconds since 1970")
+    return int(given[0])
+
+
+# -- out ------------------------------------------------------------------------------------------------------
+
+
+def message_of(partition: int, record: Record, shown: Shown) -> Message:
+    return Message(
+        partition=partition,
+        offset=record.offset,
+        number=record.offset + 1,
+        timestamp_ms=record.timestamp,
+        key=shown_as(record.key, shown),
+        value=shown_as(record.value, shown),
+        headers=[MessageHeader(name, shown_as(value, shown)) for name, value in record.headers],
+        encoding="base64" if shown == "base64" else "text",
+    )
+
+
+def shown_as(data: bytes | None, shown: Shown) -> Bytes:
+    """`auto` is text where the bytes are UTF-8, and says so where they are not; `text` is always text."""
+    if data is None:
+        return None
+    if shown == "base64":
+        return to_base64(data)
+    if shown == "text":
+        return data.decode(errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Base64(to_base64(data))
+
+
+def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]]:
+    """All that a message has beside its value, as headers of an answer; what no header can carry is named."""
+    found = [(OFFSET, b"%d" % record.offset), (TIMESTAMP, b"%d" % record.timestamp)]
+    left_out = []
+    if record.key is not None:
+        if len(record.key) > value_bytes_max:
+            left_out.append(b"key")
+        elif PRINTABLE.fullmatch(record.key):
+            found.append((KEY, record.key))
+        else:
+            found.append((KEY_BASE64, binascii.b2a_base64(record.key, newline=False)))
+    carried = _carried(record.headers, value_bytes_max)
+    if len(carried) < len(record.headers):
+        left_out.append(b"headers")
+    found += carried
+    if left_out:
+        found.append((LEFT_OUT, b", ".join(left_out)))
+    return found
+
+
+def _carried(headers: Sequence[Header], bytes_max: int) -> list[tuple[bytes, bytes]]:
+    """Together within the limit, or clients would refuse the answer."""
+    found = []
+    for name, value in headers:
+        named = name.encode(errors="replace")
+        if value is None or not TOKEN.fullmatch(named) or not PRINTABLE.fullmatch(value):
+            continue
+        bytes_max -= len(named) + len(value)
+        if bytes_max >= 0:
+            found.append((HEADER_PREFIX + named, value))
+    return found
+
+
+def size_of(records: Iterable[tuple[int, Record]]) -> int:
+    """About how much there is to encode."""
+    return sum(
+        len(record.value or b"") + len(record.key or b"") + _headers_size(record) for _, record in records
+    )
+
+
+def _headers_size(record: Record) -> int:
+    return sum(len(name) + len(value or b"") for name, value in record.headers)
+
+
+# -- parameters -----------------------------------------------------------------------------------------------
+
+
+def convert_parameters(given: Mapping[str, str], wanted: type[Wanted], what: str) -> Wanted:
+    """Texts from a path or a query as the numbers and choices they must be."""
+    try:
+        return msgspec.convert(given, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(reason=f"in the {what}: {error}") from error

@@ -1,0 +1,105 @@
+"""Millpond's errors as HTTP statuses: the one place where the face translates.
+
+The code in the body is the error's name, so that clients need not know the statuses; a status is for proxies.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from millpond.frontends.web.schemas import Problem
+from millpond.model import errors
+from millpond.model.errors import Defect, MillpondError, NotOwner
+
+FACT_CHARS_MAX: Final = 500
+RedirectTo = str | None
+Detail = str | int | list[str]
+logger = logging.getLogger(__name__)
+
+STATUSES: Final[Mapping[type[MillpondError], int]] = {
+    MillpondError: 500,
+    errors.InvalidInput: 400,
+    errors.RecordTooLarge: 413,
+    errors.NotFound: 404,
+    errors.ObjectMissing: 500,
+    errors.Conflict: 409,
+    errors.ObjectExists: 503,
+    errors.ExtentsChanged: 503,
+    errors.OffsetOutOfRange: 416,
+    errors.NotCoordinator: 503,
+    errors.UnstableOffsets: 503,
+    errors.Fenced: 409,
+    errors.NotOwner: 503,
+    errors.WriterDead: 503,
+    errors.Unavailable: 503,
+    errors.Overloaded: 429,
+    errors.Damaged: 500,
+    errors.Defect: 500,
+    errors.CannotStart: 500,
+}
+
+CODES: Final[Mapping[type[MillpondError], str]] = {errors.TopicExists: "TopicAlreadyExistsException"}
+"""Where the code is not the name of the error."""
+
+
+class Refused(Exception):
+    """What only HTTP can get wrong, such as a content type. It never leaves this face."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        retriable: bool = False,
+        details: Mapping[str, Detail] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retriable = retriable
+        self.details = dict(details or {})
+        self.headers = tuple(headers)
+
+
+def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
+    """Any error as a client sees it. What nobody foresaw is logged, and its text is nobody's business."""
+    if isinstance(error, Refused):
+        return error
+    if not isinstance(error, MillpondError):
+        logger.error("%s failed in a way nobody foresaw", what, exc_info=error)
+        error = Defect(reason="see the broker's log")
+    elif isinstance(error, Defect):
+        logger.error("%s met a defect", what, exc_info=error)
+        error = Defect(reason="see the broker's log")
+    return Refused(
+        status_of(error), code_of(error), str(error), retriable=error.retriable, details=_details(error)
+    )
+
+
+def status_of(error: MillpondError) -> int:
+    """The nearest status up the tree of errors."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def code_of(error: MillpondError) -> str:
+    return CODES.get(type(error), type(error).__name__)
+
+
+def problem_of(refusal: Refused) -> Problem:
+    return Problem(refusal.code, str(refusal), refusal.retriable, refusal.details)
+
+
+def owner_of(error: Exception) -> RedirectTo:
+    """Where to send a client that asked the wrong broker, if that is known."""
+    return error.facts.get("owner_http") if isinstance(error, NotOwner) else None
+
+
+def _details(error: MillpondError) -> dict[str, Detail]:
+    """Bounded: a name that a client sent comes back here."""
+    return {
+        name: fact if isinstance(fact, int) else str(fact)[:FACT_CHARS_MAX]
+        for name, fact in error.facts.items()
+        if fact is not None
+    }

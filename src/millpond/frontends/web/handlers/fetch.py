@@ -1,0 +1,141 @@
+"""Fetch: messages of one partition as JSON, or one message as it is. The server keeps no position."""
+
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from millpond.frontends.web.convert import headers_of, message_of, size_of
+from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.handlers.produce import BINARY, PartitionPath
+from millpond.frontends.web.operations import NO_BODY, Call, Nothing, Other, Raw, operation
+from millpond.frontends.web.schemas import (
+    Count,
+    Fetched,
+    Given,
+    Message,
+    Millis,
+    Offset,
+    PartitionNumber,
+    Shown,
+)
+from millpond.frontends.web.site import unless_gone
+from millpond.model.errors import InvalidRequest, OffsetOutOfRange
+from millpond.records import Record
+from millpond.service import Polled, PollRequest
+
+OLDEST = -1
+DEFAULT_BYTES = 1024 * 1024
+encode = msgspec.json.Encoder().encode
+
+
+class FetchQuery(Given, frozen=True):
+    """Without an offset or a time: from the oldest message on."""
+
+    offset: Offset | UnsetType = UNSET
+    timestamp: Millis | UnsetType = UNSET
+    count: Count = 1_000
+    max_bytes: Count = DEFAULT_BYTES
+    wait_ms: Millis = 0
+    encoding: Shown = "auto"
+    committed: bool = True
+
+
+class MessagePath(Given, frozen=True):
+    topic: str
+    partition: PartitionNumber
+    offset: Offset
+
+
+@operation(
+    "GET",
+    "/topics/{topic}/fetch/{partition}",
+    parameters=PartitionPath,
+    query=FetchQuery,
+    body=NO_BODY,
+    gives={200: Fetched},
+    refuses=(404, 416),
+    redirects=True,
+)
+async def fetch(call: Call[PartitionPath, FetchQuery, None]) -> Raw:
+    """Messages from an offset or a time on, up to a count and a size. With `wait_ms` it waits for the first one.
+    An offset outside the retained range is refused (416), with the range in the details."""
+    start = await _start(call)
+    query = call.query
+    request = PollRequest(
+        topic=call.path.topic,
+        positions={call.path.partition: start},
+        messages_max=query.count,
+        bytes_max=query.max_bytes,
+        wait_ms=query.wait_ms,
+        strict=True,
+        committed=query.committed,
+    )
+    polling = call.site.services.poller.poll(request)
+    polled = await (unless_gone(call.receive, polling) if query.wait_ms else polling)
+    content = await call.site.in_time(size_of(polled.records), lambda: _encoded(call, polled))
+    return Raw(content)
+
+
+@operation(
+    "GET",
+    "/topics/{topic}/fetch/{partition}/{offset}",
+    parameters=MessagePath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: Other([BINARY], "The value of the message, as it is."), 204: None},
+    refuses=(404, 416),
+    redirects=True,
+)
+async def fetch_message(call: Call[MessagePath, Nothing, None]) -> Raw:
+    """One message: its value is the body, the rest is in headers (X-Millpond-Offset, -Timestamp, -Key or
+    -Key-Base64, -Header-<name>); X-Millpond-Left-Out names what no header can carry. 204 if the value is null."""
+    record = await _one(call)
+    headers = headers_of(record, call.site.limits.header_value_bytes_max)
+    if record.value is None:
+        return Raw(b"", headers=headers, status=204)
+    return Raw(bytes(record.value), BINARY, headers)
+
+
+async def _start(call: Call[PartitionPath, FetchQuery, None]) -> int:
+    query = call.query
+    if query.timestamp is UNSET:
+        return OLDEST if query.offset is UNSET else query.offset
+    if query.offset is not UNSET:
+        raise InvalidRequest(reason="give an offset or a timestamp, not both")
+    return await call.site.services.administration.offset_at(
+        call.path.topic, call.path.partition, query.timestamp
+    )
+
+
+async def _one(call: Call[MessagePath, Nothing, None]) -> Record:
+    path = call.path
+    request = PollRequest(path.topic, {path.partition: path.offset}, messages_max=1, bytes_max=1, strict=True)
+    polled = await call.site.services.poller.poll(request)
+    standing = polled.standings[0]
+    if path.offset >= standing.end_offset:
+        raise OffsetOutOfRange(
+            offset=path.offset, log_start=standing.log_start, end_offset=standing.end_offset
+        )
+    if not polled.records or polled.records[0][1].offset != path.offset:
+        raise Refused(404, "UnknownMessage", f"There is no message with offset {path.offset}.")
+    return polled.records[0][1]
+
+
+def _encoded(call: Call[PartitionPath, FetchQuery, None], polled: Polled) -> bytes:
+    standing = polled.standings[0]
+    # One by one: Python switches between threads only between them.
+    messages = [
+        msgspec.Raw(encode(message_of(partition, record, call.query.encoding)))
+        for partition, record in polled.records
+    ]
+    return encode(
+        Fetched(
+            topic=call.path.topic,
+            partition=call.path.partition,
+            messages=cast("list[Message]", messages),
+            next_offset=standing.next_offset,
+            log_start=standing.log_start,
+            end_offset=standing.end_offset,
+        )
+    )

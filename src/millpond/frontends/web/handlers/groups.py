@@ -1,0 +1,95 @@
+"""Consumer groups: list, describe with lag, set offsets, delete."""
+
+from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
+from millpond.frontends.web.schemas import (
+    Given,
+    Group,
+    GroupListing,
+    GroupListings,
+    GroupPartition,
+    Member,
+    Positions,
+)
+from millpond.model.errors import GroupNotEmpty, InvalidRequest, UnknownMember
+
+
+class GroupPath(Given, frozen=True):
+    group: str
+
+
+@operation("GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: GroupListings})
+async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
+    """All groups that have members, had some, or have offsets."""
+    found = await call.site.services.administration.groups()
+    return GroupListings([GroupListing(each.group_id, each.state, each.protocol_type) for each in found])
+
+
+@operation(
+    "GET",
+    "/groups/{group}",
+    parameters=GroupPath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: Group},
+    refuses=(404,),
+)
+async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
+    """One group: its members, what it has committed, and how far it is behind."""
+    found = await call.site.services.administration.describe_group(call.path.group)
+    return Group(
+        group=found.group.group_id,
+        state=found.group.state,
+        protocol_type=found.group.protocol_type,
+        protocol=found.group.protocol,
+        members=[
+            Member(each.member_id, each.client_id, each.client_host, each.instance_id)
+            for each in found.group.members
+        ],
+        partitions=[
+            GroupPartition(
+                topic=each.topic,
+                partition=each.partition,
+                offset=each.offset,
+                log_start=each.log_start,
+                end_offset=each.end_offset,
+                lag=each.lag,
+                metadata=each.metadata,
+            )
+            for each in found.partitions
+        ],
+        lag=found.lag,
+    )
+
+
+@operation(
+    "PUT",
+    "/groups/{group}/offsets",
+    parameters=GroupPath,
+    query=Nothing,
+    body=json_body(Positions),
+    gives={204: None},
+    refuses=(404, 409),
+)
+async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
+    """Say where a group without members goes on in a topic: the offset of the next message, by partition."""
+    offsets = {each.partition: each.offset for each in call.body.offsets}
+    if len(offsets) < len(call.body.offsets):
+        raise InvalidRequest(reason="a partition is there twice")
+    try:
+        await call.site.services.administration.commit(call.path.group, call.body.topic, offsets)
+    except UnknownMember as error:
+        raise GroupNotEmpty(group=call.path.group) from error
+
+
+@operation(
+    "DELETE",
+    "/groups/{group}",
+    parameters=GroupPath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={204: None},
+    refuses=(404, 409),
+)
+async def delete_group(call: Call[GroupPath, Nothing, None]) -> None:
+    """Forget a group without members, and its offsets."""
+    await call.site.services.administration.delete_group(call.path.group)

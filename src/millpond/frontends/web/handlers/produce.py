@@ -1,0 +1,97 @@
+"""Produce: one message or many, to a given partition or to the one its key leads to. Answered when durable."""
+
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+
+from millpond.frontends.web.convert import binary_record, json_records, raw_record
+from millpond.frontends.web.handlers.topics import TopicPath
+from millpond.frontends.web.operations import JSON, Body, Call, Nothing, operation
+from millpond.frontends.web.schemas import (
+    Given,
+    NewMessage,
+    NewMessages,
+    PartitionNumber,
+    Place,
+    Produced,
+    ProducedMessages,
+)
+from millpond.records import Record
+from millpond.service import Placed
+
+BINARY = "application/octet-stream"
+RAW = "`key:value`, bytes as they are: what is before the first colon is the key. Without a colon there is no key."
+
+
+class Records(NamedTuple):
+    """What a body holds. A batch is answered as one, even if it has a single message."""
+
+    records: list[Record]
+    is_batch: bool
+
+
+def records_of(kind: str, headers: Headers, content: bytes) -> Records:
+    if kind == JSON:
+        return Records(*json_records(content))
+    if kind == BINARY:
+        return Records([binary_record(headers.raw, content)], is_batch=False)
+    return Records([raw_record(content)], is_batch=False)
+
+
+RECORDS = Body(
+    {
+        JSON: [NewMessage, NewMessages],
+        "application/x-www-form-urlencoded": RAW,
+        "text/plain": RAW,
+        BINARY: "The value. X-Millpond-Key or X-Millpond-Key-Base64 is the key, X-Millpond-Header-<name> a header "
+        "of the message, X-Millpond-Timestamp its time.",
+    },
+    records_of,
+)
+
+
+class PartitionPath(Given, frozen=True):
+    topic: str
+    partition: PartitionNumber
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/produce/{partition}",
+    parameters=PartitionPath,
+    query=Nothing,
+    body=RECORDS,
+    gives={200: [Produced, ProducedMessages]},
+    refuses=(404,),
+    redirects=True,
+)
+async def produce_to_partition(
+    call: Call[PartitionPath, Nothing, Records],
+) -> Produced | ProducedMessages:
+    """Append to one partition. An unknown topic is created."""
+    messages = call.site.services.messages
+    placed = await messages.produce(call.path.topic, call.body.records, call.path.partition)
+    return _produced(call.path.topic, placed, call.body.is_batch)
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/produce",
+    parameters=TopicPath,
+    query=Nothing,
+    body=RECORDS,
+    gives={200: [Produced, ProducedMessages]},
+    refuses=(404,),
+    redirects=True,
+)
+async def produce(call: Call[TopicPath, Nothing, Records]) -> Produced | ProducedMessages:
+    """Append where the key leads to, as Kafka's clients choose; what has no key takes turns. An unknown topic is
+    created."""
+    placed = await call.site.services.messages.produce(call.path.topic, call.body.records)
+    return _produced(call.path.topic, placed, call.body.is_batch)
+
+
+def _produced(topic: str, placed: list[Placed], is_batch: bool) -> Produced | ProducedMessages:
+    if is_batch:
+        return ProducedMessages([Place(each.partition, each.offset) for each in placed])
+    return Produced(topic, placed[0].partition, placed[0].offset, placed[0].offset + 1)

@@ -1,0 +1,74 @@
+"""How the broker is, and where things are."""
+
+import functools
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.openapi import document_of
+from millpond.frontends.web.operations import (
+    JSON,
+    NO_BODY,
+    OPERATIONS,
+    Call,
+    Nothing,
+    Other,
+    Raw,
+    operation,
+)
+from millpond.frontends.web.schemas import Index, Status
+
+NoInput = Call[Nothing, Nothing, None]
+
+
+@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Index})
+async def show_index(call: NoInput) -> Index:
+    """Where things are."""
+    services = call.site.services
+    paths = list(dict.fromkeys(each.path for each in OPERATIONS))
+    return Index("millpond", services.version, dict(services.listeners), paths)
+
+
+@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
+async def check_health(_: NoInput) -> Status:
+    """Whether the process answers."""
+    return Status("ok")
+
+
+@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
+async def check_readiness(call: NoInput) -> Status:
+    """Whether messages are taken (503 if not)."""
+    if not call.site.services.is_ready():
+        raise Refused(503, "NotReady", "The broker is not taking messages.", retriable=True)
+    return Status("ok")
+
+
+@operation(
+    "GET",
+    "/metrics",
+    parameters=Nothing,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: Other([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
+)
+async def show_metrics(call: NoInput) -> Raw:
+    """All metrics, for Prometheus."""
+    return Raw(call.site.services.expose_metrics(), CONTENT_TYPE_LATEST)
+
+
+@operation(
+    "GET",
+    "/openapi.json",
+    parameters=Nothing,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: Other([JSON], "This document.")},
+)
+async def show_openapi(call: NoInput) -> Raw:
+    """This interface as an OpenAPI 3.1 document."""
+    return Raw(_document(call.site.services.version))
+
+
+@functools.cache
+def _document(version: str) -> bytes:
+    return document_of(OPERATIONS, version)

@@ -1,0 +1,217 @@
+"""Streams: the messages of a topic as they come, as lines of JSON or as server-sent events.
+
+An event's id holds the reader's position in every partition (those at 0 are left out), so that a browser which
+comes back with `Last-Event-ID` goes on exactly behind the last event it saw, whatever happened meanwhile.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from millpond.frontends.web.convert import message_of, size_of
+from millpond.frontends.web.errors import Refused, problem_of, refusal_of
+from millpond.frontends.web.handlers.topics import TopicPath
+from millpond.frontends.web.operations import NO_BODY, Call, Other, Stream, operation
+from millpond.frontends.web.schemas import Given, Message, PartitionNumber, Problem, Shown
+from millpond.frontends.web.site import Site
+from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.service import Polled, PollRequest
+
+NDJSON: Final = "application/x-ndjson"
+EVENTS: Final = "text/event-stream"
+OLDEST: Final = -1
+EVENT_ID: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,18}(?:,[0-9]{1,10}:[0-9]{1,18})*")
+encode = msgspec.json.Encoder().encode
+
+Positions = dict[int, int]
+
+
+class StreamQuery(Given, frozen=True):
+    """`follow=false` ends the stream where the topic ended when it began."""
+
+    format: Literal["ndjson", "sse"] | UnsetType = UNSET
+    start: Annotated[str, Meta(pattern="^(oldest|newest|[0-9]{1,18})$")] = field(
+        name="from", default="oldest"
+    )
+    partition: PartitionNumber | UnsetType = UNSET
+    follow: bool = True
+    encoding: Shown = "auto"
+    committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How messages and the rest look in a stream. `event` is given the positions behind the message."""
+
+    media_type: str
+    event: Callable[[Message, Mapping[int, str]], bytes]
+    failure: Callable[[Problem], bytes]
+    keep_alive: bytes
+
+
+LINES = Form(
+    NDJSON,
+    lambda message, _: encode(message) + b"\n",
+    lambda problem: encode({"error": problem}) + b"\n",
+    b"\n",
+)
+SERVER_SENT_EVENTS = Form(
+    EVENTS,
+    lambda message, ids: b"id: %s\ndata: %s\n\n" % (",".join(ids.values()).encode(), encode(message)),
+    lambda problem: b"event: failure\ndata: %s\n\n" % encode(problem),
+    b": nothing new\n\n",
+)
+
+
+@operation(
+    "GET",
+    "/topics/{topic}/stream",
+    parameters=TopicPath,
+    query=StreamQuery,
+    body=NO_BODY,
+    gives={200: Other([NDJSON, EVENTS], "One message per line, or one per event.")},
+    refuses=(404,),
+    redirects=True,
+)
+async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
+    """The messages of a topic, or of one of its partitions, as they come. An empty line or a comment says that there
+    is nothing new; an `error` line or a `failure` event says why a stream ends. Server-sent events (`format=sse` or
+    `Accept: text/event-stream`) have ids with which `Last-Event-ID` goes on exactly behind them."""
+    request = await _request(call)
+    form = _form(call)
+    polled = await call.site.services.poller.poll(request)
+    release = _take_place(call.site)
+    return Stream(_pieces(call, request, polled, form), form.media_type, release)
+
+
+# -- where it begins ------------------------------------------------------------------------------------------
+
+
+async def _request(call: Call[TopicPath, StreamQuery, None]) -> PollRequest:
+    limits = call.site.limits
+    return PollRequest(
+        topic=call.path.topic,
+        positions=await _positions(call),
+        messages_max=limits.stream_round_messages,
+        bytes_max=limits.stream_round_bytes,
+        committed=call.query.committed,
+    )
+
+
+async def _positions(call: Call[TopicPath, StreamQuery, None]) -> Positions:
+    chosen = _partitions(call)
+    last_id = call.headers.get("last-event-id")
+    if last_id:
+        return dict.fromkeys(chosen, 0) | _parsed(last_id)
+    start = call.query.start
+    if start == "oldest":
+        return dict.fromkeys(chosen, OLDEST)
+    if start == "newest":
+        found = await call.site.services.administration.describe_topic(call.path.topic)
+        return {each.partition: each.end_offset for each in found.partitions if each.partition in chosen}
+    if len(chosen) > 1:
+        raise InvalidRequest(reason="an offset is one partition's: say which with `partition`")
+    return dict.fromkeys(chosen, int(start))
+
+
+def _partitions(call: Call[TopicPath, StreamQuery, None]) -> list[int]:
+    count = call.site.services.administration.topic(call.path.topic).partitions
+    if call.query.partition is not UNSET:
+        return [call.query.partition]
+    if count > call.site.limits.stream_partitions_max:
+        limit = call.site.limits.stream_partitions_max
+        raise InvalidRequest(reason=f"a stream has at most {limit} partitions: say which with `partition`")
+    return list(range(count))
+
+
+def _parsed(last_id: str) -> Positions:
+    if EVENT_ID.fullmatch(last_id) is None:
+        raise InvalidRequest(reason="Last-Event-ID is not an id of these events")
+    return {int(partition): int(offset) for partition, offset in _pairs(last_id)}
+
+
+def _pairs(last_id: str) -> Iterator[list[str]]:
+    return (pair.split(":") for pair in last_id.split(","))
+
+
+def _form(call: Call[TopicPath, StreamQuery, None]) -> Form:
+    if call.query.format is not UNSET:
+        return SERVER_SENT_EVENTS if call.query.format == "sse" else LINES
+    return SERVER_SENT_EVENTS if EVENTS in call.headers.get("accept", "") else LINES
+
+
+def _take_place(site: Site) -> Callable[[], None]:
+    if site.streams >= site.limits.streams_max:
+        raise Refused(
+            503,
+            "TooManyStreams",
+            "No more streams can be served at a time.",
+            retriable=True,
+            details={"limit": site.limits.streams_max},
+        )
+    site.streams += 1
+
+    def release() -> None:
+        site.streams -= 1
+
+    return release
+
+
+# -- how it goes on -------------------------------------------------------------------------------------------
+
+
+async def _pieces(
+    call: Call[TopicPath, StreamQuery, None], request: PollRequest, polled: Polled, form: Form
+) -> AsyncIterator[bytes]:
+    """One piece per poll. A slow reader is simply not polled for: nothing piles up."""
+    poller, follow = call.site.services.poller, call.query.follow
+    ends = {each.partition: each.end_offset for each in polled.standings}
+    wait_ms = call.site.limits.keep_alive_ms if follow else 0
+    positions = dict(request.positions)
+    try:
+        while True:
+            if polled.records:
+                yield await _shown(call, positions, polled, form)
+            elif follow:
+                yield form.keep_alive
+            before, positions = positions, _behind(polled)
+            if not follow and (_reached(positions, ends) or positions == before):
+                return
+            following = replace(
+                request, positions=positions | _new_partitions(call, positions), wait_ms=wait_ms
+            )
+            polled = await poller.poll(following)
+    except MillpondError as error:
+        yield form.failure(problem_of(refusal_of(error, what="a stream")))
+
+
+async def _shown(
+    call: Call[TopicPath, StreamQuery, None], before: Positions, polled: Polled, form: Form
+) -> bytes:
+    def show() -> bytes:
+        ids = {partition: f"{partition}:{offset}" for partition, offset in before.items() if offset > 0}
+        shown = []
+        for partition, record in polled.records:
+            ids[partition] = f"{partition}:{record.offset + 1}"
+            shown.append(form.event(message_of(partition, record, call.query.encoding), ids))
+        return b"".join(shown)
+
+    return await call.site.in_time(size_of(polled.records), show)
+
+
+def _behind(polled: Polled) -> Positions:
+    return {each.partition: each.next_offset for each in polled.standings}
+
+
+def _reached(positions: Positions, ends: Positions) -> bool:
+    return all(positions[partition] >= end for partition, end in ends.items())
+
+
+def _new_partitions(call: Call[TopicPath, StreamQuery, None], known: Positions) -> Positions:
+    if call.query.partition is not UNSET:
+        return {}
+    return {partition: 0 for partition in _partitions(call) if partition not in known}

@@ -1,0 +1,111 @@
+"""Topics: create, list, describe, change, delete."""
+
+import uuid
+
+from msgspec import UNSET
+
+from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
+from millpond.frontends.web.schemas import (
+    Config,
+    Given,
+    NewTopic,
+    Partition,
+    Topic,
+    TopicChanges,
+    TopicDetails,
+    Topics,
+)
+from millpond.model import topics as model
+
+
+class TopicPath(Given, frozen=True):
+    topic: str
+
+
+@operation(
+    "POST",
+    "/topics",
+    parameters=Nothing,
+    query=Nothing,
+    body=json_body(NewTopic),
+    gives={200: Topic},
+    refuses=(409,),
+)
+async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> Topic:
+    """Create a topic. Without a number it gets as many partitions as the broker is set to."""
+    new = call.body
+    services = call.site.services
+    count = services.default_partitions if new.partitions is UNSET else new.partitions
+    return topic_of(await services.administration.create_topic(new.name, count, new.configs))
+
+
+@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Topics})
+async def list_topics(call: Call[Nothing, Nothing, None]) -> Topics:
+    """All topics, by name."""
+    return Topics([topic_of(each) for each in call.site.services.administration.topics()])
+
+
+@operation(
+    "GET",
+    "/topics/{topic}",
+    parameters=TopicPath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: TopicDetails},
+    refuses=(404,),
+)
+async def describe_topic(call: Call[TopicPath, Nothing, None]) -> TopicDetails:
+    """One topic: its partitions, and every config with where its value comes from."""
+    found = await call.site.services.administration.describe_topic(call.path.topic)
+    return TopicDetails(
+        name=found.topic.name,
+        id=_id_of(found.topic),
+        created_at_ms=found.topic.created_at,
+        partitions=[
+            Partition(each.partition, each.log_start, each.end_offset, each.size_bytes)
+            for each in found.partitions
+        ],
+        configs={name: Config(each.value, each.source.value) for name, each in found.configs.items()},
+    )
+
+
+@operation(
+    "PATCH",
+    "/topics/{topic}",
+    parameters=TopicPath,
+    query=Nothing,
+    body=json_body(TopicChanges),
+    gives={200: Topic},
+    refuses=(404, 409),
+)
+async def alter_topic(call: Call[TopicPath, Nothing, TopicChanges]) -> Topic:
+    """Add partitions, change configs, or both."""
+    wanted = call.body
+    altered = await call.site.services.administration.alter_topic(
+        call.path.topic,
+        count=None if wanted.partitions is UNSET else wanted.partitions,
+        changes=wanted.configs,
+    )
+    return topic_of(altered)
+
+
+@operation(
+    "DELETE",
+    "/topics/{topic}",
+    parameters=TopicPath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={204: None},
+    refuses=(404,),
+)
+async def delete_topic(call: Call[TopicPath, Nothing, None]) -> None:
+    """Delete a topic and all its messages."""
+    await call.site.services.administration.delete_topic(call.path.topic)
+
+
+def topic_of(topic: model.Topic) -> Topic:
+    return Topic(topic.name, _id_of(topic), topic.partitions, topic.created_at, dict(topic.overrides))
+
+
+def _id_of(topic: model.Topic) -> str:
+    return str(uuid.UUID(bytes=topic.id))

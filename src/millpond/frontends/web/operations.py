@@ -1,0 +1,161 @@
+"""What the HTTP face can do: each operation declared once, with its handler below the declaration.
+
+Routing, decoding, checking and the OpenAPI document all read these declarations, so they cannot disagree.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Receive
+
+from millpond.frontends.web.convert import decode_json
+from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.schemas import Given
+from millpond.frontends.web.site import Site
+
+JSON: Final = "application/json"
+NO_TYPE: Final = ""
+"""What a request without a Content-Type has."""
+
+P = TypeVar("P", bound=msgspec.Struct)
+Q = TypeVar("Q", bound=msgspec.Struct)
+B = TypeVar("B")
+
+
+class Nothing(Given, frozen=True):
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[P, Q, B]):
+    """One request, checked: `path` and `query` are its parameters, `body` what its body came to."""
+
+    site: Site
+    path: P
+    query: Q
+    body: B
+    headers: Headers
+    receive: Receive
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An answer that is not JSON, or is JSON already."""
+
+    content: bytes
+    media_type: str = JSON
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on. `release` is called when it has ended."""
+
+    pieces: AsyncIterator[bytes]
+    media_type: str
+    release: Callable[[], None]
+
+
+Reply = msgspec.Struct | Raw | Stream | None
+"""A struct is answered as JSON; None is 204."""
+Handler = Callable[[Call[P, Q, B]], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Content that is no JSON, for the document."""
+
+    media_types: Sequence[str]
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[B]):
+    """`kinds` are the content types that are taken, with what they hold (for the document)."""
+
+    kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
+    decode: Callable[[str, Headers, bytes], B]
+
+    def kind_of(self, headers: Headers) -> str:
+        if headers.get("content-encoding", "identity") != "identity":
+            raise Refused(415, "UnsupportedEncoding", "Compressed bodies are not taken.")
+        given = headers.get("content-type", NO_TYPE).partition(";")[0].strip().lower()
+        if given != NO_TYPE and given not in self.kinds:
+            raise Refused(
+                415,
+                "UnsupportedContentType",
+                f"A body of type {given[:100]!r} is not taken here.",
+                details={"taken": list(self.kinds)},
+                headers=[("accept", ", ".join(self.kinds))],
+            )
+        return given
+
+
+def json_body(kind: type[B]) -> Body[B]:
+    decoder = msgspec.json.Decoder(kind)
+    assert issubclass(kind, msgspec.Struct), "so that it has a name in the document"
+    return Body({JSON: [kind]}, lambda _, __, content: decode_json(decoder, content))
+
+
+NO_BODY: Final[Body[None]] = Body({}, lambda _, __, ___: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`refuses` are the statuses beside those that anything can be refused with."""
+
+    method: str
+    path: str
+    handler: Handler[Any, Any, Any]
+    parameters: type[msgspec.Struct]
+    query: type[msgspec.Struct]
+    body: Body[Any]
+    gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None]
+    refuses: Sequence[int]
+    redirects: bool
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the handler's docstring."""
+        return " ".join((self.handler.__doc__ or "").split())
+
+    @property
+    def streams(self) -> bool:
+        return any(
+            isinstance(each, Other) and "text/event-stream" in each.media_types
+            for each in self.gives.values()
+        )
+
+
+OPERATIONS: Final[list[Operation]] = []
+"""In the order in which they are matched."""
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    parameters: type[P],
+    query: type[Q],
+    body: Body[B],
+    gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None],
+    refuses: Sequence[int] = (),
+    redirects: bool = False,
+) -> Callable[[Handler[P, Q, B]], Handler[P, Q, B]]:
+    """Declare what the decorated handler does. `redirects`: another broker may have to be asked."""
+
+    def register(handler: Handler[P, Q, B]) -> Handler[P, Q, B]:
+        OPERATIONS.append(
+            Operation(method, path, handler, parameters, query, body, gives, refuses, redirects)
+        )
+        return handler
+
+    return register

@@ -1,0 +1,122 @@
+"""The HTTP listener: accepts clients, closes those that stall, and drains.
+
+Uvicorn's protocol is used without its server, which would take the process' signals and sleep before it stops.
+"""
+
+import asyncio
+import contextlib
+import socket
+from email.utils import formatdate
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from millpond.frontends.web.app import Application
+from millpond.frontends.web.connection import Connection
+from millpond.frontends.web.limits import WebLimits
+from millpond.frontends.web.site import Site, WebServices
+
+BACKLOG = 1024
+
+__all__ = ["WebServer", "WebServices"]
+
+
+class WebServer:
+    """`bind` first, which tells the port; `serve` when there is something to answer with."""
+
+    def __init__(self, limits: WebLimits) -> None:
+        self.limits = limits
+        self.stopping = False
+        self._socket: socket.socket | None = None
+        self._listener: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._site: Site | None = None
+        self._state = ServerState()
+        self._lost = asyncio.Event()
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port. Raises OSError if it cannot be had."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        bound: int = self._socket.getsockname()[1]
+        return bound
+
+    async def serve(self, services: WebServices) -> None:
+        assert self._socket is not None, "bind() comes first"
+        self._site = Site(services, self.limits)
+        config = self._config(Application(self._site))
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: Connection(config, self._state, self), sock=self._socket, backlog=BACKLOG
+        )
+        self._sweeping = asyncio.create_task(self._sweep_again_and_again())
+
+    def _config(self, application: Application) -> Config:
+        config = Config(
+            application,
+            interface="asgi3",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=self.limits.idle_ms // 1000,
+        )
+        config.load()
+        return config
+
+    async def stop(self) -> None:
+        """Take no one in, answer what has begun, and close."""
+        if self._socket is None:
+            return
+        if self._listener is None or self._site is None or self._sweeping is None:
+            self._socket.close()
+            return
+        self.stopping = True
+        self._listener.close()
+        self._sweeping.cancel()
+        for connection in self._connections():
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.limits.drain_ms / 1000):
+                await self._drained()
+        except TimeoutError:
+            await self._give_up()
+        self._site.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sweeping
+
+    async def _drained(self) -> None:
+        while self._state.tasks or self._state.connections:
+            if self._state.tasks:
+                await asyncio.wait(list(self._state.tasks))
+            if self._state.connections:
+                self._lost.clear()
+                await self._lost.wait()
+
+    async def _give_up(self) -> None:
+        for connection in self._connections():
+            connection.abort()
+        late = list(self._state.tasks)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    # -- connections ------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        self._lost.set()
+
+    def sweep(self, now: float) -> None:
+        for connection in self._connections():
+            connection.sweep(now)
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+
+    async def _sweep_again_and_again(self) -> None:
+        while True:
+            self.sweep(asyncio.get_running_loop().time())
+            await asyncio.sleep(self.limits.sweep_ms / 1000)
+
+    def _connections(self) -> list[Connection]:
+        return [each for each in self._state.connections if isinstance(each, Connection)]

@@ -1,0 +1,68 @@
+"""What every handler of the HTTP face may use."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.types import Receive
+
+from millpond.frontends.web.bodies import ClientGone
+from millpond.frontends.web.limits import WebLimits
+from millpond.service import Administration, Messages, Poller
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class WebServices:
+    """The parts below this face."""
+
+    messages: Messages
+    poller: Poller
+    administration: Administration
+    default_partitions: int
+    expose_metrics: Callable[[], bytes]
+    is_ready: Callable[[], bool]
+    version: str
+    listeners: Mapping[str, str]
+
+
+class Site:
+    """The services, the limits, and threads for what would hold up everybody on the loop."""
+
+    def __init__(self, services: WebServices, limits: WebLimits) -> None:
+        self.services = services
+        self.limits = limits
+        self.streams = 0
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
+
+    async def in_time(self, size: int, work: Callable[[], Answer]) -> Answer:
+        """What is small is done at once, anything else on a thread."""
+        if size <= self.limits.on_loop_bytes:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+
+async def unless_gone(receive: Receive, work: Awaitable[Answer]) -> Answer:
+    """The outcome of something that takes time; it is given up, with `ClientGone`, when nobody waits for it."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_until_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,187 @@
+"""Topics and groups as administrators see them, read from the catalog: it knows of partitions that other brokers own.
+
+A group's lag is how many offsets lie between what it has committed and what could be read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millpond.catalog import partitions
+from millpond.catalog.groups import GroupOffset
+from millpond.catalog.partitions import PartitionRow
+from millpond.groups import Description, GroupListing, Groups
+from millpond.log import Log
+from millpond.model.configs import check_configs
+from millpond.model.errors import InvalidPartitionCount, InvalidRequest, MillpondError, UnknownTopic
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import ConfigValue, Topic, check_partition_count
+from millpond.service.owners import Addresses, addresses_of_brokers
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    log_start: int
+    end_offset: int
+    size_bytes: int
+    owner: Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    topic: Topic
+    partitions: list[PartitionDescription]
+    configs: Mapping[str, ConfigValue]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """What a group has committed for a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start: int
+    end_offset: int
+    metadata: str
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end_offset - max(self.offset, self.log_start))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group: Description
+    partitions: list[GroupPartition]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+
+class Administration:
+    def __init__(self, log: Log, groups: Groups, *, default_partitions: int) -> None:
+        self._log = log
+        self._groups = groups
+        self._default_partitions = default_partitions
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[Topic]:
+        """By name."""
+        return self._log.topics.all()
+
+    def topic(self, name: str) -> Topic:
+        return self._log.topics.named(name)
+
+    async def create_topic(
+        self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        self._log.topics.check_new(name)
+        check_configs(configs or {})
+        wanted = check_partition_count(self._default_partitions if count is None else count)
+        return await self._log.create_topic(name, wanted, configs)
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        topic = self._log.topics.named(name)
+        rows, brokers = await self._log.read(
+            lambda tx: (partitions.of_topic(tx, topic.id), addresses_of_brokers(tx))
+        )
+        found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
+        return TopicDescription(topic, found, topic.describe_config())
+
+    async def alter_topic(
+        self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """More partitions, other configs (None goes back to the default), or both."""
+        topic = self._log.topics.named(name)
+        check_configs({key: value for key, value in (changes or {}).items() if value is not None})
+        if count is not None and count != topic.partitions:
+            if check_partition_count(count) < topic.partitions:
+                reason = f"it has {topic.partitions}, and partitions cannot be taken away"
+                raise InvalidPartitionCount(partitions=count, reason=reason)
+            topic = await self._log.add_partitions(name, count)
+        if changes:
+            topic = await self._log.alter_config(name, changes)
+        return topic
+
+    async def delete_topic(self, name: str) -> None:
+        self._log.topics.named(name)
+        await self._log.delete_topic(name)
+
+    async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
+        """Forget everything below an offset; returns the new log start."""
+        return await self._log.delete_records(self._log.topics.partition(name, partition), before_offset)
+
+    async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
+        """The first message at or after a time; the end if all are older."""
+        where = self._log.topics.partition(name, partition)
+        found = await self._log.offset_at(where, timestamp_ms)
+        return found.offset if found is not None else self._log.partition(where).end_offset
+
+    # -- groups -----------------------------------------------------------------------------------------------
+
+    async def groups(self) -> list[GroupListing]:
+        return await self._groups.list_groups()
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        description = await self._groups.describe(group_id)
+        committed = await self._groups.committed_offsets(group_id)
+        rows = await self._rows(committed.offsets)
+        known = [self._group_partition(each, rows) for each in committed.offsets.values()]
+        found = [each for each in known if each is not None]
+        return GroupDescription(description, sorted(found, key=lambda each: (each.topic, each.partition)))
+
+    async def commit(self, group_id: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """For readers that are no members of the group: they only keep their positions under its name."""
+        if not group_id:
+            raise InvalidRequest(reason="a group needs a name")
+        wheres = {self._log.topics.partition(topic, number): offset for number, offset in offsets.items()}
+        for offset in wheres.values():
+            if offset < 0:
+                raise InvalidRequest(reason=f"offset {offset} cannot be committed")
+        _all_done(
+            await self._groups.commit_offsets(group_id, [GroupOffset(*each) for each in wheres.items()])
+        )
+
+    async def delete_group(self, group_id: str) -> None:
+        await self._groups.delete_group(group_id)
+
+    async def _rows(
+        self, offsets: Mapping[TopicPartition, GroupOffset]
+    ) -> dict[TopicPartition, PartitionRow]:
+        topic_ids = {where.topic_id for where in offsets}
+        found = await self._log.read(
+            lambda tx: [row for topic_id in topic_ids for row in partitions.of_topic(tx, topic_id)]
+        )
+        return {row.where: row for row in found}
+
+    def _group_partition(
+        self, committed: GroupOffset, rows: Mapping[TopicPartition, PartitionRow]
+    ) -> GroupPartition | None:
+        row = rows.get(committed.where)
+        try:
+            name = self._log.topics.with_id(committed.where.topic_id).name
+        except UnknownTopic:
+            return None
+        if row is None:
+            return None
+        return GroupPartition(
+            name,
+            committed.where.partition,
+            committed.offset,
+            row.log_start,
+            row.end_offset,
+            committed.metadata,
+        )
+
+
+def _partition(row: PartitionRow, owner: Addresses) -> PartitionDescription:
+    return PartitionDescription(row.where.partition, row.log_start, row.end_offset, row.bytes, owner)
+
+
+def _all_done(outcomes: list[MillpondError | None]) -> None:
+    for error in outcomes:
+        if error is not None:
+            raise error

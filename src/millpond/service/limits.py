@@ -1,0 +1,28 @@
+"""Every number that bounds what one request of single messages may ask for."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    produce_messages_max: int = 10_000
+    """Messages in one request."""
+    poll_messages_max: int = 10_000
+    """Messages in one answer; one that asks for more gets this many."""
+    poll_bytes_max: int = 16 * MIB
+    """Bytes of keys, values and headers in one answer; a single larger message still goes out."""
+    wait_ms_max: int = 5 * 60_000
+    """How long a poll may wait."""
+    batch_bytes: int = 1 * MIB
+    """Messages of one request are put together into batches of about this size."""
+    on_loop_messages: int = 200
+    """Encoding or decoding more than this is done on a thread: it would hold up everybody else."""
+    on_loop_bytes: int = 256 * KIB
+    """The same, by size."""
+    decoded_on_loop_bytes: int = 32 * KIB
+    """Stored batches up to this size are decoded at once, larger ones on a thread."""
+    decompressed_bytes_max: int = 64 * MIB
+    """What one stored batch may expand to."""

@@ -1,0 +1,164 @@
+"""Messages in: records from the edges become batches, and every record gets to know where it went.
+
+A request is checked as a whole before any of it is accepted, so a refusal has stored nothing. Batches of one
+caller are appended in the order in which its submits returned.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from millpond.log import AppendResult, Log
+from millpond.model.clock import Clock
+from millpond.model.errors import InvalidRequest, MillpondError, RecordTooLarge, TopicExists, UnknownTopic
+from millpond.model.ids import TopicPartition
+from millpond.model.partitioning import partition_of
+from millpond.model.topics import Topic
+from millpond.records import HEADER_SIZE, Buffer, Record, build_batch, encoded_size_max
+from millpond.service.limits import ServiceLimits
+from millpond.service.owners import Owners
+
+Answer = TypeVar("Answer")
+
+
+class Placed(NamedTuple):
+    """Where a message went. `timestamp` is the broker's time if the topic uses append time, else -1."""
+
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Share(NamedTuple):
+    """The messages of a request that go into one batch; `members` are their places in the request."""
+
+    partition: int
+    members: list[int]
+    data: bytes
+
+
+class Messages:
+    def __init__(
+        self,
+        log: Log,
+        owners: Owners,
+        *,
+        clock: Clock,
+        auto_create_topics: bool,
+        default_partitions: int,
+        limits: ServiceLimits,
+    ) -> None:
+        self._log = log
+        self._owners = owners
+        self._clock = clock
+        self._auto_create_topics = auto_create_topics
+        self._default_partitions = default_partitions
+        self._limits = limits
+        self._turn = 0
+
+    async def produce(
+        self, topic: str, records: Sequence[Record], partition: int | None = None
+    ) -> list[Placed]:
+        """Returns when all of them are durable. Without a partition, keys decide, and what has no key takes turns."""
+        return await (await self.submit(topic, records, partition))
+
+    async def submit(
+        self, topic: str, records: Sequence[Record], partition: int | None = None
+    ) -> Awaitable[list[Placed]]:
+        """Accept messages; what is returned is their answer. See `produce`."""
+        if not 1 <= len(records) <= self._limits.produce_messages_max:
+            reason = f"{len(records)} messages where 1 to {self._limits.produce_messages_max} are taken"
+            raise InvalidRequest(reason=reason)
+        known = await self.topic(topic)
+        if partition is not None:
+            self._log.topics.partition(topic, partition)  # it must be there
+        size_max = self._log.topics.config(known.id).max_message_bytes
+        chosen = self._choose(records, known.partitions, partition)
+        shares = await self._in_time(
+            records, lambda: pack(records, chosen, self._limits.batch_bytes, size_max, self._clock.now_ms())
+        )
+        futures = [await self._submit(TopicPartition(known.id, each.partition), each.data) for each in shares]
+        return _answer(len(records), shares, futures)
+
+    async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
+        """Accept one whole record batch, as its producer made it."""
+        await self.topic(topic)
+        return await self._submit(self._log.topics.partition(topic, partition), data)
+
+    async def topic(self, name: str) -> Topic:
+        """The topic, which is made if there is none and topics may be made by producing to them."""
+        try:
+            return self._log.topics.named(name)
+        except UnknownTopic:
+            if not self._auto_create_topics:
+                raise
+            return await self._create(name)
+
+    async def _create(self, name: str) -> Topic:
+        try:
+            self._log.topics.check_new(name)
+            return await self._log.create_topic(name, self._default_partitions)
+        except TopicExists:  # somebody else who produces to it was faster
+            await self._log.refresh()
+            return self._log.topics.named(name)
+
+    def _choose(self, records: Sequence[Record], partitions: int, partition: int | None) -> list[int]:
+        if partition is not None or partitions == 1:
+            return [partition or 0] * len(records)
+        self._turn += 1
+        keyless = self._turn % partitions
+        return [keyless if record.key is None else partition_of(record.key, partitions) for record in records]
+
+    async def _submit(self, where: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
+        try:
+            return await self._log.submit(where, data)
+        except MillpondError as error:
+            raise await self._owners.explain(error, where) from error
+
+    async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
+        """What is small is done at once; anything else would hold up everybody on the loop."""
+        size = sum(len(record.value or b"") for record in records)
+        if len(records) <= self._limits.on_loop_messages and size <= self._limits.on_loop_bytes:
+            return work()
+        return await self._log.in_pool(work)
+
+
+def pack(
+    records: Sequence[Record], chosen: Sequence[int], batch_bytes: int, size_max: int, now_ms: int
+) -> list[Share]:
+    """The batches of a request, each partition's in order. Raises `RecordTooLarge` for a message that fits none."""
+    members: dict[int, list[list[int]]] = {}
+    sizes: dict[int, int] = {}
+    room = min(batch_bytes, size_max)
+    for number, (record, partition) in enumerate(zip(records, chosen, strict=True)):
+        size = encoded_size_max(record)
+        groups = members.setdefault(partition, [])
+        if not groups or sizes[partition] + size > room:
+            groups.append([])
+            sizes[partition] = HEADER_SIZE
+        groups[-1].append(number)
+        sizes[partition] += size
+    return [
+        Share(partition, group, _build(records, group, size_max, now_ms))
+        for partition, groups in members.items()
+        for group in groups
+    ]
+
+
+def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: int) -> bytes:
+    data = build_batch([records[number] for number in group], now_ms=now_ms)
+    if len(data) > size_max:
+        raise RecordTooLarge(size=len(data), limit=size_max, record=group[0])
+    return data
+
+
+async def _answer(
+    count: int, shares: Sequence[Share], futures: "Sequence[asyncio.Future[AppendResult]]"
+) -> list[Placed]:
+    placed = [Placed(-1, -1, -1)] * count
+    for share, outcome in zip(shares, await asyncio.gather(*futures, return_exceptions=True), strict=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        for delta, number in enumerate(share.members):
+            placed[number] = Placed(share.partition, outcome.base_offset + delta, outcome.timestamp)
+    return placed

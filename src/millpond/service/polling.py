@@ -1,0 +1,225 @@
+"""Messages out: a bounded poll of some partitions of a topic, from positions that only the caller keeps.
+
+A poll is bounded by messages, bytes and time, and always makes progress: at least one message goes out if there is
+one. What a reader may not see (aborted transactions, markers) is passed over, and the position with it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millpond.log import FetchRequest, FetchResult, Log
+from millpond.model.errors import InvalidRequest, OffsetOutOfRange, Stopping
+from millpond.model.ids import TopicPartition
+from millpond.records import Record, encoded_size_max, iter_records
+from millpond.service.limits import ServiceLimits
+from millpond.service.owners import Owners
+from millpond.service.visible import visible
+
+Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]
+OLDEST = -1
+"""A position that means: from the oldest message on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollRequest:
+    """`positions` are offsets by partition; none of them are all partitions from the oldest message on. A position
+    outside the retained range goes on at the nearest message, or is refused if `strict`."""
+
+    topic: str
+    positions: Mapping[int, int] = field(default_factory=dict)
+    messages_max: int = 1_000
+    bytes_max: int = 1024 * 1024
+    wait_ms: int = 0
+    strict: bool = False
+    committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a reader of one partition stands after a poll, and what there is."""
+
+    partition: int
+    next_offset: int
+    log_start: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """`records` are (partition, record), each partition's in order; `batches` are (partition, bytes of one batch)."""
+
+    standings: list[Standing]
+    records: list[tuple[int, Record]] = field(default_factory=list)
+    batches: list[tuple[int, memoryview]] = field(default_factory=list)
+
+
+class Poller:
+    def __init__(self, log: Log, owners: Owners, *, limits: ServiceLimits) -> None:
+        self._log = log
+        self._owners = owners
+        self._limits = limits
+        self._turn = 0
+        self._stopping = False
+        self._waiting: set[asyncio.Task[list[FetchResult]]] = set()
+
+    def stop(self) -> None:
+        """Nobody waits any longer: who does is refused."""
+        self._stopping = True
+        for task in self._waiting:
+            task.cancel()
+
+    async def poll(self, request: PollRequest) -> Polled:
+        """Decoded messages. Waits for the first one if told to."""
+        return await self._until_found(request, self._decoded)
+
+    async def poll_batches(self, request: PollRequest) -> Polled:
+        """The same messages as whole stored batches. The first may begin below its position."""
+        return await self._until_found(request, self._whole)
+
+    async def _until_found(self, request: PollRequest, unpack: Unpack) -> Polled:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
+        wanted = self._positions(request)
+        while True:
+            left_ms = max(0, int((deadline - loop.time()) * 1000))
+            results = await self._fetch_unless_stopping(request, wanted, left_ms)
+            polled = await unpack(request, wanted, results)
+            wanted = {each.partition: each.next_offset for each in polled.standings}
+            if polled.records or polled.batches or loop.time() >= deadline:
+                return polled
+
+    def _positions(self, request: PollRequest) -> dict[int, int]:
+        """In turns: else a partition with a long backlog would hide those behind it for ever."""
+        topic = self._log.topics.named(request.topic)
+        given = request.positions or dict.fromkeys(range(topic.partitions), OLDEST)
+        for partition, offset in given.items():
+            self._log.topics.partition(request.topic, partition)
+            if offset < OLDEST:
+                raise InvalidRequest(reason=f"position {offset} is below the first of all")
+        self._turn += 1
+        order = sorted(given)
+        first = self._turn % len(order)
+        return {partition: given[partition] for partition in order[first:] + order[:first]}
+
+    async def _fetch_unless_stopping(
+        self, request: PollRequest, wanted: Mapping[int, int], wait_ms: int
+    ) -> list[FetchResult]:
+        if self._stopping:
+            raise Stopping
+        if not wait_ms:
+            return await self._fetch(request, wanted, wait_ms)
+        fetching = asyncio.create_task(self._fetch(request, wanted, wait_ms))
+        self._waiting.add(fetching)
+        fetching.add_done_callback(self._waiting.discard)
+        try:
+            await asyncio.wait([fetching])
+        finally:
+            fetching.cancel()  # whoever asked may be gone
+        if fetching.cancelled():
+            raise Stopping
+        return fetching.result()
+
+    async def _fetch(
+        self, request: PollRequest, wanted: Mapping[int, int], wait_ms: int
+    ) -> list[FetchResult]:
+        topic_id = self._log.topics.named(request.topic).id
+        asked = [
+            FetchRequest(TopicPartition(topic_id, partition), offset, self._bytes_max(request))
+            for partition, offset in wanted.items()
+        ]
+        if not request.strict or OLDEST in wanted.values():
+            asked = [self._clamped(each, request.strict) for each in asked]
+        results = await self._log.fetch(
+            asked, bytes_max=self._bytes_max(request), wait_ms=wait_ms, read_committed=request.committed
+        )
+        for result in results:
+            if result.error is not None:
+                await self._refuse(request, result)
+        return results
+
+    def _clamped(self, asked: FetchRequest, strict: bool) -> FetchRequest:
+        """At the nearest offset that can be read."""
+        partition = self._log.partition(asked.where)
+        if asked.offset == OLDEST:
+            return FetchRequest(asked.where, partition.log_start, asked.bytes_max)
+        if strict:
+            return asked
+        offset = min(max(asked.offset, partition.log_start), partition.end_offset)
+        return FetchRequest(asked.where, offset, asked.bytes_max)
+
+    async def _refuse(self, request: PollRequest, result: FetchResult) -> None:
+        """Raise what a partition answered. What expired in this very moment is simply asked for again."""
+        error = result.error
+        assert error is not None, "the caller looked"
+        if isinstance(error, OffsetOutOfRange) and not request.strict:
+            return
+        raise await self._owners.explain(error, result.where) from error
+
+    async def _decoded(
+        self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
+    ) -> Polled:
+        """What is small is done at once; anything else would hold up everybody on the loop."""
+        size = sum(result.size for result in results)
+        if size <= self._limits.decoded_on_loop_bytes:
+            return _decode(request, wanted, results, self._limits)
+        return await self._log.in_pool(lambda: _decode(request, wanted, results, self._limits))
+
+    async def _whole(
+        self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
+    ) -> Polled:
+        polled = Polled([])
+        for result in results:
+            start = wanted[result.where.partition]
+            for buffer, position, header in visible(result.batches, result.aborted):
+                if header.last_offset >= start:
+                    data = memoryview(buffer)[position : position + header.size]
+                    polled.batches.append((result.where.partition, data))
+            polled.standings.append(_standing(result, start))
+        return polled
+
+    def _bytes_max(self, request: PollRequest) -> int:
+        return min(request.bytes_max, self._limits.poll_bytes_max)
+
+
+def _decode(
+    request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
+) -> Polled:
+    polled = Polled([])
+    messages = min(request.messages_max, limits.poll_messages_max)
+    room = min(request.bytes_max, limits.poll_bytes_max)
+    for result in results:
+        start = wanted[result.where.partition]
+        stopped_at = None
+        for record in _records(result, start, limits.decompressed_bytes_max):
+            size = encoded_size_max(record)
+            if polled.records and (size > room or len(polled.records) >= messages):
+                stopped_at = record.offset
+                break
+            room -= size
+            polled.records.append((result.where.partition, record))
+        polled.standings.append(_standing(result, start, stopped_at))
+    return polled
+
+
+def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> Iterator[Record]:
+    for buffer, position, header in visible(result.batches, result.aborted):
+        if header.last_offset < start:
+            continue
+        batch = memoryview(buffer)[position : position + header.size]
+        for record in iter_records(batch, decompressed_bytes_max=decompressed_bytes_max):
+            if record.offset >= start:
+                yield record
+
+
+def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> Standing:
+    """A reader that was given nothing stays where it is, unless it has no position yet."""
+    following = max(start, result.next_offset) if result.batches else start
+    if following == OLDEST:
+        following = max(result.log_start, 0)
+    return Standing(
+        result.where.partition,
+        following if stopped_at is None else stopped_at,
+        result.log_start,
+        min(result.end_offset, result.last_stable_offset),
+    )

@@ -1,0 +1,1 @@
+"""Generated from `proto/` by `make stubs`; nothing here is written by hand."""
