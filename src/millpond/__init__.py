@@ -1,21 +1,82 @@
-"""Millpond: one durable message log. `Broker` is the server as a type you can drive yourself."""
+"""Millpond: one durable message log.
 
-from millpond.broker import Broker
-from millpond.log import AppendResult, FetchRequest, FetchResult
-from millpond.model.errors import MillpondError
-from millpond.model.ids import TopicPartition
-from millpond.records import Record
-from millpond.settings import Settings
+`Broker` is the server as a type you can drive yourself; `Producer`, `Consumer` and `Admin` talk to one over gRPC, and
+so do their asyncio twins. Names are loaded when they are first used: a client does not pay for the broker's code.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from millpond.version import __version__
 
+if TYPE_CHECKING:
+    from millpond.broker import Broker
+    from millpond.client import (
+        Admin,
+        AsyncAdmin,
+        AsyncConsumer,
+        AsyncProducer,
+        Consumer,
+        Message,
+        Placed,
+        Polled,
+        Producer,
+    )
+    from millpond.log import AppendResult, FetchRequest, FetchResult
+    from millpond.model.errors import MillpondError
+    from millpond.model.ids import TopicPartition
+    from millpond.records import Record
+    from millpond.settings import Settings
+
 __all__ = [
+    "Admin",
     "AppendResult",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
     "Broker",
+    "Consumer",
     "FetchRequest",
     "FetchResult",
+    "Message",
     "MillpondError",
+    "Placed",
+    "Polled",
+    "Producer",
     "Record",
     "Settings",
     "TopicPartition",
     "__version__",
 ]
+
+_HOMES = {
+    "millpond.broker": ("Broker",),
+    "millpond.client": (
+        "Admin",
+        "AsyncAdmin",
+        "AsyncConsumer",
+        "AsyncProducer",
+        "Consumer",
+        "Message",
+        "Placed",
+        "Polled",
+        "Producer",
+    ),
+    "millpond.log": ("AppendResult", "FetchRequest", "FetchResult"),
+    "millpond.model.errors": ("MillpondError",),
+    "millpond.model.ids": ("TopicPartition",),
+    "millpond.records": ("Record",),
+    "millpond.settings": ("Settings",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,6 @@
 """The shape of the code: layers, public names, the tree of errors."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import millpond
+import millpond.client
 import millpond.groups
 import millpond.log
 import millpond.protocol
 import millpond.records
+import millpond.service
 import millpond.testing
 from millpond.model import errors
 from millpond.model.errors import MillpondError
@@ -20,7 +23,18 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = {
     millpond: [
         *("AppendResult", "Broker", "FetchRequest", "FetchResult", "MillpondError", "Record", "Settings"),
-        *("TopicPartition", "__version__"),
+        *("TopicPartition", "__version__", "Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer"),
+        *("Consumer", "Message", "Placed", "Polled", "Producer"),
+    ],
+    millpond.client: [
+        *("Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer", "BrokerDescription", "Config", "Consumer"),
+        *("Group", "GroupDescription", "GroupPosition", "Member", "Message", "Partition", "Placed", "Polled"),
+        *("Producer", "Sent", "Topic", "TopicDescription"),
+    ],
+    millpond.service: [
+        *("Administration", "GroupDescription", "GroupPartition", "Messages", "Owners", "Placed"),
+        *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing"),
+        "TopicDescription",
     ],
     millpond.groups: [
         *(
@@ -43,6 +57,7 @@ PUBLIC = {
         *("MarkerKind", "Record", "build_batch", "build_control_batch", "check_crc", "compress", "crc32c"),
         *(
             "decompress",
+            "encoded_size_max",
             "iter_records",
             "read_header",
             "read_marker",
@@ -92,6 +107,19 @@ def test_public_names_change_only_on_purpose(module):
     assert sorted(module.__all__) == sorted(PUBLIC[module])
     for name in module.__all__:
         assert getattr(module, name) is not None
+
+
+def test_the_stubs_are_what_the_schemas_make():
+    spec = importlib.util.spec_from_file_location("generate_stubs", ROOT / "proto/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, content in module.generate().items():
+        assert (ROOT / "src/millpond/stubs" / name).read_text() == content, "run `make stubs`"
+
+
+def test_a_client_does_not_load_the_broker():
+    code = "import millpond, sys; millpond.Producer; assert 'millpond.broker' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_folder_of_the_package_is_in_the_layers():

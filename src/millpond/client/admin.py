@@ -1,0 +1,213 @@
+"""Topics and groups, on an event loop.
+
+async with AsyncAdmin() as admin:
+    await admin.create_topic("orders", partitions=4, configs={"retention.ms": "60000"})
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from google.protobuf.message import Message as Proto
+
+from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
+from millpond.stubs import admin_pb2 as pb
+
+TIMEOUT_S = 10.0
+
+Response = TypeVar("Response", bound=Proto)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`configs` are those that were set for this topic alone."""
+
+    name: str
+    id: str
+    partitions: int
+    created_at_ms: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """`oldest` is the number of the oldest message that is retained, `next` the one the next message will get."""
+
+    partition: int
+    oldest: int
+    next: int
+    size_bytes: int
+    owner: str
+
+    @property
+    def messages(self) -> int:
+        return self.next - self.oldest
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    topic: Topic
+    partitions: list[Partition]
+    configs: list[Config]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    id: str
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """`read_from` is the number of the message the group reads next."""
+
+    topic: str
+    partition: int
+    read_from: int
+    next: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group: Group
+    members: list[Member]
+    positions: list[GroupPosition]
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    version: str
+    cluster_id: str
+    listeners: Mapping[str, str]
+    topics: int
+
+
+class AsyncAdmin:
+    def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TIMEOUT_S) -> None:
+        self._connections = Connections(address, timeout)
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        request = pb.CreateTopicRequest(name=name, partitions=partitions or 0, configs=configs or {})
+        return _topic(await self._call("CreateTopic", request, pb.Topic))
+
+    async def list_topics(self) -> list[Topic]:
+        """By name."""
+        found = await self._call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse)
+        return [_topic(each) for each in found.topics]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        request = pb.DescribeTopicRequest(name=name)
+        found = await self._call("DescribeTopic", request, pb.TopicDescription)
+        return TopicDescription(
+            _topic(found.topic),
+            [
+                Partition(each.partition, each.oldest, each.next, each.size_bytes, each.owner)
+                for each in found.partitions
+            ],
+            [Config(each.name, each.value, each.source) for each in found.configs],
+        )
+
+    async def alter_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """More partitions, other configs (None goes back to the default), or both."""
+        changes = configs or {}
+        request = pb.AlterTopicRequest(
+            name=name,
+            partitions=partitions or 0,
+            set={key: value for key, value in changes.items() if value is not None},
+            reset=[key for key, value in changes.items() if value is None],
+        )
+        return _topic(await self._call("AlterTopic", request, pb.Topic))
+
+    async def delete_topic(self, name: str) -> None:
+        await self._call("DeleteTopic", pb.DeleteTopicRequest(name=name), pb.DeleteTopicResponse)
+
+    async def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
+        """Forget the messages below `before` (None: all of them); returns the number of the oldest that is left."""
+        request = pb.DeleteMessagesRequest(topic=topic, partition=partition, before=before or 0)
+        return (await self._call("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
+
+    async def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
+        """By partition: the number of the first message at or after a time, or the one that the next will get."""
+        request = pb.FindByTimeRequest(topic=topic, timestamp_ms=timestamp_ms)
+        found = await self._call("FindByTime", request, pb.FindByTimeResponse)
+        return dict(enumerate(found.numbers))
+
+    # -- groups -----------------------------------------------------------------------------------------------
+
+    async def list_groups(self) -> list[Group]:
+        """By name."""
+        found = await self._call("ListGroups", pb.ListGroupsRequest(), pb.ListGroupsResponse)
+        return [_group(each) for each in found.groups]
+
+    async def describe_group(self, name: str) -> GroupDescription:
+        request = pb.DescribeGroupRequest(name=name)
+        found = await self._call("DescribeGroup", request, pb.GroupDescription)
+        return GroupDescription(
+            _group(found.group),
+            [Member(each.id, each.client_id, each.client_host) for each in found.members],
+            [
+                GroupPosition(each.topic, each.partition, each.read_from, each.next, each.lag)
+                for each in found.positions
+            ],
+            found.lag,
+        )
+
+    async def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
+        """Set where a group that has no members reads next, by partition."""
+        request = pb.CommitPositionsRequest(group=group, topic=topic, read_from=dict(read_from))
+        await self._call("CommitPositions", request, pb.CommitPositionsResponse)
+
+    async def delete_group(self, name: str) -> None:
+        await self._call("DeleteGroup", pb.DeleteGroupRequest(name=name), pb.DeleteGroupResponse)
+
+    # -- the broker -------------------------------------------------------------------------------------------
+
+    async def describe_broker(self) -> BrokerDescription:
+        found = await self._call("DescribeBroker", pb.DescribeBrokerRequest(), pb.BrokerDescription)
+        return BrokerDescription(found.version, found.cluster_id, dict(found.listeners), found.topics)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _call(self, name: str, request: Proto, response: type[Response]) -> Response:
+        return await self._connections.call(ADMIN, name, request, response)
+
+
+def _topic(topic: pb.Topic) -> Topic:
+    return Topic(topic.name, topic.id, topic.partitions, topic.created_at_ms, dict(topic.configs))
+
+
+def _group(group: pb.Group) -> Group:
+    return Group(group.name, group.state, group.protocol_type)

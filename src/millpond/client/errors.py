@@ -1,0 +1,64 @@
+"""From what gRPC says to the errors of `millpond.model.errors`, which the application catches."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from millpond.model import errors
+from millpond.model.errors import MillpondError
+from millpond.stubs import log_pb2
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+BY_REASON: Final[Mapping[str, type[MillpondError]]] = {
+    "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in kind.__name__).lstrip(
+        "_"
+    ): kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, MillpondError)
+}
+BY_CODE: Final[Mapping[grpc.StatusCode, type[MillpondError]]] = {
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidInput,
+    grpc.StatusCode.UNIMPLEMENTED: errors.InvalidRequest,
+}
+REDIRECT: Final = "owner_grpc"
+
+
+def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> MillpondError:
+    """The broker's own error if there is one, else what it looks like from here."""
+    for key, value in call.trailing_metadata() or ():
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            return _from_status(value)
+    message = call.details() or call.code().name
+    if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.TimedOut(timeout_ms=timeout_ms)
+    if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return errors.Unreachable(address=address, reason=message)
+    kind = BY_CODE.get(call.code(), MillpondError)
+    return kind(f"{message}.".replace("..", "."))
+
+
+def error_of_result(error: log_pb2.Error) -> MillpondError:
+    return _build(error.reason, error.message, dict(error.facts))
+
+
+def redirect_of(error: MillpondError) -> str | None:
+    """Where the broker says that somebody else should be asked."""
+    owner = error.facts.get(REDIRECT)
+    return owner if isinstance(error, errors.NotOwner) and owner else None
+
+
+def _from_status(packed: bytes) -> MillpondError:
+    status = status_pb2.Status.FromString(packed)
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details:
+        if detail.Unpack(info):
+            return _build(info.reason, status.message, dict(info.metadata))
+    return MillpondError(status.message)
+
+
+def _build(reason: str, message: str, facts: Mapping[str, str]) -> MillpondError:
+    return BY_REASON.get(reason, MillpondError)(message, **facts)

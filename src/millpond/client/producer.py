@@ -1,0 +1,199 @@
+"""A producer on an event loop: messages to one topic, durable when they are answered, stored once.
+
+    async with AsyncProducer("orders") as producer:
+        number = await producer.send(b"one", key=b"k")
+
+Messages that are sent at the same time travel together: the first goes at once, and while it is on its way the
+next batch fills.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Self
+
+from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
+from millpond.client.lane import Answer, Entry, Lane
+from millpond.client.message import Headers, Placed, record_of
+from millpond.client.sender import Sender
+from millpond.model.errors import MillpondError, RecordTooLarge, Stopping, UnknownPartition
+from millpond.model.partitioning import partition_of
+from millpond.records import HEADER_SIZE, Codec, Record, build_batch, encoded_size_max
+from millpond.stubs import admin_pb2
+
+TIMEOUT_S: Final = 10.0
+BATCH_BYTES: Final = 256 * 1024
+BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
+CODECS: Final = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class AsyncProducer:
+    """`timeout` is how long a message may take, attempts included. `compression` is none, gzip, snappy, lz4 or zstd."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        address: str = DEFAULT_ADDRESS,
+        timeout: float = TIMEOUT_S,
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+        buffer_bytes_max: int = BUFFER_BYTES_MAX,
+    ) -> None:
+        if compression not in CODECS:
+            raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+        self.topic = topic
+        self._codec = CODECS[compression]
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes_max = buffer_bytes_max
+        self._timeout_s = timeout
+        self._connections = Connections(address, timeout)
+        self._sender = Sender(self._connections, topic)
+        self._lanes: list[Lane] = []
+        self._size_max = 0
+        self._turn = 0
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Returns the message's number, when it is durable."""
+        record = record_of(value, key, headers, timestamp_ms)
+        return (await (await self.submit_record(record, partition))).number
+
+    async def send_many(
+        self, values: Iterable[bytes | None], *, partition: int | None = None
+    ) -> list[Placed]:
+        """Returns where they went, in their order, when all of them are durable."""
+        futures = [await self.submit_record(record_of(value, None, (), None), partition) for value in values]
+        return list(await asyncio.gather(*futures))
+
+    async def submit(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> "asyncio.Future[Placed]":
+        """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its way.
+        Messages to a partition are stored in the order of their submits."""
+        return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
+
+    async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
+        await self.ready()
+        future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        self.put(record, partition, future)
+        return future
+
+    async def ready(self) -> None:
+        """The topic is known, and there is room for another message."""
+        if self._closed:
+            raise Stopping("The producer is closed.")
+        if not self._lanes:
+            await self._open()
+        if self._sender.held_bytes >= self._buffer_bytes_max:
+            await self._sender.room(self._buffer_bytes_max)
+
+    def put(self, record: Record, partition: int | None, answer: Answer) -> None:
+        """The rest of `submit_record`, when the producer is ready. `answer` may belong to another thread."""
+        size = encoded_size_max(record)
+        if size + HEADER_SIZE > self._size_max:
+            self._check_size(record)
+        lane = self._lane(record, partition)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        lane.add(Entry(record, size, answer), deadline)
+        self._sender.held_bytes += size
+        self._sender.wake()
+
+    def _check_size(self, record: Record) -> None:
+        """Exactly, for one that may be too large."""
+        size = len(build_batch([record], compression=self._codec))
+        if size > self._size_max:
+            raise RecordTooLarge(size=size, limit=self._size_max)
+
+    async def flush(self) -> None:
+        """Wait until everything that was submitted is answered."""
+        await self._sender.flush()
+
+    def _lane(self, record: Record, partition: int | None) -> Lane:
+        lanes = self._lanes
+        if partition is not None:
+            if not 0 <= partition < len(lanes):
+                raise UnknownPartition(topic=self.topic, partition=partition)
+            return lanes[partition]
+        if len(lanes) == 1:
+            return lanes[0]
+        if record.key is not None:
+            return lanes[partition_of(record.key, len(lanes))]
+        if lanes[self._turn].is_full:  # keyless messages go together, one partition after the other
+            self._turn = (self._turn + 1) % len(lanes)
+        return lanes[self._turn]
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Once, whoever comes first: learn of the topic, which is made if need be."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._learn())
+        try:
+            await asyncio.shield(self._opening)
+        except MillpondError:
+            self._opening = None
+            raise
+
+    async def _learn(self) -> None:
+        request = admin_pb2.DescribeTopicRequest(name=self.topic, create=True)
+        found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
+        configs = {each.name: each.value for each in found.configs}
+        self._size_max = int(configs["max.message.bytes"])
+        self._lanes = [
+            Lane(
+                each.partition,
+                each.owner or self._connections.address,
+                batch_bytes=min(self._batch_bytes, self._size_max - HEADER_SIZE),
+                compression=self._codec,
+            )
+            for each in found.partitions
+        ]
+        self._sender.start(self._lanes)
+
+    async def close(self) -> None:
+        """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._sender.flush()
+        await self._sender.close()
+        await self._connections.close()
+
+    async def abort(self) -> None:
+        """Leave at once: what is not answered fails."""
+        self._closed = True
+        self._sender.abandon(Stopping("The producer was closed before this message was answered."))
+        await self._sender.close()
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
