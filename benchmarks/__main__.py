@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from benchmarks import engine, kafka
+from benchmarks import engine, faces, kafka
 
-PARTS = {"engine": engine.run, "kafka": kafka.run}
+PARTS = {"engine": engine.run, "faces": faces.run, "kafka": kafka.run}
 
 
 def main() -> None:

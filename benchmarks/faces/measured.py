@@ -1,0 +1,18 @@
+"""One measurement: a rate, latencies, and what the peer did in the same round."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    face: str
+    load: str
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    peer: str
+    peer_rate: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.face}, {self.load}"
