@@ -1,4 +1,4 @@
-"""Declarations: Kafka's version notation, and mistakes that are refused when a class is made."""
+"""Declarations: Kafka's version notation, and mistakes that are found in them."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,7 @@ from millpond.protocol.schema import (
     Response,
     String,
     Struct,
+    check,
     field,
     fields_in,
     request,
@@ -75,7 +76,9 @@ def declared(**annotations):
         body["__annotations__"][name] = kind
         if default:
             body[name] = default[0]
-    return request(key=998, versions="1-3", flexible="2+")(type("Declared", (Request,), body))
+    made = request(key=998, versions="1-3", flexible="2+")(type("Declared", (Request,), body))
+    check(made, made.versions)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,12 @@ def declared(**annotations):
 def test_a_declaration_that_cannot_work_is_refused(fields, complaint):
     with pytest.raises(TypeError, match=re.escape(complaint)):
         declared(**fields)
+
+
+@pytest.mark.parametrize("asked", REQUESTS.values(), ids=lambda asked: asked.__name__)
+def test_every_declaration_can_work(asked):
+    check(asked, asked.versions)
+    check(asked.response, asked.response.versions)
 
 
 def test_a_field_in_all_versions_of_the_message_needs_no_default():
