@@ -36,7 +36,7 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
 from millpond.records import Record
-from millpond.service import Administration, Messages, Owners, Poller, PollRequest
+from millpond.service import Administration, Messages, Owners, Poller, PollRequest, Workers
 from millpond.settings import Settings, is_everywhere, join_address, split_address
 from millpond.version import __version__
 
@@ -229,15 +229,17 @@ class Broker:
             trusts_clock=self.maintenance.retention.trusts_clock,
         )
         owners = Owners(self.log)
+        self._workers = Workers()
         self.messages = Messages(
             self.log,
             owners,
+            self._workers,
             clock=self.clock,
             auto_create_topics=settings.auto_create_topics,
             default_partitions=settings.default_partitions,
             limits=settings.service_limits(),
         )
-        self.poller = Poller(self.log, owners, limits=settings.service_limits())
+        self.poller = Poller(self.log, owners, self._workers, limits=settings.service_limits())
         self.administration = Administration(
             self.log, self.groups, default_partitions=settings.default_partitions
         )
@@ -272,6 +274,7 @@ class Broker:
             await self._close_faces()
             self._services.cancel()
             await asyncio.wait([self._services])
+            await self._workers.close()
             await self.log.stop()
             with contextlib.suppress(MillpondError):
                 leave(self.database, self.session, clock=self.clock)

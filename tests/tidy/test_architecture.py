@@ -34,7 +34,7 @@ PUBLIC = {
     millpond.service: [
         *("Administration", "GroupDescription", "GroupPartition", "Messages", "Owners", "Placed"),
         *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing"),
-        "TopicDescription",
+        *("TopicDescription", "Workers"),
     ],
     millpond.groups: [
         *(

@@ -15,6 +15,7 @@ from millpond.service.limits import ServiceLimits
 from millpond.service.messages import Messages, Placed
 from millpond.service.owners import Owners
 from millpond.service.polling import Polled, Poller, PollRequest, Standing
+from millpond.service.workers import Workers
 
 __all__ = [
     "Administration",
@@ -30,4 +31,5 @@ __all__ = [
     "ServiceLimits",
     "Standing",
     "TopicDescription",
+    "Workers",
 ]

@@ -17,6 +17,7 @@ from millpond.model.topics import Topic
 from millpond.records import HEADER_SIZE, Buffer, Record, build_batch, encoded_size_max
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
+from millpond.service.workers import Workers
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +43,7 @@ class Messages:
         self,
         log: Log,
         owners: Owners,
+        workers: Workers,
         *,
         clock: Clock,
         auto_create_topics: bool,
@@ -50,6 +52,7 @@ class Messages:
     ) -> None:
         self._log = log
         self._owners = owners
+        self._workers = workers
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._default_partitions = default_partitions
@@ -120,7 +123,7 @@ class Messages:
         size = sum(len(record.value or b"") for record in records)
         if len(records) <= self._limits.on_loop_messages and size <= self._limits.on_loop_bytes:
             return work()
-        return await self._log.in_pool(work)
+        return await self._workers.run(work)
 
 
 def pack(

@@ -15,6 +15,7 @@ from millpond.records import Record, encoded_size_max, iter_records
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.visible import visible
+from millpond.service.workers import Workers
 
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]
 OLDEST = -1
@@ -55,9 +56,10 @@ class Polled:
 
 
 class Poller:
-    def __init__(self, log: Log, owners: Owners, *, limits: ServiceLimits) -> None:
+    def __init__(self, log: Log, owners: Owners, workers: Workers, *, limits: ServiceLimits) -> None:
         self._log = log
         self._owners = owners
+        self._workers = workers
         self._limits = limits
         self._turn = 0
         self._stopping = False
@@ -163,7 +165,7 @@ class Poller:
         size = sum(result.size for result in results)
         if size <= self._limits.decoded_on_loop_bytes:
             return _decode(request, wanted, results, self._limits)
-        return await self._log.in_pool(lambda: _decode(request, wanted, results, self._limits))
+        return await self._workers.run(lambda: _decode(request, wanted, results, self._limits))
 
     async def _whole(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
