@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millpond import settings
+from millpond.frontends.kafka.errors import code_of as kafka_code_of
 from millpond.frontends.kafka.registry import HANDLERS, Handler
+from millpond.frontends.rpc.errors import code_of as grpc_code_of
+from millpond.frontends.web.errors import status_of as http_status_of
 from millpond.model import errors
 from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import MillpondError
@@ -45,12 +48,20 @@ def _settings_page() -> Iterator[str]:
 def _errors_page() -> Iterator[str]:
     yield from ("# Errors", "", MADE, "")
     yield "Every error the engine raises on purpose. Names in braces are facts, also found in `error.facts`."
-    yield "*Retriable* says whether the same request may succeed later."
-    yield from ("", "| error | kind of | retriable | says |", "|---|---|---|---|")
+    yield "*Retriable* says whether the same request may succeed later. Each face has its own words: Kafka a code,"
+    yield "gRPC a status (with the name as the reason of a google.rpc.ErrorInfo: `UNKNOWN_TOPIC`), HTTP a status (with"
+    yield "the name as `code`, except for `TopicExists`, which is `TopicAlreadyExistsException`)."
+    yield from (
+        "",
+        "| error | kind of | retriable | Kafka | gRPC | HTTP | says |",
+        "|---|---|---|---|---|---|---|",
+    )
     for kind in error_classes():
         parent = "" if kind is MillpondError else f"`{kind.__bases__[0].__name__}`"
         says = " ".join((kind.__doc__ or "").split()).replace("|", "\\|")
-        yield f"| `{kind.__name__}` | {parent} | {'yes' if kind.retriable else 'no'} | {says} |"
+        error = kind()
+        faces = f"{kafka_code_of(error).name} | {grpc_code_of(error).name} | {http_status_of(error)}"
+        yield f"| `{kind.__name__}` | {parent} | {'yes' if kind.retriable else 'no'} | {faces} | {says} |"
 
 
 def _metrics_page() -> Iterator[str]:
