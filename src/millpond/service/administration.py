@@ -3,8 +3,9 @@
 A group's lag is how many offsets lie between what it has committed and what could be read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from millpond.catalog import partitions
 from millpond.catalog.groups import GroupOffset
@@ -12,10 +13,23 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.groups import Description, GroupListing, Groups
 from millpond.log import Log
 from millpond.model.configs import check_configs
-from millpond.model.errors import InvalidPartitionCount, InvalidRequest, MillpondError, UnknownTopic
+from millpond.model.errors import (
+    InvalidPartitionCount,
+    InvalidRequest,
+    MillpondError,
+    NotCoordinator,
+    UnknownTopic,
+)
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
-from millpond.service.owners import Addresses, addresses_of_brokers
+from millpond.service.owners import (
+    Addresses,
+    addresses_of_brokers,
+    addresses_of_coordinator,
+    owner_facts,
+)
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +140,8 @@ class Administration:
         return await self._groups.list_groups()
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        description = await self._groups.describe(group_id)
-        committed = await self._groups.committed_offsets(group_id)
+        description = await self._with_coordinator(group_id, self._groups.describe(group_id))
+        committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
         rows = await self._rows(committed.offsets)
         known = [self._group_partition(each, rows) for each in committed.offsets.values()]
         found = [each for each in known if each is not None]
@@ -141,12 +155,19 @@ class Administration:
         for offset in wheres.values():
             if offset < 0:
                 raise InvalidRequest(reason=f"offset {offset} cannot be committed")
-        _all_done(
-            await self._groups.commit_offsets(group_id, [GroupOffset(*each) for each in wheres.items()])
-        )
+        committing = self._groups.commit_offsets(group_id, [GroupOffset(*each) for each in wheres.items()])
+        await self._with_coordinator(group_id, _all_done(committing))
 
     async def delete_group(self, group_id: str) -> None:
-        await self._groups.delete_group(group_id)
+        await self._with_coordinator(group_id, self._groups.delete_group(group_id))
+
+    async def _with_coordinator(self, group_id: str, work: Awaitable[Answer]) -> Answer:
+        """Who asks the wrong broker is told the right one."""
+        try:
+            return await work
+        except NotCoordinator as error:
+            found = await self._log.read(lambda tx: addresses_of_coordinator(tx, group_id))
+            raise NotCoordinator(group=group_id, **owner_facts(found)) from error
 
     async def _rows(
         self, offsets: Mapping[TopicPartition, GroupOffset]
@@ -181,7 +202,7 @@ def _partition(row: PartitionRow, owner: Addresses) -> PartitionDescription:
     return PartitionDescription(row.where.partition, row.log_start, row.end_offset, row.bytes, owner)
 
 
-def _all_done(outcomes: list[MillpondError | None]) -> None:
-    for error in outcomes:
+async def _all_done(outcomes: Awaitable[list[MillpondError | None]]) -> None:
+    for error in await outcomes:
         if error is not None:
             raise error

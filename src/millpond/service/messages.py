@@ -69,9 +69,7 @@ class Messages:
         self, topic: str, records: Sequence[Record], partition: int | None = None
     ) -> Awaitable[list[Placed]]:
         """Accept messages; what is returned is their answer. See `produce`."""
-        if not 1 <= len(records) <= self._limits.produce_messages_max:
-            reason = f"{len(records)} messages where 1 to {self._limits.produce_messages_max} are taken"
-            raise InvalidRequest(reason=reason)
+        self.check_count(len(records))
         known = await self.topic(topic)
         if partition is not None:
             self._log.topics.partition(topic, partition)  # it must be there
@@ -82,6 +80,12 @@ class Messages:
         )
         futures = [await self._submit(TopicPartition(known.id, each.partition), each.data) for each in shares]
         return _answer(len(records), shares, futures)
+
+    def check_count(self, count: int) -> None:
+        """Refuse a request of too many messages, before anybody looks at them one by one."""
+        if not 1 <= count <= self._limits.produce_messages_max:
+            reason = f"{count} messages where 1 to {self._limits.produce_messages_max} are taken"
+            raise InvalidRequest(reason=reason)
 
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
         """Accept one whole record batch, as its producer made it."""
@@ -120,8 +124,9 @@ class Messages:
 
     async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
         """What is small is done at once; anything else would hold up everybody on the loop."""
-        size = sum(len(record.value or b"") for record in records)
-        if len(records) <= self._limits.on_loop_messages and size <= self._limits.on_loop_bytes:
+        parts = sum(1 + len(record.headers) for record in records)
+        size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
+        if parts <= self._limits.on_loop_messages and size <= self._limits.on_loop_bytes:
             return work()
         return await self._workers.run(work)
 
@@ -135,6 +140,8 @@ def pack(
     room = min(batch_bytes, size_max)
     for number, (record, partition) in enumerate(zip(records, chosen, strict=True)):
         size = encoded_size_max(record)
+        if len(record.value or b"") + len(record.key or b"") > size_max:  # or it would be copied for nothing
+            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=number)
         groups = members.setdefault(partition, [])
         if not groups or sizes[partition] + size > room:
             groups.append([])

@@ -7,7 +7,7 @@ somebody must be sent on.
 import json
 from collections.abc import Mapping
 
-from millpond.catalog import partitions, writers
+from millpond.catalog import coordinators, partitions, writers
 from millpond.catalog.database import Transaction
 from millpond.log import Log
 from millpond.model.errors import MillpondError, NotOwner
@@ -26,7 +26,17 @@ class Owners:
         if not isinstance(error, NotOwner):
             return error
         found = await self._log.read(lambda tx: _addresses(tx, where))
-        return NotOwner(**{f"owner_{face}": address for face, address in found.items()})
+        return NotOwner(**owner_facts(found))
+
+
+def owner_facts(addresses: Addresses) -> dict[str, str]:
+    """For an error that sends a client on."""
+    return {f"owner_{face}": address for face, address in addresses.items()}
+
+
+def addresses_of_coordinator(tx: Transaction, group_id: str) -> Addresses:
+    owner, _ = coordinators.owners(tx)[coordinators.shard_of(group_id)]
+    return addresses_of_brokers(tx).get(owner or "", {})
 
 
 def addresses_of_brokers(tx: Transaction) -> dict[str, Addresses]:

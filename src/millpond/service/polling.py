@@ -5,6 +5,7 @@ one. What a reader may not see (aborted transactions, markers) is passed over, a
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +85,7 @@ class Poller:
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
         wanted = self._positions(request)
         while True:
-            left_ms = max(0, int((deadline - loop.time()) * 1000))
+            left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
             results = await self._fetch_unless_stopping(request, wanted, left_ms)
             polled = await unpack(request, wanted, results)
             wanted = {each.partition: each.next_offset for each in polled.standings}

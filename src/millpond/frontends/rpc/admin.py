@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 
-from millpond.frontends.rpc.binding import Context
+from millpond.frontends.rpc.memory import Context
 from millpond.groups import GroupListing
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic

@@ -19,6 +19,8 @@ from millpond.model.errors import MillpondError
 DOMAIN: Final = "millpond"
 DETAILS_KEY: Final = "grpc-status-details-bin"
 FACT_BYTES_MAX: Final = 500
+MESSAGE_BYTES_MAX: Final = 1_000
+"""It travels twice, once with three letters for a byte, and clients take 8 KiB of metadata for certain."""
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 Code = grpc.StatusCode
@@ -57,7 +59,8 @@ class Refusal:
 
 def refusal_of(error: MillpondError) -> Refusal:
     error = _in_numbers(error)
-    return Refusal(code_of(error), reason_of(error), str(error), error.retriable, _facts(error))
+    message = _bounded(str(error), MESSAGE_BYTES_MAX)
+    return Refusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
 
 
 def _in_numbers(error: MillpondError) -> MillpondError:
@@ -106,7 +109,11 @@ def _packed(detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -
 def _facts(error: MillpondError) -> dict[str, str]:
     """Bounded: they travel in metadata, of which clients take only a few kilobytes."""
     return {
-        name: text.encode(errors="replace")[:FACT_BYTES_MAX].decode(errors="ignore")
+        name: _bounded(text, FACT_BYTES_MAX)
         for name, fact in error.facts.items()
         if (text := str(fact)) and fact is not None
     }
+
+
+def _bounded(text: str, bytes_max: int) -> str:
+    return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")

@@ -11,6 +11,12 @@ class RpcLimits:
     """The largest request. A larger one is refused before it is read."""
     calls_max: int = 2_000
     """Calls at the same time, streams included. Past it they are refused (RESOURCE_EXHAUSTED)."""
+    requests_bytes_max: int = 256 * MIB
+    """Of all requests that are being dealt with. Past it they are refused (RESOURCE_EXHAUSTED)."""
+    answers_bytes_max: int = 256 * MIB
+    """Of all polls that are being answered. The nearer it is, the smaller answers get."""
+    answer_bytes_min: int = 64 * 1024
+    """But no smaller than this."""
     stream_requests_max: int = 256
     """Of one stream: requests that are not yet answered. Past it the stream is not read."""
     results_per_response_max: int = 256

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 
-from millpond.frontends.rpc.binding import Context
 from millpond.frontends.rpc.convert import (
     BYTES_DEFAULT,
     MESSAGES_DEFAULT,
@@ -16,6 +15,7 @@ from millpond.frontends.rpc.convert import (
 )
 from millpond.frontends.rpc.errors import number_of, refusal_of
 from millpond.frontends.rpc.limits import RpcLimits
+from millpond.frontends.rpc.memory import Answers, Context
 from millpond.frontends.rpc.pipeline import Pipeline
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
@@ -31,12 +31,18 @@ Outcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
 
 class LogService:
     def __init__(
-        self, messages: Messages, poller: Poller, transactions: Transactions, limits: RpcLimits
+        self,
+        messages: Messages,
+        poller: Poller,
+        transactions: Transactions,
+        answers: Answers,
+        limits: RpcLimits,
     ) -> None:
         self._messages = messages
         self._poller = poller
         self._transactions = transactions
         self._limits = limits
+        self._answers = answers
         self._stopping = False
         self._streams: set[asyncio.Task[None]] = set()
 
@@ -94,6 +100,7 @@ class LogService:
         partition = request.partition if request.HasField("partition") else None
         if request.batch:
             return await self._submit_batch(request, partition)
+        self._messages.check_count(len(request.messages))
         records = [record_of(message) for message in request.messages]
         return _produced(await self._messages.submit(request.topic, records, partition))
 
@@ -130,8 +137,10 @@ class LogService:
 
     # -- out --------------------------------------------------------------------------------------------------
 
-    async def poll(self, request: log_pb2.PollRequest, _: Context) -> log_pb2.PollResponse:
-        return await self._poll(poll_request(request), as_batches=request.as_batches)
+    async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
+        response = await self._poll(poll_request(request), as_batches=request.as_batches)
+        self._answers.hold_until_sent(response.ByteSize(), context)
+        return response
 
     async def consume(
         self, request: log_pb2.ConsumeRequest, _: Context
@@ -140,18 +149,22 @@ class LogService:
         following = _consume_request(request)
         response = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
         ends = {each.partition: each.next for each in response.standings}
-        yield response
+        with self._answers.holding(response.ByteSize()):
+            yield response
         while True:
             if request.until_end and _reached(response, ends):
                 return
             following = replace(following, positions=_positions(response))
             response = await self._poll(following, as_batches=request.as_batches)
             if response.messages or response.batches:
-                yield response
+                with self._answers.holding(response.ByteSize()):
+                    yield response
 
     async def _poll(self, request: PollRequest, *, as_batches: bool) -> log_pb2.PollResponse:
-        polled = await (self._poller.poll_batches(request) if as_batches else self._poller.poll(request))
-        return poll_response(polled)
+        room = self._answers.room(request.bytes_max)
+        poll = self._poller.poll_batches if as_batches else self._poller.poll
+        with self._answers.holding(0 if request.wait_ms else room):  # who waits has nothing yet
+            return poll_response(await poll(replace(request, bytes_max=room)))
 
 
 def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:

@@ -5,7 +5,7 @@ bounded, and the next poll goes on. A position outside the retained range is no 
 the oldest message, above it there is nothing yet.
 """
 
-from millpond.frontends.rpc.binding import Context
+from millpond.frontends.rpc.memory import Answers, Context
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
 from millpond.service import Messages, Poller, PollRequest
@@ -19,9 +19,10 @@ NUMBER_MAX = 2**32 - 1
 
 
 class MiniKafkaService:
-    def __init__(self, messages: Messages, poller: Poller) -> None:
+    def __init__(self, messages: Messages, poller: Poller, answers: Answers) -> None:
         self._messages = messages
         self._poller = poller
+        self._answers = answers
 
     async def produce(self, request: pb.ProduceRequest, _: Context) -> pb.MsgNumber:
         if not request.HasField("topic") or not request.HasField("payload"):
@@ -30,21 +31,24 @@ class MiniKafkaService:
         [placed] = await self._messages.produce(request.topic.topic, [record], PARTITION)
         return _number(placed.offset + 1)
 
-    async def poll(self, request: pb.PollRequest, _: Context) -> pb.PollResponse:
+    async def poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:
         if not request.HasField("read_from"):
             raise InvalidRequest(reason="a number to read from must be given")
         read_from = request.read_from.msg_number
-        polled = await self._poller.poll(
-            PollRequest(
-                request.topic,
-                {PARTITION: max(read_from - 1, 0)},
-                messages_max=ANSWER_MESSAGES_MAX,
-                bytes_max=ANSWER_BYTES_MAX,
-            )
+        room = self._answers.room(ANSWER_BYTES_MAX)
+        wanted = PollRequest(
+            request.topic,
+            {PARTITION: max(read_from - 1, 0)},
+            messages_max=ANSWER_MESSAGES_MAX,
+            bytes_max=room,
         )
-        payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
+        with self._answers.holding(room):
+            polled = await self._poller.poll(wanted)
+            payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
         following = polled.standings[0].next_offset + 1 if payloads else read_from
-        return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
+        response = pb.PollResponse(payloads=payloads, new_read_from=_number(following))
+        self._answers.hold_until_sent(response.ByteSize(), context)
+        return response
 
 
 def _number(number: int) -> pb.MsgNumber:

@@ -11,6 +11,7 @@ from millpond.frontends.rpc.admin import AdminService
 from millpond.frontends.rpc.binding import bind
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.log import LogService
+from millpond.frontends.rpc.memory import Answers, Intake
 from millpond.frontends.rpc.minikafka import MiniKafkaService
 from millpond.log import Transactions
 from millpond.service import Administration, Messages, Poller
@@ -66,7 +67,10 @@ class RpcServer:
 
     async def serve(self, services: RpcServices) -> None:
         assert self._server is not None, "bind() comes first"
-        self._log = LogService(services.messages, services.poller, services.transactions, self._limits)
+        answers = Answers(self._limits.answers_bytes_max, self._limits.answer_bytes_min)
+        self._log = LogService(
+            services.messages, services.poller, services.transactions, answers, self._limits
+        )
         admin = AdminService(
             services.administration,
             services.messages,
@@ -74,10 +78,11 @@ class RpcServer:
             cluster_id=services.cluster_id,
             listeners=services.listeners,
         )
-        servicers = (self._log, admin, MiniKafkaService(services.messages, services.poller))
+        servicers = (self._log, admin, MiniKafkaService(services.messages, services.poller, answers))
+        intake = Intake(self._limits.requests_bytes_max)
         self._server.add_generic_rpc_handlers(
             tuple(
-                bind(service, servicer, retry_after_ms=self._limits.retry_after_ms)
+                bind(service, servicer, intake, retry_after_ms=self._limits.retry_after_ms)
                 for service, servicer in zip(SERVICES, servicers, strict=True)
             )
         )

@@ -1,6 +1,7 @@
 """From a request to a handler and back: finds the operation, checks what it was given, translates what goes wrong."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -27,12 +28,13 @@ class Application:
     """The ASGI application."""
 
     def __init__(self, site: Site) -> None:
-        self._bodies = Bodies(site.limits)
+        self.bodies = Bodies(site.limits)
         paths: dict[str, list[Operation]] = {}
         for each in OPERATIONS:
             paths.setdefault(each.path, []).append(each)
-        routes = [Route(path, _Path(site, self._bodies, found)) for path, found in paths.items()]
-        self._router = Router(routes, redirect_slashes=False, default=_Path(site, self._bodies, []))
+        longest_first = sorted(paths, key=lambda path: -path.count("/"))  # there most requests go
+        routes = [Route(path, _Path(site, self.bodies, paths[path])) for path in longest_first]
+        self._router = Router(routes, redirect_slashes=False, default=_Path(site, self.bodies, []))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["path"] = scope["raw_path"].decode("ascii")  # as it was sent: `%2F` is part of a name
@@ -58,7 +60,7 @@ class _Path:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
                 reply = self._refusal(error, scope)
-            await self._send(reply, receive, send, holding)
+            await self._send(reply, receive, send)
 
     async def _reply(self, scope: Scope, receive: Receive, holding: Holding) -> Reply:
         operation = self._operation(scope["method"])
@@ -112,7 +114,7 @@ class _Path:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return Raw(encode(problem_of(refusal)), headers=headers, status=status)
 
-    async def _send(self, reply: Reply, receive: Receive, send: Send, holding: Holding) -> None:
+    async def _send(self, reply: Reply, receive: Receive, send: Send) -> None:
         if isinstance(reply, Stream):
             await _send_stream(reply, receive, send)
         elif isinstance(reply, Raw):
@@ -152,8 +154,10 @@ async def _send_stream(reply: Stream, receive: Receive, send: Send) -> None:
 
 
 async def _pump(reply: Stream, send: Send) -> None:
-    async for piece in reply.pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    async with contextlib.aclosing(reply.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)  # what is in memory, to a socket that has room, never waits by itself
     await send({"type": "http.response.body"})
 
 

@@ -53,6 +53,7 @@ class Connection(HttpToolsProtocol):
         self._is_told_again = False
         self._body_follows = False
         self._head_bytes = 0
+        self._head_fed = 0
         self._head_since = 0.0
         self._discarded_bytes = 0
         self._heard_at = self.loop.time()
@@ -64,7 +65,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]  # asyncio's, wider than uvicorn's
         super().connection_made(transport)
-        _notice_silent_death(transport.get_extra_info("socket"), self._limits.unread_wait_ms)
+        _tune(transport.get_extra_info("socket"), self._limits.unread_wait_ms)
         if self._owner.stopping:
             transport.close()
         elif len(self.connections) > self._limits.connections_max:
@@ -82,8 +83,8 @@ class Connection(HttpToolsProtocol):
         was_in_head = self._in_head
         super().data_received(data)
         if was_in_head and self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)  # of a header that goes on, which the parser does not tell
-            if self._head_bytes > self._limits.head_bytes_max:
+            self._head_fed += len(data)  # the parser says nothing of a header before it ends
+            if self._head_fed > self._limits.head_bytes_max:
                 self._refuse_head()
 
     def pause_writing(self) -> None:
@@ -102,6 +103,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = 0
+        self._head_fed = 0
         self._head_since = self._heard_at
         self._discarded_bytes = 0
 
@@ -248,8 +250,10 @@ def _length_headers(headers: list[tuple[bytes, bytes]]) -> bytes:
     return b"".join(found)
 
 
-def _notice_silent_death(connected: socket.socket, wait_ms: int) -> None:
-    """A peer whose machine is gone says nothing; the kernel finds out."""
+def _tune(connected: socket.socket, wait_ms: int) -> None:
+    """An answer's body must not wait until its head is acknowledged (asyncio sees to that only for sockets it made
+    itself). A peer whose machine is gone says nothing; the kernel finds out."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)

@@ -9,10 +9,9 @@ from typing import Final
 
 from millpond.frontends.web.schemas import Problem
 from millpond.model import errors
-from millpond.model.errors import Defect, MillpondError, NotOwner
+from millpond.model.errors import Defect, MillpondError, NotCoordinator, NotOwner
 
 FACT_CHARS_MAX: Final = 500
-RedirectTo = str | None
 Detail = str | int | list[str]
 logger = logging.getLogger(__name__)
 
@@ -91,9 +90,9 @@ def problem_of(refusal: Refused) -> Problem:
     return Problem(refusal.code, str(refusal), refusal.retriable, refusal.details)
 
 
-def owner_of(error: Exception) -> RedirectTo:
+def owner_of(error: Exception) -> str | None:
     """Where to send a client that asked the wrong broker, if that is known."""
-    return error.facts.get("owner_http") if isinstance(error, NotOwner) else None
+    return error.facts.get("owner_http") if isinstance(error, NotOwner | NotCoordinator) else None
 
 
 def _details(error: MillpondError) -> dict[str, Detail]:

@@ -57,7 +57,7 @@ def _operation(operation: Operation) -> Schema:
     }
     if operation.body is not NO_BODY:
         shown["requestBody"] = {
-            "required": True,
+            "required": operation.body.required,
             "content": {kind: {"schema": _body(holds)} for kind, holds in operation.body.kinds.items()},
         }
     return shown

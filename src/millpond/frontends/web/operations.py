@@ -3,7 +3,7 @@
 Routing, decoding, checking and the OpenAPI document all read these declarations, so they cannot disagree.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -55,7 +55,7 @@ class Raw:
 class Stream:
     """An answer that goes on. `release` is called when it has ended."""
 
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes, None]
     media_type: str
     release: Callable[[], None]
 
@@ -75,10 +75,12 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[B]):
-    """`kinds` are the content types that are taken, with what they hold (for the document)."""
+    """`kinds` are the content types that are taken, with what they hold (for the document). Where it is not
+    `required`, no body is an empty one."""
 
     kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
     decode: Callable[[str, Headers, bytes], B]
+    required: bool = True
 
     def kind_of(self, headers: Headers) -> str:
         if headers.get("content-encoding", "identity") != "identity":
@@ -124,7 +126,7 @@ class Operation:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the handler's docstring."""
+        """What the handler's docstring says."""
         return " ".join((self.handler.__doc__ or "").split())
 
     @property

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from millpond.model.ids import TOPIC_NAME
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -14,6 +16,8 @@ Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Millis = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Offset = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+TopicName = Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOPIC_NAME.pattern}$"})]
+"""Shown in the document only: what is wrong with a name, the engine says best."""
 Encoding = Literal["text", "base64"]
 Shown = Literal["auto", "text", "base64"]
 
@@ -35,7 +39,7 @@ Bytes = str | Base64 | None
 
 
 class NewTopic(Given, frozen=True):
-    name: str
+    name: TopicName
     partitions: Count | UnsetType = UNSET
     configs: dict[str, str] = field(default_factory=dict)
 

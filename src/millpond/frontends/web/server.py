@@ -24,6 +24,8 @@ __all__ = ["WebServer", "WebServices"]
 class WebServer:
     """`bind` first, which tells the port; `serve` when there is something to answer with."""
 
+    application: Application
+
     def __init__(self, limits: WebLimits) -> None:
         self.limits = limits
         self.stopping = False
@@ -44,7 +46,8 @@ class WebServer:
     async def serve(self, services: WebServices) -> None:
         assert self._socket is not None, "bind() comes first"
         self._site = Site(services, self.limits)
-        config = self._config(Application(self._site))
+        self.application = Application(self._site)
+        config = self._config(self.application)
         self._listener = await asyncio.get_running_loop().create_server(
             lambda: Connection(config, self._state, self), sock=self._socket, backlog=BACKLOG
         )

@@ -32,6 +32,7 @@ async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
     body=NO_BODY,
     gives={200: Group},
     refuses=(404,),
+    redirects=True,
 )
 async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
     """One group: its members, what it has committed, and how far it is behind."""
@@ -69,6 +70,7 @@ async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
     body=json_body(Positions),
     gives={204: None},
     refuses=(404, 409),
+    redirects=True,
 )
 async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
     """Say where a group without members goes on in a topic: the offset of the next message, by partition."""
@@ -89,6 +91,7 @@ async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
     body=NO_BODY,
     gives={204: None},
     refuses=(404, 409),
+    redirects=True,
 )
 async def delete_group(call: Call[GroupPath, Nothing, None]) -> None:
     """Forget a group without members, and its offsets."""

@@ -47,6 +47,7 @@ RECORDS = Body(
         "of the message, X-Millpond-Timestamp its time.",
     },
     records_of,
+    required=False,
 )
 
 

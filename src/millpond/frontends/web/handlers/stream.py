@@ -5,7 +5,7 @@ comes back with `Last-Event-ID` goes on exactly behind the last event it saw, wh
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -166,7 +166,7 @@ def _take_place(site: Site) -> Callable[[], None]:
 
 async def _pieces(
     call: Call[TopicPath, StreamQuery, None], request: PollRequest, polled: Polled, form: Form
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """One piece per poll. A slow reader is simply not polled for: nothing piles up."""
     poller, follow = call.site.services.poller, call.query.follow
     ends = {each.partition: each.end_offset for each in polled.standings}

@@ -1,0 +1,217 @@
+"""Produce over HTTP: three kinds of bodies, and what is refused without storing anything."""
+
+import asyncio
+
+import pytest
+from tests.unit.frontends.web.wire import PRODUCE, connect, produce, until
+
+from millpond.frontends.web.operations import OPERATIONS
+from millpond.model.errors import Defect, NotOwner, Overloaded, Stopping
+from millpond.model.partitioning import partition_of
+from millpond.records import Record
+from millpond.service import Messages
+from millpond.testing import Faults, running_broker
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+async def stored(broker, topic="pond", partition=0):
+    found = await broker.read(topic, partition=partition)
+    return [Record(value=each.value, key=each.key, headers=each.headers) for each in found]
+
+
+async def test_the_seeds_line_works(client, broker):
+    await client.post("/topics", json={"name": "hello"})
+    answer = await client.post("/topics/hello/produce/0", content=b"key:value", headers=FORM)
+    assert answer.status_code == 200
+    assert answer.json() == {"topic": "hello", "partition": 0, "offset": 0, "number": 1}
+    assert await stored(broker, "hello") == [Record(value=b"value", key=b"key")]
+
+
+@pytest.mark.parametrize("headers", [FORM, {"Content-Type": "text/plain; charset=utf-8"}, {}])
+async def test_bytes_of_a_raw_body_are_kept_as_they_are(client, broker, headers):
+    answer = await client.post("/topics/pond/produce/0", content=b"a%20b:c+d&e=f\n\xff", headers=headers)
+    assert answer.json()["offset"] == 0
+    assert await stored(broker) == [Record(value=b"c+d&e=f\n\xff", key=b"a%20b")]
+
+
+async def test_an_unknown_topic_is_created_with_one_partition(client):
+    await client.post("/topics/new/produce", content=b"x")
+    assert len((await client.get("/topics/new")).json()["partitions"]) == 1
+
+
+async def test_a_binary_body_is_the_value(client, broker):
+    headers = {**BINARY, "X-Millpond-Key-Base64": "AAE=", "X-Millpond-Header-Trace": "7"}
+    await client.post("/topics/pond/produce/0", content=b"k:v\x00\n", headers=headers)
+    assert await stored(broker) == [Record(value=b"k:v\x00\n", key=b"\x00\x01", headers=(("trace", b"7"),))]
+
+
+async def test_a_batch_is_answered_message_by_message_in_its_order(client, broker):
+    await client.post("/topics", json={"name": "pond", "partitions": 5})
+    keys = [f"key {number}" for number in range(20)]
+    batch = {"messages": [{"key": key, "value": key} for key in keys]}
+    answer = await client.post("/topics/pond/produce", json=batch)
+    places = answer.json()["messages"]
+    assert [each["partition"] for each in places] == [partition_of(key.encode(), 5) for key in keys]
+    for key, place in zip(keys, places, strict=True):
+        found = await broker.read("pond", place["offset"], partition=place["partition"])
+        assert found[0].key == key.encode()
+
+
+async def test_messages_without_a_key_take_turns(client):
+    await client.post("/topics", json={"name": "pond", "partitions": 3})
+    answers = [await client.post("/topics/pond/produce", content=b"x") for _ in range(6)]
+    assert sorted(each.json()["partition"] for each in answers) == [0, 0, 1, 1, 2, 2]
+
+
+async def test_a_tombstone_is_null_and_not_empty(client, broker):
+    batch = {"messages": [{"key": "k", "value": None}, {"key": "k", "value": ""}]}
+    await client.post("/topics/pond/produce/0", json=batch)
+    assert [each.value for each in await stored(broker)] == [None, b""]
+
+
+async def test_a_given_time_is_kept(client, broker):
+    await client.post("/topics/pond/produce/0", json={"value": "x", "timestamp_ms": 5})
+    headers = {**BINARY, "X-Millpond-Timestamp": "6"}
+    await client.post("/topics/pond/produce/0", content=b"x", headers=headers)
+    assert [each.timestamp for each in await broker.read("pond")] == [5, 6]
+
+
+async def test_a_partition_that_is_not_there_is_not_found_and_nothing_is_stored(client):
+    """L6."""
+    await client.post("/topics", json={"name": "pond", "partitions": 2})
+    for number in (2, 100, 2**31 - 1):
+        answer = await client.post(f"/topics/pond/produce/{number}", content=b"x")
+        assert (answer.status_code, answer.json()["code"]) == (404, "UnknownPartition")
+    partitions = (await client.get("/topics/pond")).json()["partitions"]
+    assert [each["end_offset"] for each in partitions] == [0, 0]
+
+
+@pytest.mark.parametrize("number", ["-1", "one", "1.5", "%20", "99999999999999999999", "+1"])
+async def test_a_partition_that_is_no_number_is_refused(client, number):
+    answer = await client.post(f"/topics/pond/produce/{number}", content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "%2e%2e", "%00", "x" * 250, "%F0%9F%90%9F"])
+async def test_a_name_that_is_not_legal_is_refused_and_creates_nothing(client, name):
+    """M2, M3."""
+    answer = await client.post(f"/topics/{name}/produce/0", content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidTopicName")
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
+async def test_a_message_that_is_too_large_is_refused_alone(client, broker):
+    """L2, S18."""
+    await client.post("/topics", json={"name": "pond", "configs": {"max.message.bytes": "1000"}})
+    small, large = b"x" * 800, b"x" * 1_200
+    answers = await asyncio.gather(
+        *(client.post("/topics/pond/produce/0", content=body) for body in (small, large) * 5)
+    )
+    assert [each.status_code for each in answers] == [200, 413] * 5
+    assert answers[1].json()["code"] == "RecordTooLarge"
+    assert answers[1].json()["details"]["limit"] == 1_000
+    assert [each.value for each in await stored(broker)] == [small] * 5
+
+
+@pytest.mark.parametrize(
+    "kind", ["multipart/form-data; boundary=x", "application/xml", "nonsense", "text/html"]
+)
+async def test_a_kind_of_body_that_is_not_known_is_unsupported(client, kind):
+    answer = await client.post("/topics/pond/produce/0", content=b"x", headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["code"]) == (415, "UnsupportedContentType")
+    assert "application/json" in answer.json()["details"]["taken"]
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
+async def test_a_compressed_body_is_not_taken_for_what_it_is_not(client):
+    answer = await client.post("/topics/pond/produce/0", content=b"x", headers={"Content-Encoding": "gzip"})
+    assert (answer.status_code, answer.json()["code"]) == (415, "UnsupportedEncoding")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"value": 1}', b'{"messages": []}', b'{"value": "\xff"}']
+)
+async def test_json_that_is_wrong_is_refused_and_creates_nothing(client, body):
+    answer = await client.post(
+        "/topics/pond/produce/0", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
+async def test_a_page_from_elsewhere_cannot_make_a_browser_produce(client, broker):
+    answer = await client.post("/topics/pond/produce/0", content=b"x", headers={"Origin": "http://elsewhere"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "ForeignOrigin")
+    own = f"http://{broker.listeners['http']}"
+    assert (
+        await client.post("/topics/pond/produce/0", content=b"x", headers={"Origin": own})
+    ).status_code == 200
+
+
+async def test_a_client_that_offers_another_protocol_loses_no_body(broker):
+    """Java's client offers h2c with its first request; the parser would take the body for that protocol."""
+    offer = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk")
+    async with connect(broker) as wire:
+        answer = await wire.ask(produce(b"first", *offer))
+        assert (answer.status, answer.json()["offset"]) == (200, 0)
+        head = PRODUCE + b"\r\n".join(offer) + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+        wire.send(head)
+        await until(lambda: broker.web._state.tasks)
+        answer = await wire.ask(b"3\r\nsec\r\n3\r\nond\r\n0\r\n\r\n", produce(b"third"))
+        assert answer.json()["offset"] == 1
+        assert (await wire.response()).json()["offset"] == 2
+    assert [each.value for each in await stored(broker)] == [b"first", b"second", b"third"]
+
+
+async def test_what_was_accepted_is_stored_though_the_client_hung_up(tmp_path):
+    faults = Faults()
+    async with running_broker(tmp_path, http=True, faults=faults, inline_bytes_max=0) as broker:
+        await broker.produce("pond", b"before")
+        held = faults.hold("append")
+        async with connect(broker) as wire:
+            wire.send(produce(b"accepted"))
+            await asyncio.to_thread(held.wait_reached)
+            wire.hang_up()
+        held.release()
+        await until(lambda: broker.log.partition(broker.log.topics.partition("pond", 0)).end_offset == 2)
+        assert [each.value for each in await stored(broker)] == [b"before", b"accepted"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (Overloaded(waiting=1, limit=1), 429, "1"),
+        (Stopping(), 503, "1"),
+        (NotOwner(), 503, "1"),
+        (NotOwner(owner_http="there:8000"), 307, "1"),
+        (Defect(reason="the secret"), 500, None),
+        (ValueError("the secret"), 500, None),
+    ],
+)
+async def test_what_goes_wrong_below_is_answered(client, monkeypatch, error, status, retry_after):
+    async def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Messages, "submit", fail)
+    answer = await client.post("/topics/pond/produce/0?", content=b"x")
+    assert answer.status_code == status
+    assert answer.headers.get("retry-after") == retry_after
+    assert answer.json()["retriable"] == (retry_after is not None)
+    assert "the secret" not in answer.text
+
+
+async def test_a_client_is_sent_to_the_same_path_at_the_owner(client, monkeypatch):
+    async def fail(*_):
+        raise NotOwner(owner_http="there:8000")
+
+    monkeypatch.setattr(Messages, "submit", fail)
+    answer = await client.post("/topics/a%2Fb/produce/0", content=b"x")
+    assert answer.headers["location"] == "http://there:8000/topics/a%2Fb/produce/0"
+
+
+def test_every_operation_says_what_it_does():
+    for each in OPERATIONS:
+        assert each.summary.endswith("."), each.name

@@ -1,0 +1,108 @@
+"""How the broker is, where things are, and that the document of the interface is true to it."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from millpond.frontends.web.openapi import document_of, refusals
+from millpond.frontends.web.operations import NO_BODY, OPERATIONS
+from millpond.version import __version__
+
+PAGE = Path(__file__).parents[4] / "docs/reference/http.md"
+DOCUMENT = msgspec.json.decode(document_of(OPERATIONS, "1.2.3"))
+
+
+async def test_a_broker_that_runs_is_healthy_and_ready(client):
+    for path in ("/healthz", "/readyz"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_a_broker_that_cannot_write_is_healthy_and_not_ready(client, broker):
+    broker._failure.set_result(None)
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
+    assert answer.headers["retry-after"] == "1"
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_metrics_are_prometheus_text(client):
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "# TYPE millpond_" in answer.text
+
+
+async def test_the_index_says_where_things_are(client, broker):
+    found = (await client.get("/")).json()
+    assert (found["name"], found["version"]) == ("millpond", __version__)
+    assert found["listeners"] == broker.listeners
+    assert "/topics/{topic}/produce/{partition}" in found["paths"]
+
+
+async def test_a_path_that_is_not_there_is_not_found(client):
+    for path in ("/nothing", "/topics/", "/topics/a/b/c", "/topics/a/produce/0/"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "UnknownPath")
+
+
+@pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS}))
+async def test_a_method_that_is_not_there_is_refused_and_the_others_are_named(client, path):
+    filled = re.sub(r"\{.*?\}", "0", path)
+    declared = {each.method for each in OPERATIONS if each.path == path}
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - declared:
+        answer = await client.request(method, filled)
+        assert (answer.status_code, answer.json()["code"]) == (405, "MethodNotAllowed")
+        assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == declared
+
+
+async def test_head_is_get_without_the_body(client):
+    answer, whole = await client.head("/healthz"), await client.get("/healthz")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == whole.headers["content-length"]
+    assert (await client.head("/topics/nowhere/stream")).status_code == 405
+
+
+async def test_answers_have_a_date(client):
+    await client.get("/healthz")
+    assert "date" in (await client.get("/healthz")).headers
+
+
+async def test_the_document_is_served(client):
+    answer = await client.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == DOCUMENT | {"info": DOCUMENT["info"] | {"version": __version__}}
+
+
+def test_the_document_has_every_operation_with_every_parameter_of_its_path():
+    for each in OPERATIONS:
+        shown = DOCUMENT["paths"][each.path][each.method.lower()]
+        assert shown["operationId"] == each.name
+        named = {item["name"] for item in shown["parameters"] if item["in"] == "path"}
+        assert named == set(re.findall(r"\{(.*?)\}", each.path))
+        assert ("requestBody" in shown) == (each.body is not NO_BODY)
+        assert set(shown["responses"]) == {str(code) for code in [*each.gives, *refusals(each)]}
+
+
+def test_every_reference_of_the_document_leads_somewhere():
+    referred = set(re.findall(r'"#/components/schemas/(\w+)"', msgspec.json.encode(DOCUMENT).decode()))
+    assert referred == set(DOCUMENT["components"]["schemas"]) != set()
+
+
+def test_every_operation_is_described_in_the_reference():
+    page = PAGE.read_text()
+    for each in OPERATIONS:
+        assert f"| `{each.method} {each.path}` |" in page
+
+
+def test_every_example_of_the_reference_is_a_path_that_exists():
+    called = re.findall(r"127\.0\.0\.1:8000(/[^\s'\"]*)", PAGE.read_text())
+    assert called
+    for path in called:
+        bare = path.partition("?")[0]
+        assert any(re.fullmatch(re.sub(r"\{.*?\}", "[^/]+", each.path), bare) for each in OPERATIONS), path
+
+
+def test_operations_have_names_of_their_own():
+    assert len({each.name for each in OPERATIONS}) == len(OPERATIONS)
