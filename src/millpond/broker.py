@@ -182,6 +182,7 @@ class Broker:
             administration=self.administration,
             default_partitions=self.settings.http_partitions,
             expose_metrics=self.metrics.expose,
+            metrics=self.metrics.web,
             is_ready=self._is_ready,
             version=__version__,
             listeners=self.listeners,

@@ -138,6 +138,26 @@ class KafkaMetrics:
         return self._requests.labels(api)
 
 
+class AnswerMetrics:
+    """A face that answers calls: how many, by what was asked and what was answered."""
+
+    def __init__(self, registry: CollectorRegistry, face: str, name: str) -> None:
+        self._counter = Counter(
+            f"millpond_{face}_requests",
+            f"{name} requests answered, by operation and status.",
+            ["operation", "status"],
+            registry=registry,
+        )
+        self._known: dict[tuple[str, str], Counter] = {}
+
+    def answered(self, operation: str, status: str) -> None:
+        """Both come from short lists of our own, never from clients: each pair is kept."""
+        counter = self._known.get((operation, status))
+        if counter is None:
+            counter = self._known[operation, status] = self._counter.labels(operation, status)
+        counter.inc()
+
+
 class Metrics:
     """All groups of metrics over one registry."""
 
@@ -147,6 +167,8 @@ class Metrics:
         self.log = LogMetrics(self.registry)
         self.maintenance = MaintenanceMetrics(self.registry)
         self.kafka = KafkaMetrics(self.registry)
+        self.rpc = AnswerMetrics(self.registry, "grpc", "gRPC")
+        self.web = AnswerMetrics(self.registry, "http", "HTTP")
 
     def expose(self) -> bytes:
         """The registry in Prometheus' text format."""

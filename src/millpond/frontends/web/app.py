@@ -21,6 +21,8 @@ from millpond.model.errors import InvalidRequest
 
 QUERY_FIELDS_MAX = 100
 NOTHING_CHANGES = ("GET", "HEAD")
+NONE = "none"
+"""In metrics: a request that no operation answers."""
 encode = msgspec.json.Encoder().encode
 
 
@@ -60,6 +62,7 @@ class _Path:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
                 reply = self._refusal(error, scope)
+            self._count(scope["method"], reply)
             await self._send(reply, receive, send)
 
     async def _reply(self, scope: Scope, receive: Receive, holding: Holding) -> Reply:
@@ -113,6 +116,11 @@ class _Path:
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return Raw(encode(problem_of(refusal)), headers=headers, status=status)
+
+    def _count(self, method: str, reply: Reply) -> None:
+        operation = self._operations.get(method)
+        status = reply.status if isinstance(reply, Raw) else 204 if reply is None else 200
+        self._site.services.metrics.answered(operation.name if operation is not None else NONE, str(status))
 
     async def _send(self, reply: Reply, receive: Receive, send: Send) -> None:
         if isinstance(reply, Stream):

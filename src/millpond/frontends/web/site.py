@@ -10,6 +10,7 @@ from starlette.types import Receive
 
 from millpond.frontends.web.bodies import ClientGone
 from millpond.frontends.web.limits import WebLimits
+from millpond.observability.metrics import AnswerMetrics
 from millpond.service import Administration, Messages, Poller
 
 Answer = TypeVar("Answer")
@@ -24,6 +25,7 @@ class WebServices:
     administration: Administration
     default_partitions: int
     expose_metrics: Callable[[], bytes]
+    metrics: AnswerMetrics
     is_ready: Callable[[], bool]
     version: str
     listeners: Mapping[str, str]

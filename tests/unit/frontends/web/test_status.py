@@ -28,6 +28,14 @@ async def test_a_broker_that_cannot_write_is_healthy_and_not_ready(client, broke
     assert (await client.get("/healthz")).status_code == 200
 
 
+async def test_answers_are_counted_by_operation_and_status(client):
+    await client.get("/topics/nothing")
+    await client.get("/nowhere")
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'millpond_http_requests_total{operation="describe_topic",status="404"} 1.0' in lines
+    assert 'millpond_http_requests_total{operation="none",status="404"} 1.0' in lines
+
+
 async def test_metrics_are_prometheus_text(client):
     answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
