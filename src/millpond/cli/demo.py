@@ -1,111 +1,198 @@
-"""`millpond demo`: the whole life of some messages on the embedded default, in a few seconds."""
+"""`millpond demo`: the product at work, in a temporary directory: a real broker, real clients, a real kill -9.
 
-import asyncio
+Each step is a function that says what it does, does it, and returns its line of the summary.
+"""
+
+import json
 import shutil
 import tempfile
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 import click
-import uvloop
 
-from millpond.broker import Broker
-from millpond.catalog import extents
-from millpond.model.ids import TopicPartition
-from millpond.records import Record, build_batch
-from millpond.settings import Settings
+from millpond.cli.kafka_clients import read_with_any
+from millpond.cli.output import Stopwatch
+from millpond.cli.temporary import TemporaryBroker
+from millpond.client import Admin, Consumer, Producer
+from millpond.model.errors import MillpondError
 
-BATCHES = 400
-RECORDS_PER_BATCH = 100
-RETENTION_MS = 1_500
+MESSAGES: Final = 100_000
+VALUE: Final = b"x" * 100
+PARTITIONS: Final = 4
+CRASH_MESSAGES: Final = 20_000
+CRASH_AFTER: Final = 8_000
+RETENTION_MS: Final = 1_500
+PATIENCE_S: Final = 30.0
+STEP: Final = 500
+
+NEXT: Final = """
+Where to go next
+  millpond serve                            run a broker here, on ./millpond-data
+  echo hello | millpond produce greetings   fill it (in another terminal)
+  millpond consume greetings --follow       read it
+  millpond --help                           all commands
+  README.md                                 twelve lines of Python; what works today"""
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  millpond demo")
 def demo() -> None:
-    """Produce, read, restart, merge and expire messages in a temporary directory, and show what happened."""
+    """See the product at work in a temporary directory: produce, read, kafka, HTTP, kill -9, expiry."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
+    watch = Stopwatch()
     try:
-        uvloop.run(_demo(folder))
+        rows = _run_all(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    click.echo(f"\nSummary, after {watch.seconds:.0f} s")
+    for name, line in rows:
+        click.echo(f"  {name:<9} {line}")
+    click.echo(NEXT)
 
 
-async def _demo(folder: Path) -> None:
-    rows: list[tuple[str, str]] = []
-    settings = Settings(data_dir=folder)
-    async with Broker(settings, maintain=False) as broker:
-        click.echo("1. a broker on an empty directory: files and SQLite, nothing to install")
-        await _hello(broker)
-        rows.append(("produce", await _produce_many(broker)))
-        rows.append(("read", await _read_all(broker)))
-    async with Broker(settings, maintain=False) as broker:
-        click.echo("4. restarted on the same directory: everything is there, numbers go on")
-        result = await broker.produce("hello", b"after the restart")
-        rows.append(("restart", f"next offset {result.base_offset}, nothing lost"))
-        rows.append(("merge", await _merge(broker)))
-        rows.append(("expiry", await _expire(broker)))
-    click.echo()
-    for name, value in rows:
-        click.echo(f"  {name:<8} {value}")
+def _run_all(folder: Path) -> list[tuple[str, str]]:
+    steps: dict[str, Callable[[TemporaryBroker], str]] = {
+        "hello": _hello,
+        "produce": _produce,
+        "read": _read,
+        "kafka": _kafka,
+        "http": _http,
+        "kill -9": _crash,
+        "expiry": _expire,
+    }
+    click.echo("1. A broker: a process of its own on an empty directory, with files and SQLite")
+    watch = Stopwatch()
+    with TemporaryBroker(folder) as broker:
+        faces = ", ".join(f"{face} {address}" for face, address in sorted(broker.listeners.items()))
+        rows = [("start", f"ready after {watch.seconds:.1f} s")]
+        click.echo(f"   {faces}")
+        rows += [(name, step(broker)) for name, step in steps.items()]
+    return rows
+
+
+def _hello(broker: TemporaryBroker) -> str:
+    click.echo("2. Three messages to a topic that does not exist yet")
+    with Producer("hello", address=broker.listeners["grpc"]) as producer:
+        numbers = [producer.send(text) for text in (b"one", b"two", b"three")]
+    with Consumer("hello", address=broker.listeners["grpc"]) as consumer:
+        for message in consumer.poll().messages:
+            click.echo(f"   message {message.number}: {(message.value or b'').decode()}")
+    return f"3 messages, numbers {numbers[0]} to {numbers[-1]}; the topic was made for them"
+
+
+def _produce(broker: TemporaryBroker) -> str:
+    click.echo(f"3. {MESSAGES:,} messages of {len(VALUE)} bytes to {PARTITIONS} partitions, each with a key")
+    address = broker.listeners["grpc"]
+    with Admin(address=address) as admin:
+        admin.create_topic("orders", partitions=PARTITIONS)
+    watch = Stopwatch()
+    with (
+        Producer("orders", address=address, timeout=PATIENCE_S) as producer,
+        click.progressbar(range(0, MESSAGES, STEP), label="   sending") as starts,
+    ):
+        for start in starts:
+            sent = [producer.submit(VALUE, key=b"order %d" % number) for number in range(start, start + STEP)]
+        for each in sent:
+            each.result()
+        producer.flush()
+    return f"{MESSAGES:,} messages, all durable after {watch.seconds:.1f} s ({watch.rate(MESSAGES)})"
+
+
+def _read(broker: TemporaryBroker) -> str:
+    click.echo("4. All of them back")
+    watch = Stopwatch()
+    count = _count("orders", broker)
+    _check(count == MESSAGES, f"{count} of {MESSAGES} messages were read")
+    click.echo(f"   {count:,} messages")
+    return f"{count:,} messages in {watch.seconds:.1f} s ({watch.rate(count)})"
+
+
+def _kafka(broker: TemporaryBroker) -> str:
+    click.echo("5. The same topic, read by a Kafka client")
+    watch = Stopwatch()
+    found = read_with_any(broker.listeners["kafka"], "orders", MESSAGES, PATIENCE_S)
+    if found is None:
+        click.echo("   skipped: no Kafka client is installed (try: pip install confluent-kafka)")
+        return "skipped: no Kafka client is installed"
+    client, count = found
+    _check(count == MESSAGES, f"{client} read {count} of {MESSAGES} messages")
+    click.echo(f"   {client}: {count:,} messages")
+    return f"{client} read the same {count:,} messages in {watch.seconds:.1f} s"
+
+
+def _http(broker: TemporaryBroker) -> str:
+    root = f"http://{broker.listeners['http']}/topics/web"
     click.echo(
-        "\nNext: the twelve lines in README.md, `millpond serve`, `millpond settings`, ARCHITECTURE.md."
+        "6. With HTTP: curl -d 'greeting:hello' .../topics/web/produce/0; curl .../topics/web/fetch/0?offset=0"
     )
+    try:
+        _ask(f"{root}/produce/0", b"greeting:hello")
+        message = _ask(f"{root}/fetch/0?offset=0")["messages"][0]
+        line = f"{message['key']}:{message['value']}"
+    except (OSError, ValueError, LookupError) as error:
+        click.echo(f"   skipped: the HTTP face did not answer as expected ({error})")
+        return f"skipped: {error}"
+    click.echo(f"   fetched {line}")
+    return f"produced and fetched {line}"
 
 
-async def _hello(broker: Broker) -> None:
-    click.echo("2. three messages to a topic that does not exist yet")
-    for text in (b"one", b"two", b"three"):
-        await broker.produce("hello", text)
-    for record in await broker.read("hello"):
-        click.echo(f"     offset {record.offset}: {(record.value or b'').decode()}")
+def _crash(broker: TemporaryBroker) -> str:
+    click.echo(
+        f"7. kill -9 while {CRASH_MESSAGES:,} messages are on their way, and a new start; the producer goes on"
+    )
+    watch = Stopwatch()
+    with Producer("precious", address=broker.listeners["grpc"], timeout=PATIENCE_S) as producer:
+        sent = [producer.submit(b"%d" % number) for number in range(CRASH_AFTER)]
+        sent[0].result()
+        broker.kill()
+        click.echo("   killed")
+        sent += [producer.submit(b"%d" % number) for number in range(CRASH_AFTER, CRASH_MESSAGES)]
+        broker.start()
+        click.echo("   started again, on the same directory")
+        numbers = [each.result().number for each in sent]
+    _check(numbers == list(range(1, CRASH_MESSAGES + 1)), "messages were lost, doubled or out of order")
+    kept = _count("orders", broker)
+    _check(kept == MESSAGES, f"{MESSAGES - kept} messages of before were lost")
+    click.echo(
+        f"   {CRASH_MESSAGES:,} of {CRASH_MESSAGES:,} stored once and in order; {kept:,} of before still there"
+    )
+    return f"nothing lost: {CRASH_MESSAGES:,} on their way and {kept:,} of before, each once ({watch.seconds:.1f} s)"
 
 
-async def _produce_many(broker: Broker) -> str:
-    topic = await broker.log.create_topic("orders", 4)
-    total = BATCHES * RECORDS_PER_BATCH
-    click.echo(f"3. {total} durable messages to 4 partitions, then all of them back")
-    answers: list[asyncio.Future[object]] = []
-    started = time.perf_counter()
-    with click.progressbar(range(BATCHES), label="     producing") as numbers:
-        for number in numbers:
-            records = [Record(value=b"x" * 1000, key=b"%d" % i) for i in range(RECORDS_PER_BATCH)]
-            data = build_batch(records, now_ms=broker.clock.now_ms())
-            answers.append(await broker.log.submit(TopicPartition(topic.id, number % 4), data))  # type: ignore[arg-type]
-    await asyncio.gather(*answers)
-    seconds = time.perf_counter() - started
-    return f"{total} messages in {seconds:.2f} s ({total / seconds:,.0f}/s, encoding included)"
+def _expire(broker: TemporaryBroker) -> str:
+    click.echo(f"8. A topic that keeps messages for {RETENTION_MS} ms")
+    address = broker.listeners["grpc"]
+    with (
+        Admin(address=address) as admin,
+        Producer("short-lived", address=address) as producer,
+    ):
+        admin.create_topic("short-lived", configs={"retention.ms": str(RETENTION_MS)})
+        producer.send_many([b"soon gone", b"this too"])
+        watch = Stopwatch()
+        while (left := admin.describe_topic("short-lived").partitions[0].messages) > 0:
+            _check(watch.seconds < PATIENCE_S, f"{left} messages did not expire")
+            time.sleep(0.1)
+        number = producer.send(b"the next one")
+    click.echo(f"   gone after {watch.seconds:.1f} s; the next message got number {number}")
+    return f"2 messages expired after {watch.seconds:.1f} s; the next one got number {number}"
 
 
-async def _read_all(broker: Broker) -> str:
-    started = time.perf_counter()
+def _count(topic: str, broker: TemporaryBroker) -> int:
     count = 0
-    for partition in range(4):
-        offset = 0
-        while records := await broker.read("orders", offset, partition=partition):
-            count += len(records)
-            offset = records[-1].offset + 1
-    return f"{count} messages in {time.perf_counter() - started:.2f} s (decoded one by one)"
+    with Consumer(topic, address=broker.listeners["grpc"], timeout=PATIENCE_S) as consumer:
+        while messages := consumer.poll().messages:
+            count += len(messages)
+    return count
 
 
-async def _merge(broker: Broker) -> str:
-    click.echo("5. two hundred single messages, then merged: rows follow bytes, not flushes")
-    for number in range(200):
-        await broker.produce("hello", b"message %d" % number)
-    before = await broker.log.read(extents.totals)
-    await broker.maintenance.merging.run_once()
-    after = await broker.log.read(extents.totals)
-    in_catalog = f"bytes in the catalog {before.inline_bytes} -> {after.inline_bytes}"
-    return f"{before.extents} extents became {after.extents}; {in_catalog}"
+def _ask(url: str, body: bytes | None = None) -> Any:
+    with urllib.request.urlopen(url, body, timeout=PATIENCE_S) as answer:  # noqa: S310  # our own broker
+        return json.load(answer)
 
 
-async def _expire(broker: Broker) -> str:
-    click.echo(f"6. a topic that keeps messages for {RETENTION_MS} ms")
-    await broker.log.create_topic("short-lived", 1, {"retention.ms": str(RETENTION_MS)})
-    await broker.produce("short-lived", b"soon gone", b"this too")
-    await asyncio.sleep(RETENTION_MS / 1000 + 0.1)
-    await broker.maintenance.retention.run_once()
-    result = await broker.produce("short-lived", b"the next one")
-    [partition] = [
-        p for p in broker.log.partitions() if p.where == broker.log.topics.partition("short-lived", 0)
-    ]
-    return f"the log now starts at {partition.log_start}; the next message got offset {result.base_offset}"
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise MillpondError(f"The demo did not go as it should: {otherwise}. Please report it.")

@@ -1,32 +1,116 @@
-"""`millpond`: the entry point, and how errors become sentences and exit codes."""
+"""`millpond`: the entry point, and how errors become sentences and exit codes.
 
+A command is loaded when it is called, so that one which only asks a broker something does not pay for the broker's
+own code.
+"""
+
+import os
 import sys
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
-from millpond.cli.demo import demo
-from millpond.cli.serve import serve
-from millpond.cli.settings import settings
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic, Unreachable
 from millpond.version import __version__
 
-EXIT_FAILED = 1
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "serve": "Run a broker.",
+    "produce": "Send messages: lines, files or JSON.",
+    "consume": "Read messages.",
+    "topic": "List, create, describe, alter and delete topics.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "demo": "See the product at work, in about half a minute.",
+    "bench": "Measure how fast messages are taken and read here.",
+    "doctor": "Check what commonly goes wrong, and say what to do.",
+    "settings": "Show every setting, its value here, and what it means.",
+    "completion": "Print the script that completes commands in a shell.",
+}
+"""In the order of the help. Each is named like its module."""
+
+EPILOG: Final = """\b
+Try it:
+  millpond demo
+  millpond serve                           (in another terminal)
+  echo hello | millpond produce greetings
+  millpond consume greetings --follow
+
+\b
+Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Failed(click.ClickException):
+    """One sentence on stderr, and exit code 1."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"millpond: {self.format_message()}", file=file, err=True)
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"millpond.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table above: to load every command for one line each would take a second."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            answer = super().invoke(context)
+            sys.stdout.flush()
+        except MillpondError as error:
+            raise Failed(sentence_of(error)) from error
+        except BrokenPipeError:
+            _forget_output()  # whoever read our output has seen enough
+        except OSError as error:
+            _forget_output()
+            raise Failed(f"{error.filename or 'The output'}: {error.strerror or error}.") from error
+        except (KeyboardInterrupt, click.Abort):
+            context.exit(EXIT_INTERRUPTED)
+        else:
+            return answer
+
+
+def sentence_of(error: MillpondError) -> str:
+    """What went wrong and what to do next, where a command can say more than the library."""
+    match error:
+        case Unreachable():
+            reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
+            return (
+                f"No broker answers at {error.facts.get('address')}: {reason}. Start one with `millpond serve`, "
+                "or say with --address (or MILLPOND_ADDRESS) where yours is."
+            )
+        case UnknownTopic():
+            return f"{error} `millpond topic list` shows those there are."
+        case UnknownGroup():
+            return f"{error} `millpond group list` shows those there are."
+    return str(error)
+
+
+def _forget_output() -> None:
+    """So that Python does not complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="millpond")
 def cli() -> None:
-    """One durable message log: run it, look at it, try it."""
-
-
-cli.add_command(serve)
-cli.add_command(demo)
-cli.add_command(settings)
+    """One durable message log: run it, fill it, read it, look after it."""
 
 
 def main() -> None:
-    try:
-        cli()
-    except MillpondError as error:
-        click.echo(f"millpond: {error}", err=True)
-        sys.exit(EXIT_FAILED)
+    cli(prog_name="millpond")

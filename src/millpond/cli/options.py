@@ -1,15 +1,22 @@
-"""Options that several commands share: where settings come from."""
+"""Options that several commands share: where settings come from, which broker is asked, and how to answer."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from millpond.model.errors import InvalidSettings
-from millpond.settings import Settings, load
+
+if TYPE_CHECKING:
+    from millpond.settings import Settings
 
 Command = Callable[..., Any]
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
+DEFAULT_TIMEOUT_S: Final = 10.0
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def settings_options(command: Command) -> Command:
@@ -24,13 +31,61 @@ def settings_options(command: Command) -> Command:
             help="Any setting, e.g. retention=10s; `millpond settings` lists them.",
         ),
     )
-    for option in options:
-        command = option(command)
-    return command
+    return _with(options, command)
 
 
-def load_settings(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...]) -> Settings:
+def broker_options(command: Command) -> Command:
+    options = (
+        click.option(
+            "--address",
+            metavar="HOST:PORT",
+            default=DEFAULT_ADDRESS,
+            envvar="MILLPOND_ADDRESS",
+            show_default=True,
+            show_envvar=True,
+            callback=check_address,
+            help="Where the broker's gRPC face is.",
+        ),
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0.001),
+            default=DEFAULT_TIMEOUT_S,
+            show_default=True,
+            help="How long to wait for an answer.",
+        ),
+    )
+    return _with(options, command)
+
+
+def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not port.isdecimal():
+        raise click.BadParameter("write it as HOST:PORT")
+    return value if host else f"127.0.0.1:{port}"
+
+
+def name_and_value(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """For repeatable options that are written NAME=VALUE."""
+    pairs = [each.partition("=") for each in given]
+    for name, equals, value in pairs:
+        if not equals or not name:
+            raise click.BadParameter(f"{name + equals + value!r}: write it as NAME=VALUE")
+    return [(name, value) for name, _, value in pairs]
+
+
+def load_settings(
+    data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], **listening: str | None
+) -> "Settings":
+    """`listening` are the shorthands for settings such as kafka_listen."""
+    from millpond.settings import load  # here, because it brings half of the broker with it
+
     flags = dict(_split(assignment) for assignment in assignments)
+    flags.update({name: value for name, value in listening.items() if value is not None})
     if data_dir is not None:
         flags["data_dir"] = str(data_dir)
     return load(flags, file=config)
@@ -41,3 +96,9 @@ def _split(assignment: str) -> tuple[str, str]:
     if not equals:
         raise InvalidSettings(name="--set", value=assignment, reason="write it as NAME=VALUE")
     return name.strip().replace("-", "_"), value.strip()
+
+
+def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -10,19 +10,38 @@ import click
 import uvloop
 
 from millpond.broker import Broker
-from millpond.cli.options import load_settings, settings_options
+from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.errors import InvalidSettings, MillpondError
 from millpond.observability.logs import set_up_logging
 from millpond.settings import Settings
 from millpond.version import __version__
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  millpond serve\n  millpond serve --data-dir /var/lib/millpond --set retention=1d\n"
+    "  millpond serve --kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http '' --json"
+)
 @settings_options
-@click.option("--json", "as_json", is_flag=True, help="Say where things are as one line of JSON.")
-def serve(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
+@click.option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; '' for nowhere.")
+@click.option("--grpc", metavar="HOST:PORT", help="Where gRPC clients connect; '' for nowhere.")
+@click.option("--http", metavar="HOST:PORT", help="Where HTTP is served; '' for nowhere.")
+@json_option
+def serve(
+    data_dir: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    kafka: str | None,
+    grpc: str | None,
+    http: str | None,
+    as_json: bool,
+) -> None:
     """Run a broker. Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first."""
-    settings = load_settings(data_dir, config, assignments)
+    listening = {"kafka_listen": kafka, "grpc_listen": grpc, "http_listen": http}
+    run(load_settings(data_dir, config, assignments, **listening), as_json=as_json)
+
+
+def run(settings: Settings, *, as_json: bool) -> None:
+    """Until SIGTERM or SIGINT, and the drain after it. `mkfk-server` is this, too."""
     _start_logging(settings.log_level)
     uvloop.run(_serve(settings, as_json))
 

@@ -1,22 +1,22 @@
 """`millpond settings`: every setting, its value here, and what it means."""
 
-import json
 from pathlib import Path
 
 import click
 
-from millpond.cli.options import load_settings, settings_options
+from millpond.cli.options import json_option, load_settings, settings_options
+from millpond.cli.output import print_json
 from millpond.settings import ENVIRONMENT_PREFIX, kind_of, meaning_of
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  MILLPOND_RETENTION=1d millpond settings --json")
 @settings_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Show all settings as they would be used with these flags, environment and file."""
+    """Show every setting as it would be used with these flags, environment and file."""
     shown = load_settings(data_dir, config, assignments).shown()
     if as_json:
-        click.echo(json.dumps(shown, indent=2))
+        print_json(shown)
         return
     width = max(map(len, shown))
     for name, value in shown.items():

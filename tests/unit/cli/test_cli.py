@@ -4,14 +4,19 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from millpond.cli import main as entry
-from millpond.cli.main import cli
+from millpond.cli import options
+from millpond.cli.main import COMMANDS, cli
+from millpond.client import admin, calls
 from millpond.version import __version__
+
+FREE_PORTS = ["--kafka=127.0.0.1:0", "--grpc=127.0.0.1:0", "--http=127.0.0.1:0"]
+SERVE = [sys.executable, "-m", "millpond", "serve", *FREE_PORTS]
 
 
 @pytest.fixture
@@ -65,43 +70,91 @@ def test_an_error_is_a_sentence_and_an_exit_code(monkeypatch, capsys, tmp_path, 
     assert sentence in capsys.readouterr().err
 
 
-def test_the_demo_shows_the_whole_life_of_messages(run):
-    output = run("demo").output
-    for words in ("offset 2: three", "nothing lost", "extents became", "the log now starts at 2"):
-        assert words in output
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_broker_says_where_it_is_and_drains_when_told_to(tmp_path, number):
-    command = [sys.executable, "-c", "from millpond.cli.main import main; main()"]
     process = subprocess.Popen(
-        [*command, "serve", "--data-dir", str(tmp_path), "--json"],
+        [*SERVE, "--data-dir", str(tmp_path), "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     facts = json.loads(process.stdout.readline())
     assert facts["data"] == str(tmp_path)
+    assert set(facts["listeners"]) == {"kafka", "grpc", "http"}
     second = subprocess.run(
-        [*command, "serve", "--data-dir", str(tmp_path)], capture_output=True, text=True, check=False
+        [*SERVE, "--data-dir", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert second.returncode == 1
     assert "Another broker is running" in second.stderr
-    time.sleep(0.05)
     process.send_signal(number)
     _, errors = process.communicate(timeout=10)
     assert (process.returncode, errors) == (0, "")
 
 
 def test_an_announcement_for_people(tmp_path):
-    command = [sys.executable, "-c", "from millpond.cli.main import main; main()"]
-    process = subprocess.Popen(
-        [*command, "serve", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*SERVE, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert "is ready after" in process.stdout.readline()
     process.terminate()
     rest, _ = process.communicate(timeout=10)
     assert "stopped" in rest
+
+
+def test_a_face_is_turned_off_by_an_empty_address(tmp_path):
+    command = [*SERVE, "--kafka=", "--http=", "--json", f"--data-dir={tmp_path}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        facts = json.loads(process.stdout.readline())
+        process.terminate()
+    assert set(facts["listeners"]) == {"grpc"}
+
+
+def commands(group=cli, path=()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in commands()]
+)
+def test_every_command_explains_itself(run, path, command):
+    result = run(*path, "--help")
+    assert result.exit_code == 0
+    assert command.help.splitlines()[0].split()[0] in result.output
+    if not isinstance(command, click.Group):
+        assert f"millpond {' '.join(path)}" in result.output, "there is no example"
+
+
+def test_the_table_of_commands_says_what_they_say(run):
+    shown = run("--help").output
+    for name, words in COMMANDS.items():
+        assert words in shown
+        command = cli.get_command(click.Context(cli), name)
+        assert command.name == name
+
+
+def test_a_wrong_call_is_exit_code_2(run):
+    for arguments in (["nothing"], ["topic", "create"], ["consume", "t", "--from", "soon"]):
+        assert run(*arguments).exit_code == 2
+
+
+def test_asking_a_broker_does_not_load_one():
+    code = """
+import sys
+from millpond.cli.main import cli
+cli(["topic", "list", "--address", "127.0.0.1:1"], standalone_mode=False)
+"""
+    wrapped = f"try:\n    exec({code!r})\nfinally:\n    import sys; print(*sys.modules, file=sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, check=False)
+    loaded = set(done.stdout.split())
+    assert "millpond.client" in loaded
+    assert not loaded & {"millpond.broker", "millpond.settings", "millpond.log", "apsw", "starlette"}
+
+
+def test_the_default_address_is_the_client_librarys():
+    assert (options.DEFAULT_ADDRESS, options.DEFAULT_TIMEOUT_S) == (calls.DEFAULT_ADDRESS, admin.TIMEOUT_S)
 
 
 def test_no_secret_of_a_catalog_url_is_shown():

@@ -1,0 +1,226 @@
+"""`millpond bench`: a quick load through the client library, to know what to expect here.
+
+Without --address it loads a temporary broker of its own, so that nobody loads a busy one by mistake. For comparisons
+side by side with others there is `make bench`.
+"""
+
+import secrets
+import tempfile
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from millpond.cli.connection import knock
+from millpond.cli.options import DEFAULT_TIMEOUT_S, check_address, json_option
+from millpond.cli.output import Stopwatch, is_for_people, print_json, say
+from millpond.cli.temporary import ANY_PORT, TemporaryBroker
+from millpond.client import Admin, Consumer, Producer, Sent
+from millpond.model.errors import MillpondError
+from millpond.model.units import parse_bytes
+
+TOPIC_PREFIX: Final = "millpond-bench-"
+SINGLE_MESSAGES: Final = 500
+SINGLE_S: Final = 5.0
+LOOK_EVERY: Final = 1_000
+READ_BYTES: Final = 1024 * 1024
+MEGABYTE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    messages: int
+    size_bytes: int
+    producers: int
+    compression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Rates per second, times in milliseconds. Acknowledgements are those of messages sent one at a time."""
+
+    messages: int
+    size_bytes: int
+    producers: int
+    compression: str
+    produced_per_s: float
+    produced_mb_per_s: float
+    acknowledged_p50_ms: float
+    acknowledged_p99_ms: float
+    read: int
+    read_per_s: float
+    read_mb_per_s: float
+
+
+def _size(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(
+    epilog="\b\nExamples:\n  millpond bench\n  millpond bench --messages 1000000 --size 100 --producers 4\n"
+    "  millpond bench --address 127.0.0.1:9999 --json"
+)
+@click.option("--messages", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many.")
+@click.option("--size", callback=_size, default="1000", show_default=True, help="Of each, e.g. 100 or 16KiB.")
+@click.option(
+    "--producers", type=click.IntRange(1, 100), default=1, show_default=True, help="At the same time."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    envvar="MILLPOND_ADDRESS",
+    show_envvar=True,
+    callback=check_address,
+    help="Load the broker there; otherwise a temporary one is started for this.",
+)
+@click.option("--embedded", is_flag=True, help="A temporary one in any case.")
+@click.option("--timeout", type=click.FloatRange(min=0.001), default=DEFAULT_TIMEOUT_S, show_default=True)
+@json_option
+def bench(
+    messages: int,
+    size: int,
+    producers: int,
+    compression: str,
+    address: str | None,
+    embedded: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Measure how fast messages are taken and read here, in a topic that is deleted again."""
+    load = Load(messages, size, producers, compression)
+    with ExitStack() as undo:
+        if address is None or embedded:
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
+            say(f"starting a temporary broker in {folder} (--address loads a running one)")
+            address = undo.enter_context(TemporaryBroker(folder, {"grpc": ANY_PORT})).listeners["grpc"]
+        knock(address)
+        figures = _measure(load, address, timeout)
+    if as_json:
+        print_json(asdict(figures))
+    else:
+        _print(figures)
+
+
+def _measure(load: Load, address: str, timeout: float) -> Figures:
+    topic = TOPIC_PREFIX + secrets.token_hex(4)
+    with Admin(address=address, timeout=timeout) as admin:
+        admin.create_topic(topic, partitions=load.producers)
+        try:
+            produced_s = _produce(load, topic, address, timeout)
+            waits_ms = _one_at_a_time(load, topic, address, timeout)
+            read, read_s = _read(load, topic, address, timeout)
+        finally:
+            with suppress(MillpondError):
+                admin.delete_topic(topic)
+    megabytes = load.size_bytes / MEGABYTE
+    return Figures(
+        *(load.messages, load.size_bytes, load.producers, load.compression),
+        produced_per_s=load.messages / produced_s,
+        produced_mb_per_s=load.messages * megabytes / produced_s,
+        acknowledged_p50_ms=_quantile(waits_ms, 0.5),
+        acknowledged_p99_ms=_quantile(waits_ms, 0.99),
+        read=read,
+        read_per_s=read / read_s,
+        read_mb_per_s=read * megabytes / read_s,
+    )
+
+
+def _produce(load: Load, topic: str, address: str, timeout: float) -> float:
+    """All producers at once, each to a partition; returns when every message is durable."""
+    failures: list[MillpondError] = []
+    shares = [
+        load.messages // load.producers + (n < load.messages % load.producers) for n in range(load.producers)
+    ]
+    producers = [
+        Producer(topic, address=address, timeout=timeout, compression=load.compression) for _ in shares
+    ]
+    threads = [
+        threading.Thread(target=_send_share, args=(producer, partition, count, load, failures))
+        for partition, (producer, count) in enumerate(zip(producers, shares, strict=True))
+    ]
+    watch = Stopwatch()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = watch.seconds
+    finally:
+        for producer in producers:
+            producer.close()
+    if failures:
+        raise failures[0]
+    return seconds
+
+
+def _send_share(
+    producer: Producer, partition: int, count: int, load: Load, failures: list[MillpondError]
+) -> None:
+    value = secrets.token_bytes(load.size_bytes)
+    last: list[Sent] = []
+    try:
+        for number in range(count):
+            sent = producer.submit(value, partition=partition)
+            if number % LOOK_EVERY == 0 or number == count - 1:
+                last.append(sent)
+            if len(last) > 1:
+                last.pop(0).result()  # keeps what waits in memory within bounds, and notices failures
+        for sent in last:
+            sent.result()
+        producer.flush()
+    except MillpondError as error:
+        failures.append(error)
+
+
+def _one_at_a_time(load: Load, topic: str, address: str, timeout: float) -> list[float]:
+    """How long a single message takes until it is durable, sorted."""
+    value = secrets.token_bytes(load.size_bytes)
+    waits_ms: list[float] = []
+    whole = Stopwatch()
+    with Producer(topic, address=address, timeout=timeout, compression=load.compression) as producer:
+        producer.send(value, partition=0)  # the first one learns of the topic
+        while len(waits_ms) < SINGLE_MESSAGES and whole.seconds < SINGLE_S:
+            watch = Stopwatch()
+            producer.send(value, partition=0)
+            waits_ms.append(watch.seconds * 1000)
+    return sorted(waits_ms)
+
+
+def _read(load: Load, topic: str, address: str, timeout: float) -> tuple[int, float]:
+    count = 0
+    watch = Stopwatch()
+    with (
+        Consumer(topic, address=address, timeout=timeout) as consumer,
+        click.progressbar(length=load.messages, label="reading", hidden=not is_for_people()) as bar,
+    ):
+        while messages := consumer.poll(bytes_max=READ_BYTES).messages:
+            count += len(messages)
+            bar.update(len(messages))
+    return count, watch.seconds
+
+
+def _quantile(waits_ms: list[float], share: float) -> float:
+    return waits_ms[min(int(len(waits_ms) * share), len(waits_ms) - 1)]
+
+
+def _print(figures: Figures) -> None:
+    what = f"{figures.messages:,} of {figures.size_bytes} B, compression {figures.compression}"
+    click.echo(f"  messages      {what}, {figures.producers} at a time")
+    click.echo(f"  produced      {figures.produced_per_s:,.0f} msg/s, {figures.produced_mb_per_s:,.1f} MB/s")
+    click.echo(
+        f"  acknowledged  p50 {figures.acknowledged_p50_ms:.2f} ms, p99 {figures.acknowledged_p99_ms:.2f} ms"
+        " (one at a time, durable)"
+    )
+    click.echo(f"  read          {figures.read_per_s:,.0f} msg/s, {figures.read_mb_per_s:,.1f} MB/s")

@@ -1,0 +1,56 @@
+"""How commands reach a broker, and how topic names complete in a shell."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from millpond.cli.options import DEFAULT_ADDRESS
+from millpond.client import Admin
+from millpond.model.errors import MillpondError, Unreachable
+
+KNOCK_S: Final = 3.0
+COMPLETION_S: Final = 0.5
+
+NamesOf = Callable[[Admin], list[str]]
+
+
+def knock(address: str, timeout_s: float = KNOCK_S) -> None:
+    """Fail at once, with a short reason, if nobody listens there: the client library would go on trying."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Unreachable(address=address, reason=reason) from error
+
+
+@contextlib.contextmanager
+def admin_of(address: str, timeout: float) -> Iterator[Admin]:
+    knock(address, min(timeout, KNOCK_S))
+    with Admin(address=address, timeout=timeout) as admin:
+        yield admin
+
+
+def complete_topic(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return _complete(context, incomplete, lambda admin: [topic.name for topic in admin.list_topics()])
+
+
+def complete_group(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return _complete(context, incomplete, lambda admin: [group.name for group in admin.list_groups()])
+
+
+def _complete(context: click.Context, incomplete: str, names_of: NamesOf) -> list[CompletionItem]:
+    """Whoever presses Tab waits for half a second at most; without a broker there is nothing to offer."""
+    try:
+        with admin_of(context.params.get("address") or DEFAULT_ADDRESS, COMPLETION_S) as admin:
+            return [CompletionItem(name) for name in names_of(admin) if name.startswith(incomplete)]
+    except MillpondError:
+        return []

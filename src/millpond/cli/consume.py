@@ -1,0 +1,246 @@
+"""`millpond consume`: messages of a topic to standard output, until its end or for ever.
+
+What was printed is flushed before positions are kept, so a message may come twice after a failure, and none is left
+out. Ctrl-C keeps the positions of what was printed.
+"""
+
+import asyncio
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from millpond.cli.connection import complete_group, complete_topic, knock
+from millpond.cli.main import EXIT_INTERRUPTED, sentence_of
+from millpond.cli.messages import to_line
+from millpond.cli.options import broker_options
+from millpond.cli.output import say
+from millpond.cli.positions import HELP, OLDEST, Place, PlaceType, numbers_at
+from millpond.client import AsyncAdmin, AsyncConsumer, Message
+from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
+
+WAIT_S: Final = 2.0
+"""How long one poll waits. In between is looked whether anybody still reads the output."""
+LOOK_AGAIN_S: Final = 0.2
+MESSAGES_AT_ONCE: Final = 1_000
+FIRST_BYTES: Final = 64 * 1024
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""The first poll is small: often the first few messages are all that somebody wants to see."""
+KEY_SEPARATOR: Final = ":"
+
+Render = Callable[[Message], bytes]
+
+EPILOG: Final = """\b
+Examples:
+  millpond consume orders
+  millpond consume orders --follow --from newest --show-key
+  millpond consume orders --from -1h --json | jq .value
+  millpond consume orders --group billing --count 100
+  millpond consume pictures --raw --from 7 --count 1 > cat.png
+
+\b
+With --group or --position-file reading begins where it left off; --from says where to begin at first.
+A group that is read like this must have no members, such as Kafka consumers.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was asked for."""
+
+    topic: str
+    place: Place
+    partition: int | None
+    count: int | None
+    follow: bool
+    group: str | None
+    position_file: Path | None
+    address: str
+    timeout: float
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic", shell_complete=complete_topic)
+@click.option(
+    "--from", "place", type=PlaceType(), default=OLDEST, metavar="PLACE", help=f"{HELP} [default: oldest]"
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more, and for a topic that is not there yet.")
+@click.option("--group", shell_complete=complete_group, help="Keep positions at the broker, under this name.")
+@click.option(
+    "--position-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep positions in this file."
+)
+@click.option("--show-key", is_flag=True, help="Print KEY:VALUE.")
+@click.option("--key-separator", metavar="TEXT", help="The same, with this between them.")
+@click.option("--show-headers", is_flag=True, help="Print NAME=VALUE,… and a tab first.")
+@click.option("--raw", is_flag=True, help="Print values only, and nothing between them.")
+@click.option("--json", "as_json", is_flag=True, help="Print a message per line as JSON; nothing is lost.")
+@broker_options
+@click.pass_context
+def consume(
+    context: click.Context,
+    topic: str,
+    place: Place,
+    partition: int | None,
+    count: int | None,
+    follow: bool,
+    group: str | None,
+    position_file: Path | None,
+    show_key: bool,
+    key_separator: str | None,
+    show_headers: bool,
+    raw: bool,
+    as_json: bool,
+    address: str,
+    timeout: float,
+) -> None:
+    """Read messages, the oldest first, a line each. Ends at the end of the topic unless it is told to follow."""
+    if group is not None and position_file is not None:
+        raise click.UsageError("give --group or --position-file, not both")
+    separator = key_separator if key_separator is not None else KEY_SEPARATOR if show_key else None
+    render = _renderer(separator, show_headers, raw, as_json)
+    reading = Reading(topic, place, partition, count, follow, group, position_file, address, timeout)
+    if not follow:
+        knock(address)
+    try:
+        ended = asyncio.run(_consume(reading, render))
+    except asyncio.CancelledError:  # impatient: while the positions were being kept
+        ended = False
+    if not ended:
+        context.exit(EXIT_INTERRUPTED)
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+async def _consume(reading: Reading, render: Render) -> bool:
+    """Whether it came to its end, and was not interrupted."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        consumer = await _opened(reading)
+    except asyncio.CancelledError:
+        return False
+    async with consumer:
+        try:
+            await _copy(consumer, reading, render)
+        except asyncio.CancelledError:
+            return False
+    return True
+
+
+async def _opened(reading: Reading) -> AsyncConsumer:
+    """A consumer at the place where to begin; waits for the topic and the broker if it is to follow."""
+    place, told = reading.place, ""
+    async with AsyncAdmin(address=reading.address, timeout=reading.timeout) as admin:
+        while True:
+            try:
+                description = await admin.describe_topic(reading.topic)
+                numbers = await numbers_at(admin, description, place, int(time.time() * 1000))
+            except (UnknownTopic, Unavailable) as error:
+                if not reading.follow:
+                    raise
+                told = _tell_once(_waiting_for(reading, error), told)
+                if isinstance(error, UnknownTopic):
+                    place = OLDEST  # all that a new topic will have comes after now
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                break
+    return AsyncConsumer(
+        reading.topic,
+        numbers,
+        partition=reading.partition,
+        group=reading.group,
+        position_file=reading.position_file,
+        address=reading.address,
+        timeout=reading.timeout,
+    )
+
+
+async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> None:
+    left = reading.count
+    told, bytes_max = "", FIRST_BYTES
+    while left is None or left > 0:
+        before = consumer.read_from
+        try:
+            polled = await consumer.poll(
+                WAIT_S if reading.follow else 0.0,
+                messages_max=min(left or MESSAGES_AT_ONCE, MESSAGES_AT_ONCE),
+                bytes_max=bytes_max,
+            )
+        except Unavailable as error:
+            if not reading.follow:
+                raise
+            told = _tell_once(_waiting_for(reading, error), told)
+            await asyncio.sleep(LOOK_AGAIN_S)
+            continue
+        told, bytes_max = "", BYTES_AT_ONCE
+        if polled.messages:
+            _print(b"".join(map(render, polled.messages)))
+            left = None if left is None else left - len(polled.messages)
+        elif reading.follow:
+            _check_reader()
+        elif polled.read_from == before:
+            return  # nothing was there, nor was anything passed over
+
+
+def _waiting_for(reading: Reading, error: MillpondError) -> str:
+    if isinstance(error, UnknownTopic):
+        return f"waiting for topic {reading.topic!r}, which does not exist yet"
+    return f"waiting for the broker at {reading.address}: {sentence_of(error)}"
+
+
+def _tell_once(sentence: str, told: str) -> str:
+    if sentence != told:
+        say(sentence)
+    return sentence
+
+
+# -- printing -------------------------------------------------------------------------------------------------
+
+
+def _renderer(separator: str | None, show_headers: bool, raw: bool, as_json: bool) -> Render:
+    if raw + as_json > 1 or ((raw or as_json) and (separator is not None or show_headers)):
+        raise click.UsageError(
+            "--raw and --json each print a message in their own way, without other options"
+        )
+    if raw:
+        return lambda message: message.value or b""
+    if as_json:
+        return lambda message: to_line(message) + b"\n"
+    parting = (separator or "").encode(errors="surrogateescape")
+
+    def line(message: Message) -> bytes:
+        headers = _headers(message) + b"\t" if show_headers else b""
+        key = message.key + parting if separator is not None and message.key is not None else b""
+        return headers + key + (message.value or b"") + b"\n"
+
+    return line
+
+
+def _headers(message: Message) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
+
+
+def _print(data: bytes) -> None:
+    """All of it: with PYTHONUNBUFFERED a write may take a part."""
+    left = memoryview(data)
+    while left:
+        left = left[sys.stdout.buffer.write(left) :]
+    sys.stdout.buffer.flush()
+
+
+def _check_reader() -> None:
+    """A pipe that nobody reads any more is noticed although there is nothing to write."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
+        raise BrokenPipeError

@@ -1,0 +1,70 @@
+"""`millpond doctor`: what commonly goes wrong, looked at before it does, and what to do about it.
+
+The checks are in `checks.py` (this machine and its settings) and `ports.py` (who listens where). None of them changes
+anything, apart from a small file in the data directory that is removed again.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from millpond.cli import checks, ports
+from millpond.cli.checks import Finding
+from millpond.cli.main import EXIT_FAILED
+from millpond.cli.options import json_option, load_settings, settings_options
+from millpond.cli.output import count_text, print_json, print_table
+from millpond.model.errors import MillpondError
+from millpond.settings import Settings
+
+
+@click.command(
+    epilog="\b\nExamples:\n  millpond doctor\n  millpond doctor --data-dir /var/lib/millpond --set store=s3://bucket/x\n"
+    "\n\b\nExit code 1 if there is a problem; warnings do not count."
+)
+@settings_options
+@json_option
+@click.pass_context
+def doctor(
+    context: click.Context,
+    data_dir: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Check what commonly goes wrong with these settings, and say what to do."""
+    findings = checks.of_machine()
+    try:
+        settings = load_settings(data_dir, config, assignments)
+    except MillpondError as error:
+        findings.append(Finding("settings", "problem", str(error), "`millpond settings` shows them all"))
+    else:
+        findings += _of(settings)
+    problems = sum(each.status == "problem" for each in findings)
+    if as_json:
+        print_json({"problems": problems, "findings": [asdict(each) for each in findings]})
+    else:
+        _print(findings, problems)
+    if problems:
+        context.exit(EXIT_FAILED)
+
+
+def _of(settings: Settings) -> list[Finding]:
+    return [
+        Finding("settings", "ok", "they can be read"),
+        *checks.of_limits(settings.connections_max),
+        *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
+        *checks.of_places(settings),
+        *ports.of_faces(settings),
+    ]
+
+
+def _print(findings: list[Finding], problems: int) -> None:
+    print_table(("CHECK", "STATUS", "FOUND"), [(each.check, each.status, each.found) for each in findings])
+    advised = [each for each in findings if each.advice]
+    if advised:
+        click.echo("\nWhat to do")
+        for each in advised:
+            click.echo(f"  {each.check}: {each.advice}")
+    warnings = sum(each.status == "warning" for each in findings)
+    click.echo(f"\n{count_text(problems, 'problem')}, {count_text(warnings, 'warning')}")

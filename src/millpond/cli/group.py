@@ -1,0 +1,168 @@
+"""`millpond group`: consumer groups, where they stand, and how far behind they are."""
+
+import asyncio
+import time
+from typing import Any
+
+import click
+
+from millpond.cli.connection import admin_of, complete_group, complete_topic, knock
+from millpond.cli.options import broker_options, json_option
+from millpond.cli.output import count_text, print_json, print_table
+from millpond.cli.positions import HELP, Place, PlaceType, numbers_at
+from millpond.cli.topic import confirm
+from millpond.client import AsyncAdmin, GroupDescription, GroupPosition
+from millpond.model.errors import UnknownGroup, UnknownPartition
+
+group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_group)
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command("list", epilog="\b\nExample:\n  millpond group list")
+@broker_options
+@json_option
+def list_groups(address: str, timeout: float, as_json: bool) -> None:
+    """List all groups."""
+    with admin_of(address, timeout) as admin:
+        found = admin.list_groups()
+    if as_json:
+        print_json(
+            [{"group": each.name, "state": each.state, "protocol_type": each.protocol_type} for each in found]
+        )
+    elif not found:
+        click.echo("There are no groups. `millpond consume TOPIC --group NAME` makes one.")
+    else:
+        rows = [(each.name, each.state, each.protocol_type or "-") for each in found]
+        print_table(("GROUP", "STATE", "PROTOCOL"), rows)
+
+
+@group.command(epilog="\b\nExample:\n  millpond group describe billing")
+@group_argument
+@broker_options
+@json_option
+def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
+    """Show a group's members, positions and lag."""
+    with admin_of(address, timeout) as admin:
+        found = admin.describe_group(name)
+    if as_json:
+        print_json(_facts(found))
+        return
+    members = count_text(len(found.members), "member")
+    click.echo(f"{name}  {found.group.state}, {members}, {count_text(found.lag)} behind")
+    if found.positions:
+        click.echo()
+        rows = [(each.topic, each.partition, each.read_from, each.next, each.lag) for each in found.positions]
+        print_table(("TOPIC", "PARTITION", "READS NEXT", "NEXT WRITTEN", "LAG"), rows)
+    if found.members:
+        click.echo()
+        rows_of_members = [(each.id, each.client_id, each.client_host) for each in found.members]
+        print_table(("MEMBER", "CLIENT", "HOST"), rows_of_members)
+
+
+@group.command(epilog="\b\nExample:\n  millpond group delete billing --yes")
+@group_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@json_option
+def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) -> None:
+    """Delete a group that has no members, with its positions."""
+    with admin_of(address, timeout) as admin:
+        found = admin.describe_group(name)
+        if not yes:
+            confirm(f"Delete group {name!r} with {count_text(len(found.positions), 'position')}?")
+        admin.delete_group(name)
+    if as_json:
+        print_json({"group": name, "deleted": True})
+    else:
+        click.echo(f"deleted group {name}")
+
+
+@group.command(
+    epilog="\b\nExamples:\n  millpond group reset billing --topic orders --to oldest --dry-run\n"
+    "  millpond group reset billing --topic orders --to -1h"
+)
+@group_argument
+@click.option("--topic", required=True, shell_complete=complete_topic, help="Of which topic.")
+@click.option("--to", "place", type=PlaceType(), metavar="PLACE", required=True, help=HELP)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@broker_options
+@json_option
+def reset(
+    name: str,
+    topic: str,
+    place: Place,
+    partition: int | None,
+    dry_run: bool,
+    address: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Set where a group that has no members reads next; makes the group if need be."""
+    knock(address)
+    moves = asyncio.run(
+        _reset(AsyncAdmin(address=address, timeout=timeout), name, topic, place, partition, dry_run)
+    )
+    if as_json:
+        facts = [dict(zip(("partition", "from", "to", "lag"), move, strict=True)) for move in moves]
+        print_json({"group": name, "topic": topic, "dry_run": dry_run, "partitions": facts})
+        return
+    rows = [(number, "-" if before is None else before, after, lag) for number, before, after, lag in moves]
+    print_table(("PARTITION", "READ NEXT", "READS NEXT", "LAG"), rows)
+    if dry_run:
+        click.echo("Nothing was done: leave out --dry-run to do it.")
+
+
+Move = tuple[int, int | None, int, int]
+"""A partition, where the group stood, where it stands now, and how far that is behind."""
+
+
+async def _reset(
+    admin: AsyncAdmin, group: str, topic: str, place: Place, partition: int | None, dry_run: bool
+) -> list[Move]:
+    async with admin:
+        description = await admin.describe_topic(topic)
+        numbers = await numbers_at(admin, description, place, int(time.time() * 1000))
+        if partition is not None and partition not in numbers:
+            raise UnknownPartition(topic=topic, partition=partition)
+        chosen = {each: to for each, to in numbers.items() if partition in (None, each)}
+        before = {each.partition: each.read_from for each in await _positions(admin, group, topic)}
+        if not dry_run:
+            await admin.commit_positions(group, topic, chosen)
+        ends = {each.partition: each.next for each in description.partitions}
+        return [(each, before.get(each), to, ends[each] - to) for each, to in chosen.items()]
+
+
+async def _positions(admin: AsyncAdmin, group: str, topic: str) -> list[GroupPosition]:
+    try:
+        found = await admin.describe_group(group)
+    except UnknownGroup:
+        return []
+    return [each for each in found.positions if each.topic == topic]
+
+
+def _facts(found: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": found.group.name,
+        "state": found.group.state,
+        "protocol_type": found.group.protocol_type,
+        "lag": found.lag,
+        "members": [
+            {"id": each.id, "client_id": each.client_id, "client_host": each.client_host}
+            for each in found.members
+        ],
+        "positions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "read_from": each.read_from,
+                "next": each.next,
+                "lag": each.lag,
+            }
+            for each in found.positions
+        ],
+    }

@@ -1,0 +1,114 @@
+"""A message as one line of JSON: what `consume --json` prints, `produce --input json` reads, and HTTP speaks.
+
+A byte string is a JSON string where it is UTF-8, and `{"base64": …}` where it is not; null is null, which is not empty.
+"""
+
+import binascii
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from millpond.client import Message
+from millpond.model.errors import InvalidRecord
+from millpond.records import Header
+
+
+class Base64(Struct, frozen=True, forbid_unknown_fields=True):
+    base64: str
+
+
+Bytes = str | Base64 | None
+
+
+class NamedBytes(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    value: Bytes
+
+
+class MessageLine(Struct, frozen=True):
+    partition: int
+    offset: int
+    number: int
+    timestamp_ms: int
+    key: Bytes
+    value: Bytes
+    headers: list[NamedBytes]
+    encoding: Literal["text"] = "text"
+
+
+class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
+    """What says where a message was is allowed and ignored: it gets a place of its own."""
+
+    value: Bytes
+    key: Bytes = None
+    headers: list[NamedBytes] | dict[str, Bytes] = field(default_factory=list)
+    timestamp_ms: int | None = None
+    encoding: Literal["text", "base64"] = "text"
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+    number: int = 0
+
+
+class NewMessage(Struct, frozen=True):
+    """A message that is about to be sent."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(NewMessageLine)
+
+
+def to_line(message: Message) -> bytes:
+    """Without the line's end."""
+    return _ENCODER.encode(
+        MessageLine(
+            message.partition,
+            message.number - 1,
+            message.number,
+            message.timestamp_ms,
+            _shown(message.key),
+            _shown(message.value),
+            [NamedBytes(name, _shown(value)) for name, value in message.headers],
+        )
+    )
+
+
+def from_line(line: bytes) -> NewMessage:
+    try:
+        given = _DECODER.decode(line)
+        return NewMessage(
+            _bytes(given.value, given.encoding),
+            _bytes(given.key, given.encoding),
+            tuple((name, _bytes(value, given.encoding)) for name, value in _pairs(given.headers)),
+            given.timestamp_ms if given.timestamp_ms != -1 else None,
+        )
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidRecord(reason=f"it is not the JSON of a message: {error}") from error
+
+
+def _pairs(headers: list[NamedBytes] | dict[str, Bytes]) -> Iterable[tuple[str, Bytes]]:
+    return headers.items() if isinstance(headers, dict) else ((each.name, each.value) for each in headers)
+
+
+def _shown(data: bytes | None) -> Bytes:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Base64(binascii.b2a_base64(data, newline=False).decode("ascii"))
+
+
+def _bytes(given: Bytes, encoding: str) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, Base64):
+        return binascii.a2b_base64(given.base64, strict_mode=True)
+    return binascii.a2b_base64(given, strict_mode=True) if encoding == "base64" else given.encode()

@@ -1,0 +1,293 @@
+"""`mkfk-server`, `mkfk-producer` and `mkfk-consumer`: the three commands of the MiniKafka project.
+
+Flags are as Go's programs take them and settings come from its three environment variables. The clients speak the
+project's own gRPC service and know nothing of ours, so they work with any server of it.
+"""
+
+import math
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import grpc
+
+from millpond.model.errors import InvalidSettings, MillpondError
+from millpond.stubs import minikafka_pb2 as pb
+
+if TYPE_CHECKING:
+    from millpond.settings import Settings
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+HOST, RETENTION, ROOT_DIR = "MINIKAFKA_HOST", "MINIKAFKA_RETENTIONTIME", "MINIKAFKA_ROOT_DIR"
+THIS_MACHINE: Final = "127.0.0.1"
+FIRST_NUMBER: Final = 1
+POLL_EVERY_S: Final = 3.0
+CALL_TIMEOUT_S: Final = 10.0
+CHANNEL_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+MESSAGE_BYTES_MAX: Final = "4MiB"
+"""What gRPC clients take in one answer unless they are told otherwise: nothing is stored that they could not poll."""
+
+SERVER_USAGE: Final = f"""\
+Usage of mkfk-server: it takes no flags, only the environment.
+  {HOST}
+        where to listen, for example ":9999" (this machine only)
+  {RETENTION}
+        how long messages are kept, for example "10s"
+  {ROOT_DIR}
+        the directory they are kept in; without it they are kept in memory
+"""
+CLIENT_USAGE: Final = """\
+Usage of {name}:
+  -host string
+        the server, for example localhost:9999
+  -topic string
+        the topic, for example topic_foo
+"""
+
+# -- durations ----------------------------------------------------------------------------------------------------
+
+_SECOND: Final = 10**9
+NANOSECONDS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6,
+                      "s": _SECOND, "m": 60 * _SECOND, "h": 3_600 * _SECOND, "d": 86_400 * _SECOND}  # fmt: skip
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)")
+_DURATION: Final = re.compile(f"\\+?(?:{_PART.pattern})+|\\+?0", re.ASCII)
+
+
+def parse_go_duration_ms(text: str) -> int:
+    """As Go's time.ParseDuration, and days. What is shorter than a millisecond is one."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError("write a duration such as 300ms, 10s, 1h30m or 7d")
+    nanoseconds = sum(Decimal(number) * NANOSECONDS[unit] for number, unit in _PART.findall(text))
+    return math.ceil(nanoseconds / 10**6)
+
+
+# -- flags --------------------------------------------------------------------------------------------------------
+
+
+class UsageError(Exception):
+    """The flags are wrong."""
+
+
+class HelpAsked(Exception):
+    """Somebody wants to know the flags."""
+
+
+def parse_flags(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """`-name value`, `-name=value`, and the same with two dashes."""
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, equals, value = _flag(rest.pop(0))
+        if name in ("h", "help"):
+            raise HelpAsked
+        if name not in names:
+            raise UsageError(f"flag provided but not defined: -{name}")
+        if not equals:
+            if not rest:
+                raise UsageError(f"flag needs an argument: -{name}")
+            value = rest.pop(0)
+        found[name] = value
+    return found
+
+
+def _flag(word: str) -> tuple[str, str, str]:
+    given = word.removeprefix("--") if word.startswith("--") else word.removeprefix("-")
+    if given == word or not given or given[0] in "-=":
+        raise UsageError(f"unexpected argument: {word}")
+    return given.partition("=")
+
+
+def required(flags: Mapping[str, str], *names: str) -> list[str]:
+    for name in names:
+        if not flags.get(name):
+            raise UsageError(f"flag must be given: -{name}")
+    return [flags[name] for name in names]
+
+
+# -- the server -----------------------------------------------------------------------------------------------------
+
+
+def server() -> None:
+    run_command("mkfk-server", SERVER_USAGE, _server)
+
+
+def _server(arguments: Sequence[str]) -> None:
+    from millpond.cli.serve import run  # the clients do not pay for the broker's code
+
+    parse_flags(arguments, ())
+    run(settings_from(os.environ), as_json=False)
+
+
+def settings_from(environment: Mapping[str, str]) -> "Settings":
+    """`MILLPOND_…` is heard, too; only what it says beyond gRPC is opened."""
+    from millpond.settings import load
+
+    listen, retention = _listen(environment), _retention(environment)
+    quiet = {
+        "MILLPOND_KAFKA_LISTEN": "",
+        "MILLPOND_HTTP_LISTEN": "",
+        "MILLPOND_MAX_MESSAGE_BYTES": MESSAGE_BYTES_MAX,
+    }
+    flags = {"grpc_listen": listen, "retention": f"{retention}ms"}
+    if environment.get(ROOT_DIR):
+        flags["data_dir"] = environment[ROOT_DIR]
+    else:
+        quiet.update({"MILLPOND_CATALOG": "memory://", "MILLPOND_STORE": "memory://"})
+    settings = load(flags, {**quiet, **environment})
+    try:
+        settings.address("grpc")
+    except InvalidSettings as error:
+        raise _wrong(
+            HOST,
+            environment[HOST],
+            "others could reach it and nobody has to authenticate. Write :PORT to serve this machine only,"
+            " or set MILLPOND_INSECURE=true if that is meant",
+        ) from error
+    return settings
+
+
+def _listen(environment: Mapping[str, str]) -> str:
+    given = _must_be_set(environment, HOST, "where to listen", ":9999")
+    host, colon, port = given.rpartition(":")
+    if not (colon and port.isdecimal() and int(port) < 2**16):
+        raise _wrong(HOST, given, "write where to listen as host:port or :port, for example :9999")
+    return f"{host or THIS_MACHINE}:{port}"
+
+
+def _retention(environment: Mapping[str, str]) -> int:
+    given = _must_be_set(environment, RETENTION, "how long messages are kept", "10s")
+    try:
+        return parse_go_duration_ms(given)
+    except ValueError as error:
+        raise _wrong(RETENTION, given, str(error)) from error
+
+
+def _must_be_set(environment: Mapping[str, str], name: str, meaning: str, example: str) -> str:
+    given = environment.get(name, "")
+    if not given:
+        raise InvalidSettings(f'{name} is not set. Say {meaning}, for example: export {name}="{example}"')
+    return given
+
+
+def _wrong(name: str, value: str, reason: str) -> InvalidSettings:
+    return InvalidSettings(f"{name} cannot be {value!r}: {reason}.")
+
+
+# -- the clients ----------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """One topic of a MiniKafka server."""
+
+    def __init__(self, channel: grpc.Channel, topic: str) -> None:
+        self._topic = topic
+        self._produce = channel.unary_unary(
+            "/protocol.MiniKafka/Produce", pb.ProduceRequest.SerializeToString, pb.MsgNumber.FromString
+        )
+        self._poll = channel.unary_unary(
+            "/protocol.MiniKafka/Poll", pb.PollRequest.SerializeToString, pb.PollResponse.FromString
+        )
+
+    def produce(self, payload: bytes) -> int:
+        """The message's number."""
+        request = pb.ProduceRequest(topic=pb.Topic(topic=self._topic), payload=pb.Payload(payload=payload))
+        answer: pb.MsgNumber = self._produce(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
+        return answer.msg_number
+
+    def poll(self, read_from: int) -> tuple[list[bytes], int]:
+        """The messages from a number on, and the number to go on from."""
+        request = pb.PollRequest(topic=self._topic, read_from=pb.MsgNumber(msg_number=read_from))
+        answer: pb.PollResponse = self._poll(request, timeout=CALL_TIMEOUT_S)
+        return [each.payload for each in answer.payloads], answer.new_read_from.msg_number
+
+
+@contextmanager
+def connected(host: str, topic: str) -> Iterator[Client]:
+    address = f"localhost{host}" if host.startswith(":") else host
+    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        yield Client(channel, topic)
+
+
+def producer() -> None:
+    run_command("mkfk-producer", CLIENT_USAGE.format(name="mkfk-producer"), _producer)
+
+
+def _producer(arguments: Sequence[str]) -> None:
+    """Each line of stdin is a message."""
+    host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
+    with connected(host, topic) as client:
+        for line in sys.stdin.buffer:
+            try:
+                number = client.produce(line.removesuffix(b"\n"))
+            except grpc.RpcError as error:
+                _end(f"mkfk-producer: {explained(error, host)}", EXIT_FAILED)
+            say(f"sent message {number}")
+
+
+def consumer() -> None:
+    run_command("mkfk-consumer", CLIENT_USAGE.format(name="mkfk-consumer"), _consumer)
+
+
+def _consumer(arguments: Sequence[str]) -> None:
+    """For ever: a server or a topic that is not there may still come."""
+    host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
+    read_from = FIRST_NUMBER
+    with connected(host, topic) as client:
+        while True:
+            try:
+                payloads, read_from = client.poll(read_from)
+                tell(payloads, read_from)
+            except grpc.RpcError as error:
+                say(f"got nothing: {explained(error, host)}")
+            time.sleep(POLL_EVERY_S)
+
+
+def tell(payloads: Sequence[bytes], read_from: int) -> None:
+    what = f"{len(payloads)} message{'s' * (len(payloads) != 1)}" if payloads else "nothing"
+    say(f"got {what}, reading on from {read_from}")
+    for payload in payloads:
+        say(f"  {payload.decode(errors='backslashreplace')}")
+
+
+def explained(error: Any, host: str) -> str:
+    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return f"no server answers at {host} (is mkfk-server running there?)"
+    return f"{error.details() or error.code().name}"
+
+
+# -- all three ------------------------------------------------------------------------------------------------------
+
+
+def run_command(name: str, usage: str, command: Callable[[Sequence[str]], None]) -> None:
+    try:
+        command(sys.argv[1:])
+    except HelpAsked:
+        say(usage.rstrip())
+    except UsageError as error:
+        _end(f"{error}\n{usage.rstrip()}", EXIT_USAGE)
+    except MillpondError as error:
+        _end(f"{name}: {error}", EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read what we say has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,73 @@
+"""What `millpond doctor` finds out about the ports of the faces: free, taken by a Millpond, or by somebody else."""
+
+import json
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from millpond.cli.checks import Finding
+from millpond.client import Admin
+from millpond.model.errors import MillpondError
+from millpond.settings import Settings, join_address
+
+ASK_S: Final = 1.0
+FACES: Final = ("kafka", "grpc", "http")
+
+
+def of_faces(settings: Settings) -> Iterator[Finding]:
+    known: set[str] = set()
+    asked: Mapping[str, Callable[[str], set[str]]] = {"grpc": _by_grpc, "http": _by_http}
+    for face, ask in asked.items():
+        address = getattr(settings, f"{face}_listen")
+        if address and not address.endswith(":0"):
+            known |= ask(address)
+    for face in FACES:
+        yield _of_face(settings, face, known)
+
+
+def _of_face(settings: Settings, face: str, known: set[str]) -> Finding:
+    check = f"{face} port"
+    try:
+        address = settings.address(face)
+    except MillpondError as error:
+        return Finding(check, "problem", str(error), f"set {face}_listen to an address of this machine")
+    if address is None:
+        return Finding(check, "ok", "off")
+    shown = join_address(*address)
+    try:
+        _bind(*address)
+    except OSError as error:
+        if shown in known:
+            return Finding(check, "ok", f"{shown} is a Millpond that answers")
+        found = f"{shown} cannot be had: {error.strerror or error}"
+        return Finding(
+            check, "problem", found, f"stop what uses it, or choose another: --{face} 127.0.0.1:PORT"
+        )
+    return Finding(check, "ok", f"{shown} is free")
+
+
+def _bind(host: str, port: int) -> None:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        trial.bind(address)
+        trial.listen(1)
+
+
+def _by_grpc(address: str) -> set[str]:
+    """Where a Millpond says that it listens; empty if nobody like that answers."""
+    try:
+        with Admin(address=address, timeout=ASK_S) as admin:
+            return set(admin.describe_broker().listeners.values())
+    except MillpondError:
+        return set()
+
+
+def _by_http(address: str) -> set[str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}/", timeout=ASK_S) as answer:  # as it was set
+            facts = json.load(answer)
+        return set(facts["listeners"].values()) if facts["name"] == "millpond" else set()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return set()

@@ -1,0 +1,85 @@
+"""Where to read from, as people say it: `oldest`, `newest`, a message number, the last so many, a time."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import click
+
+from millpond.client import AsyncAdmin, TopicDescription
+from millpond.model.errors import InvalidRequest
+from millpond.model.units import parse_duration_ms
+
+WHOLE_NUMBER: Final = re.compile(r"\d{1,18}")
+HELP: Final = (
+    "oldest, newest, a message number, -NUMBER for the last so many of each partition, or a time: "
+    "-1h, 2026-01-31T12:00 (here), 2026-01-31T12:00Z."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`at` is a message number, how many from the end, or milliseconds (before now, or since 1970)."""
+
+    kind: Literal["oldest", "newest", "number", "last", "ago", "time"]
+    at: int = 0
+
+
+OLDEST: Final = Place("oldest")
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    name = "place"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Place:
+        if isinstance(value, Place):
+            return value
+        try:
+            return parse_place(value)
+        except ValueError:
+            self.fail(f"{value!r} is none of {HELP}", parameter, context)
+
+
+def parse_place(text: str) -> Place:
+    if text == "oldest":
+        return OLDEST
+    if text == "newest":
+        return Place("newest")
+    if WHOLE_NUMBER.fullmatch(text) and int(text) > 0:
+        return Place("number", int(text))
+    if text.startswith("-"):
+        rest = text[1:]
+        return (
+            Place("last", int(rest))
+            if WHOLE_NUMBER.fullmatch(rest)
+            else Place("ago", parse_duration_ms(rest))
+        )
+    return Place("time", int(datetime.fromisoformat(text).timestamp() * 1000))
+
+
+async def numbers_at(
+    admin: AsyncAdmin, description: TopicDescription, place: Place, now_ms: int
+) -> dict[int, int]:
+    """By partition: the number of the message to read first. Within what is retained."""
+    if place.kind in ("ago", "time"):
+        timestamp_ms = now_ms - place.at if place.kind == "ago" else place.at
+        if timestamp_ms < 0:
+            raise InvalidRequest(reason="that time lies before 1970")
+        found: Mapping[int, int] = await admin.find_by_time(description.topic.name, timestamp_ms)
+    else:
+        found = {each.partition: _wanted(place, each.next) for each in description.partitions}
+    return {
+        each.partition: min(max(found[each.partition], each.oldest), each.next)
+        for each in description.partitions
+    }
+
+
+def _wanted(place: Place, following: int) -> int:
+    match place.kind:
+        case "newest":
+            return following
+        case "last":
+            return following - place.at
+    return place.at

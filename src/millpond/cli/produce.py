@@ -1,0 +1,271 @@
+"""`millpond produce`: messages from lines, files or JSON to a topic.
+
+Messages are pipelined: many are on their way while more are read, bounded in number and bytes, and their answers are
+looked at in their order. A message that is not acceptable is reported and the rest goes on; if the broker cannot be
+reached or does not take anything, reading stops.
+"""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import IO, Final, Literal, NamedTuple
+
+import click
+
+from millpond.cli.connection import complete_topic, knock
+from millpond.cli.interruption import Interruption
+from millpond.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, sentence_of
+from millpond.cli.messages import NewMessage, from_line
+from millpond.cli.options import broker_options, json_option, name_and_value
+from millpond.cli.output import Stopwatch, count_text, is_for_people, say
+from millpond.cli.sources import STDIN, Line, Piece, Source, texts
+from millpond.client import Placed, Producer, Sent
+from millpond.model.errors import InvalidInput, MillpondError
+from millpond.records import Header
+
+ON_THEIR_WAY_MAX: Final = 20_000
+BYTES_ON_THEIR_WAY_MAX: Final = 32 * 1024 * 1024
+REFUSALS_SHOWN_MAX: Final = 10
+
+Decode = Callable[[bytes], NewMessage]
+
+EPILOG: Final = """\b
+Examples:
+  echo hello | millpond produce greetings
+  millpond produce orders --message 'k1:one' --message 'k2:two' --key-separator :
+  millpond produce events --file events.txt --compression zstd
+  millpond produce pictures --input raw --file cat.png --key cat
+  millpond consume orders --json | millpond produce copy --input json
+
+\b
+As JSON a message is written as `consume --json` prints it:
+  {"value": "text", "key": {"base64": "/w=="}, "headers": [{"name": "n", "value": "v"}]}
+Only the value must be there. Its partition, offset and number are ignored: it gets new ones.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic", shell_complete=complete_topic)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    type=click.Path(allow_dash=True),
+    help="Read this instead of standard input; repeatable.",
+)
+@click.option("--message", "messages", multiple=True, metavar="TEXT", help="A message; repeatable.")
+@click.option(
+    "--input",
+    "form",
+    type=click.Choice(["lines", "raw", "json"]),
+    default="lines",
+    show_default=True,
+    help="A message per line; a whole file as one message; a JSON message per line.",
+)
+@click.option("--key", help="The key of all messages.")
+@click.option("--key-separator", metavar="TEXT", help="What is before the first of these is the key.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", callback=name_and_value,
+              help="A header of all messages; repeatable.")  # fmt: skip
+@click.option("--partition", type=click.IntRange(min=0), help="To this one, whatever the keys are.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How batches are stored.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No summary and no progress.")
+@broker_options
+@json_option
+@click.pass_context
+def produce(
+    context: click.Context,
+    topic: str,
+    files: tuple[str, ...],
+    messages: tuple[str, ...],
+    form: Literal["lines", "raw", "json"],
+    key: str | None,
+    key_separator: str | None,
+    headers: list[tuple[str, str]],
+    partition: int | None,
+    compression: str,
+    quiet: bool,
+    address: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Send messages: a line each, a file each, or JSON. Each is durable when it counts as stored."""
+    if files and messages:
+        raise click.UsageError("give --file or --message, not both")
+    decode = _decoder(form, key, key_separator, headers)
+    knock(address)
+    with Interruption() as interruption, ExitStack() as opened:
+        sources = [] if messages else [Source(path) for path in files or (STDIN,)]
+        for source in sources:
+            opened.callback(source.close)
+        producer = Producer(topic, address=address, timeout=timeout, compression=compression)
+        opened.enter_context(producer)
+        delivery = Delivery(producer, decode, partition, sys.stdout.buffer if as_json else None)
+        pieces = texts(messages) if messages else _pieces(sources, form, interruption)
+        watch = Stopwatch()
+        _deliver(delivery, pieces, sources, interruption, quiet)
+    if not quiet:
+        say(delivery.summary(watch, interruption.requested))
+    if interruption.requested:
+        context.exit(EXIT_INTERRUPTED)
+    if delivery.refused:
+        context.exit(EXIT_FAILED)
+
+
+def _deliver(
+    delivery: "Delivery",
+    pieces: Iterator[Piece],
+    sources: list[Source],
+    interruption: Interruption,
+    quiet: bool,
+) -> None:
+    size = sum(source.size_bytes for source in sources)
+    talks = any(source.is_terminal for source in sources)
+    hidden = quiet or not size or not is_for_people()
+    try:
+        with click.progressbar(length=size, label="sending", file=sys.stderr, hidden=hidden) as bar:
+            for piece in pieces:
+                if not delivery.send(piece, interruption):
+                    break
+                if talks:
+                    delivery.settle_all()  # whoever types wants to know at once
+                bar.update(piece.bytes_read)
+    except KeyboardInterrupt:
+        pass  # while waiting for input; what was read before is finished below
+    delivery.settle_all()
+
+
+def _pieces(sources: list[Source], form: str, interruption: Interruption) -> Iterator[Piece]:
+    for source in sources:
+        yield from source.whole(interruption) if form == "raw" else source.lines(interruption)
+
+
+def _decoder(form: str, key: str | None, separator: str | None, headers: list[tuple[str, str]]) -> Decode:
+    if form == "json":
+        if key is not None or separator or headers:
+            raise click.UsageError("a JSON message has its own key and headers: leave out --key and --header")
+        return from_line
+    if key is not None and separator is not None:
+        raise click.UsageError("give --key or --key-separator, not both")
+    if separator == "":
+        raise click.UsageError("--key-separator needs a text")
+    fixed = _encoded(key)
+    pairs: tuple[Header, ...] = tuple((name, _encoded(value)) for name, value in headers)
+    parting = _encoded(separator)
+    if parting is None:
+        return lambda content: NewMessage(content, fixed, pairs)
+
+    def parted(content: bytes) -> NewMessage:
+        before, found, after = content.partition(parting)
+        return NewMessage(after, before, pairs) if found else NewMessage(content, None, pairs)
+
+    return parted
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode(errors="surrogateescape")
+
+
+class OnItsWay(NamedTuple):
+    where: str
+    size: int
+    sent: Sent
+
+
+class Delivery:
+    """Messages on their way, and what became of those that were answered."""
+
+    def __init__(
+        self, producer: Producer, decode: Decode, partition: int | None, report: IO[bytes] | None
+    ) -> None:
+        self.stored = 0
+        self.refused = 0
+        self._producer = producer
+        self._decode = decode
+        self._partition = partition
+        self._report = report
+        self._waiting: deque[OnItsWay] = deque()
+        self._waiting_bytes = 0
+        self._goes_on = True
+
+    def send(self, piece: Piece, interruption: Interruption) -> bool:
+        """Whether there is any use in sending more."""
+        for line in piece.lines:
+            if interruption.requested or not self._goes_on:
+                return False
+            self._submit(line)
+            while self._is_full() or (self._waiting and self._waiting[0].sent.done()):
+                self._settle_first()
+        return self._goes_on
+
+    def settle_all(self) -> None:
+        while self._waiting:
+            self._settle_first()
+        if self._report is not None:
+            self._report.flush()
+
+    def summary(self, watch: Stopwatch, interrupted: bool) -> str:
+        text = f"stored {count_text(self.stored)} in {watch.seconds:.2f} s ({watch.rate(self.stored)})"
+        if self.refused:
+            text += f", refused {count_text(self.refused)}"
+        if not self._goes_on:
+            text += "; the rest was not sent"
+        return f"interrupted: {text}" if interrupted else text
+
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= ON_THEIR_WAY_MAX or (
+            self._waiting_bytes >= BYTES_ON_THEIR_WAY_MAX and len(self._waiting) > 1
+        )
+
+    def _submit(self, line: Line) -> None:
+        try:
+            message = self._decode(line.content)
+            sent = self._producer.submit(
+                message.value,
+                key=message.key,
+                headers=message.headers,
+                partition=self._partition,
+                timestamp_ms=message.timestamp_ms,
+            )
+        except MillpondError as error:
+            sent = Sent()
+            sent.set_exception(error)
+        self._waiting.append(OnItsWay(line.where, len(line.content), sent))
+        self._waiting_bytes += len(line.content)
+
+    def _settle_first(self) -> None:
+        where, size, sent = self._waiting.popleft()
+        self._waiting_bytes -= size
+        try:
+            self._note_stored(where, sent.result())
+        except MillpondError as error:
+            self._note_refused(where, error)
+
+    def _note_stored(self, where: str, placed: Placed) -> None:
+        self.stored += 1
+        if self._report is not None:
+            place = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
+            self._print({"source": where, **place})
+
+    def _note_refused(self, where: str, error: MillpondError) -> None:
+        self.refused += 1
+        if not isinstance(error, InvalidInput):
+            self._goes_on = False
+        if self._report is not None:
+            self._print({"source": where, "error": type(error).__name__, "message": str(error)})
+        if self.refused <= REFUSALS_SHOWN_MAX:
+            say(f"millpond: {where} was refused: {sentence_of(error)}")
+        elif self.refused == REFUSALS_SHOWN_MAX + 1:
+            say("millpond: more were refused; only the first are shown")
+
+    def _print(self, facts: dict[str, object]) -> None:
+        assert self._report is not None, "the caller looked"
+        self._report.write(json.dumps(facts).encode() + b"\n")

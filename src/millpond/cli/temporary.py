@@ -1,0 +1,89 @@
+"""A broker of one's own for a while: a real `millpond serve` in another process, on free ports of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from millpond.model.errors import CannotStart
+
+ANY_PORT: Final = "127.0.0.1:0"
+FACES: Final = ("kafka", "grpc", "http")
+STOP_S: Final = 20.0
+
+
+class TemporaryBroker:
+    """`with TemporaryBroker(folder) as broker:` starts it and drains it. `listeners` are its addresses by face."""
+
+    def __init__(self, folder: Path, faces: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self._faces = faces if faces is not None else dict.fromkeys(FACES, ANY_PORT)
+        self._process: subprocess.Popen[str] | None = None
+        self.listeners: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Returns when it is ready. Started again it takes the ports that it had."""
+        listening = [f"--{face}={self.listeners.get(face, self._faces.get(face, ''))}" for face in FACES]
+        with (self._folder / "broker.log").open("a") as log:
+            self._process = subprocess.Popen(  # noqa: S603  # this program itself
+                [sys.executable, "-m", "millpond", "serve", "--json", f"--data-dir={self._data}", *listening],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for us; we stop it
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            raise CannotStart(f"A broker for this could not be started: {self._last_words()}")
+        self.listeners = json.loads(line)["listeners"]
+
+    def kill(self) -> None:
+        """As if the power had gone for this process: nothing is flushed or said."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def _last_words(self) -> str:
+        lines = (self._folder / "broker.log").read_text().strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _environment() -> dict[str, str]:
+    """Without settings of the user's own broker: this one is to be like any other."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}

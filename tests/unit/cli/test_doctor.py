@@ -1,0 +1,128 @@
+"""The doctor on healthy and broken set-ups."""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Millpond
+
+from millpond.cli import checks
+
+FREE_PORTS = ["--set=kafka_listen=127.0.0.1:0", "--set=grpc_listen=127.0.0.1:0", "--set=http_listen="]
+
+
+def findings(*arguments, code=0):
+    done = Millpond("127.0.0.1:1")("doctor", "--json", *FREE_PORTS, *arguments)
+    assert done.code == code, done.out.decode() + done.err
+    return {each["check"]: each for each in done.json["findings"]}
+
+
+def test_a_healthy_machine(tmp_path):
+    found = findings(f"--data-dir={tmp_path / 'new'}")
+    assert {each["status"] for each in found.values()} <= {"ok", "warning"}
+    assert found["data"]["found"].endswith("new will be made")
+    assert found["http port"]["found"] == "off"
+    assert not (tmp_path / "new").exists(), "it only looks"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_broker_that_runs_is_recognized(millpond):
+    found = findings(f"--set=grpc_listen={millpond.address}")
+    assert found["grpc port"]["found"] == f"{millpond.address} is a Millpond that answers"
+
+
+def test_a_lock_is_noticed(tmp_path):
+    (tmp_path / "broker.lock").touch()
+    assert findings(f"--data-dir={tmp_path}")["lock"]["found"] == "no broker is running on it"
+    descriptor = os.open(tmp_path / "broker.lock", os.O_RDWR)
+    checks.fcntl.flock(descriptor, checks.fcntl.LOCK_EX)
+    try:
+        assert "a broker is running on it" in findings(f"--data-dir={tmp_path}")["lock"]["found"]
+    finally:
+        os.close(descriptor)
+
+
+def test_a_port_that_somebody_else_has(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        found = findings(f"--data-dir={tmp_path}", f"--set=kafka_listen={address}", code=1)
+    assert found["kafka port"]["status"] == "problem"
+    assert "--kafka" in found["kafka port"]["advice"]
+
+
+def test_a_directory_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    assert findings(f"--data-dir={tmp_path / 'file'}", code=1)["data"]["status"] == "problem"
+    assert "cannot be written" in findings("--data-dir=/proc/nothing", code=1)["data"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "check", "words"),
+    [
+        ("retention=soon", "settings", "Setting retention cannot be 'soon'"),
+        ("catalog=mysql://x", "catalog", "neither empty nor memory://"),
+        ("store=ftp://x", "store", "starts with none of"),
+        (
+            "store=s3://bucket/x?endpoint=http://127.0.0.1:1&skip_signature=true&region=us-east-1",
+            "store",
+            "store",
+        ),
+        ("kafka_listen=192.0.2.1:9092", "kafka port", "nobody has to authenticate"),
+        ("store=file:///proc/nothing", "data", "cannot be written"),
+    ],
+)
+def test_settings_that_cannot_work(setting, check, words, tmp_path):
+    found = findings("--set=catalog=memory://", "--set", setting, code=1)[check]
+    assert found["status"] == "problem"
+    assert words in found["found"]
+
+
+def test_what_people_see(tmp_path):
+    done = Millpond("127.0.0.1:1")("doctor", *FREE_PORTS, "--data-dir=/proc/nothing")
+    assert done.code == 1
+    assert done.lines[0].split() == ["CHECK", "STATUS", "FOUND"]
+    assert "  data: choose another --data-dir, or let this user write there" in done.lines
+    assert done.lines[-1].startswith("1 problem, ")
+
+
+def test_little_room_slow_disks_and_low_limits(tmp_path, monkeypatch):
+    usage = checks.shutil.disk_usage(tmp_path)
+    for free, status in ((10**12, "ok"), (500 * 2**20, "warning"), (2**20, "problem")):
+        monkeypatch.setattr(checks.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        assert checks._free(tmp_path).status == status
+    assert checks._fsync([1.0, 2.0, 300.0]).status == "ok"
+    assert checks._fsync([30.0, 40.0]).status == "warning"
+    assert checks.of_limits(10**9)[0].status == "warning"
+
+
+def test_a_clock_that_was_set_back(tmp_path, monkeypatch):
+    catalog = tmp_path / "catalog.db"
+    catalog.touch()
+    assert list(checks._newest(tmp_path)) == []
+    later = time.time() + 10_000
+    os.utime(catalog, (later, later))
+    [found] = checks._newest(tmp_path)
+    assert found.status == "warning"
+    monkeypatch.setattr(checks.time, "time", lambda: 0.0)
+    assert checks._clock().status == "problem"
+
+
+def test_java_is_looked_for_only_with_spark(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    assert checks._java() == []
+    monkeypatch.setattr(checks, "find_spec", lambda name: name)
+    for said, status in (
+        ('openjdk version "17.0.1"', "ok"),
+        ('java version "1.8.0_1"', "warning"),
+        ("?", "warning"),
+    ):
+        program = Path(tmp_path / "bin/java")
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho {json.dumps(said)!s} >&2\n".replace('\\"', '\\"'))
+        program.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        [found] = checks._java()
+        assert found.status == status, said
