@@ -91,7 +91,7 @@ PUBLIC = {
         "request_header_version",
         "response_header_version",
     ],
-    millpond.testing: ["Faults", "FaultyStore", "Hold", "SimulatedClock", "running_broker"],
+    millpond.testing: ["Faults", "FaultyStore", "Hold", "Millpond", "SimulatedClock", "running_broker"],
 }
 
 

@@ -1,0 +1,23 @@
+"""The event loop that brokers of tests run on, in a thread of its own: a test may block, or have a loop itself."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+import uvloop
+
+Answer = TypeVar("Answer")
+
+
+@cache
+def background_loop() -> asyncio.AbstractEventLoop:
+    """One for the process: gRPC remembers every loop it was ever used on."""
+    loop = uvloop.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="millpond-testing", daemon=True).start()
+    return loop
+
+
+def run_in_background(call: Coroutine[Any, Any, Answer]) -> Answer:
+    return asyncio.run_coroutine_threadsafe(call, background_loop()).result()

@@ -1,0 +1,44 @@
+"""Faults with a switch: as long as it is on, every call of some operations fails and nothing is applied."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millpond.model.errors import StoreUnavailable
+from millpond.testing.faults import Fault, Faults, Hold, Operation
+
+WRITES: tuple[Operation, ...] = ("append", "put")
+
+
+class Outages(Faults):
+    """Operations in an outage do not use up what is scripted for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._out: frozenset[Operation] = frozenset()
+        self._holds: list[Hold] = []
+
+    @contextmanager
+    def outage(self, *operations: Operation) -> Iterator[None]:
+        before, self._out = self._out, self._out | set(operations)
+        try:
+            yield
+        finally:
+            self._out = before
+
+    def take(self, operation: Operation) -> Fault:
+        if operation in self._out:
+            return Fault(before=StoreUnavailable(reason="a test made it unavailable"))
+        return super().take(operation)
+
+    def hold(self, operation: Operation, *, applied: bool = False) -> Hold:
+        hold = super().hold(operation, applied=applied)
+        self._holds.append(hold)
+        return hold
+
+    def clear(self) -> None:
+        """No more faults, whatever was planned, and whoever is held goes on."""
+        self.error_rate = 0.0
+        with self._lock:
+            self._script.clear()
+        while self._holds:
+            self._holds.pop().release()
