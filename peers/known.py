@@ -45,6 +45,13 @@ PEERS = {
         ),
         Peer("spark", programs.PYSPARK, ("java", "mvn"), programs.spark, f"pyspark-{programs.PYSPARK}"),
         Peer("kafkajs", programs.KAFKAJS, ("node", "npm"), programs.kafkajs, f"kafkajs-{programs.KAFKAJS}-*"),
+        Peer(
+            "node-grpc",
+            programs.NODE_GRPC,
+            ("node", "npm"),
+            programs.node_grpc,
+            f"node-grpc-{programs.NODE_GRPC}-*",
+        ),
         Peer("franz-go", programs.FRANZ_GO, ("go",), programs.franz_go, f"franz-go-{programs.FRANZ_GO}-*"),
         Peer(
             "kcat",

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from peers import kafka, registries
-from peers.home import SOURCES, Unavailable, installed, program
+from peers.home import ROOT, SOURCES, Unavailable, installed, program
 
 RUN_SECONDS_MAX = 180
 PYSPARK = "4.2.0"
 KAFKAJS = json.loads((SOURCES / "kafkajs" / "package.json").read_text())["dependencies"]["kafkajs"]
+NODE_GRPC = json.loads((SOURCES / "node-grpc" / "package.json").read_text())["dependencies"]["@grpc/grpc-js"]
+SCHEMAS = ROOT / "proto"
 KCAT = "1.7.1"
 FRANZ_GO = "1.22.2"
 
@@ -70,6 +72,15 @@ def kafkajs() -> Program:
     )
     quiet = {"KAFKAJS_NO_PARTITIONER_WARNING": "1"}
     return Program([program("node", "kafkajs"), "--no-warnings", str(folder / "run.js")], quiet)
+
+
+def node_grpc() -> Program:
+    """It is given the folder of our schemas when it runs."""
+    folder = installed(
+        f"node-grpc-{NODE_GRPC}-{_fingerprint('node-grpc')}",
+        lambda part: registries.npm("gRPC for Node.js", part, SOURCES / "node-grpc"),
+    )
+    return Program([program("node", "gRPC for Node.js"), "--no-warnings", str(folder / "run.js")])
 
 
 def franz_go() -> Program:

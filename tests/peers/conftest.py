@@ -23,6 +23,7 @@ VERSIONS = {
     "kcat": programs.KCAT,
     "kafkajs": programs.KAFKAJS,
     "franz-go": programs.FRANZ_GO,
+    "gRPC for Node.js": programs.NODE_GRPC,
     "Spark's Kafka connector": programs.PYSPARK,
     "Kafka Streams": kafka.VERSION,
 }

@@ -10,7 +10,8 @@ from millpond.stubs import log_pb2
 
 MESSAGES_DEFAULT = 1_000
 BYTES_DEFAULT = 1024 * 1024
-MESSAGES_AT_LEAST = 1
+PART_BYTES = 32
+"""What a message or a header takes beside its bytes, about."""
 
 
 def record_of(message: log_pb2.NewMessage) -> Record:
@@ -61,6 +62,15 @@ def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
             raise InvalidRequest(reason=f"{each.read_from} is no message number")
         found[each.partition] = each.read_from - 1 if each.read_from else OLDEST
     return found
+
+
+def size_of(polled: Polled) -> int:
+    """About what the answer takes. Asking protobuf would encode it once more."""
+    records = sum(
+        len(record.value or b"") + len(record.key or b"") + PART_BYTES * (1 + len(record.headers))
+        for _, record in polled.records
+    )
+    return records + sum(len(data) for _, data in polled.batches)
 
 
 def poll_response(polled: Polled) -> log_pb2.PollResponse:

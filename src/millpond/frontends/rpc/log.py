@@ -12,6 +12,7 @@ from millpond.frontends.rpc.convert import (
     positions_of,
     produced,
     record_of,
+    size_of,
 )
 from millpond.frontends.rpc.errors import number_of, refusal_of
 from millpond.frontends.rpc.limits import RpcLimits
@@ -20,7 +21,7 @@ from millpond.frontends.rpc.pipeline import Pipeline
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
-from millpond.service import Messages, Placed, Poller, PollRequest
+from millpond.service import Messages, Placed, Polled, Poller, PollRequest
 from millpond.stubs import log_pb2
 
 FOLLOW_WAIT_MS = 60_000
@@ -138,33 +139,31 @@ class LogService:
     # -- out --------------------------------------------------------------------------------------------------
 
     async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
-        response = await self._poll(poll_request(request), as_batches=request.as_batches)
-        self._answers.hold_until_sent(response.ByteSize(), context)
-        return response
+        polled = await self._poll(poll_request(request), as_batches=request.as_batches)
+        self._answers.hold_until_sent(size_of(polled), context)
+        return poll_response(polled)
 
     async def consume(
         self, request: log_pb2.ConsumeRequest, _: Context
     ) -> AsyncIterator[log_pb2.PollResponse]:
         """A response as soon as there is something; the first one at once, so that a reader knows where it stands."""
         following = _consume_request(request)
-        response = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
-        ends = {each.partition: each.next for each in response.standings}
-        with self._answers.holding(response.ByteSize()):
-            yield response
-        while True:
-            if request.until_end and _reached(response, ends):
-                return
-            following = replace(following, positions=_positions(response))
-            response = await self._poll(following, as_batches=request.as_batches)
-            if response.messages or response.batches:
-                with self._answers.holding(response.ByteSize()):
-                    yield response
+        polled = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
+        ends = {each.partition: each.end_offset for each in polled.standings}
+        with self._answers.holding(size_of(polled)):
+            yield poll_response(polled)
+        while not (request.until_end and _reached(polled, ends)):
+            following = replace(following, positions=_positions(polled))
+            polled = await self._poll(following, as_batches=request.as_batches)
+            if polled.records or polled.batches:
+                with self._answers.holding(size_of(polled)):
+                    yield poll_response(polled)
 
-    async def _poll(self, request: PollRequest, *, as_batches: bool) -> log_pb2.PollResponse:
+    async def _poll(self, request: PollRequest, *, as_batches: bool) -> Polled:
         room = self._answers.room(request.bytes_max)
         poll = self._poller.poll_batches if as_batches else self._poller.poll
         with self._answers.holding(0 if request.wait_ms else room):  # who waits has nothing yet
-            return poll_response(await poll(replace(request, bytes_max=room)))
+            return await poll(replace(request, bytes_max=room))
 
 
 def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:
@@ -179,12 +178,12 @@ def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:
     )
 
 
-def _positions(response: log_pb2.PollResponse) -> dict[int, int]:
-    return {each.partition: each.read_from - 1 for each in response.standings}
+def _positions(polled: Polled) -> dict[int, int]:
+    return {each.partition: each.next_offset for each in polled.standings}
 
 
-def _reached(response: log_pb2.PollResponse, ends: dict[int, int]) -> bool:
-    return all(each.read_from >= ends[each.partition] for each in response.standings)
+def _reached(polled: Polled, ends: dict[int, int]) -> bool:
+    return all(each.next_offset >= ends[each.partition] for each in polled.standings)
 
 
 async def _produced(answer: Awaitable[list[Placed]]) -> log_pb2.ProduceResponse:

@@ -5,6 +5,7 @@ bounded, and the next poll goes on. A position outside the retained range is no 
 the oldest message, above it there is nothing yet.
 """
 
+from millpond.frontends.rpc.convert import size_of
 from millpond.frontends.rpc.memory import Answers, Context
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
@@ -44,11 +45,10 @@ class MiniKafkaService:
         )
         with self._answers.holding(room):
             polled = await self._poller.poll(wanted)
-            payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
+        payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
         following = polled.standings[0].next_offset + 1 if payloads else read_from
-        response = pb.PollResponse(payloads=payloads, new_read_from=_number(following))
-        self._answers.hold_until_sent(response.ByteSize(), context)
-        return response
+        self._answers.hold_until_sent(size_of(polled), context)
+        return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
 
 
 def _number(number: int) -> pb.MsgNumber:

@@ -1,0 +1,171 @@
+"""Clients that begin something and do not see to its end: streams nobody reads, calls that are cancelled, uploads
+that stop halfway. The broker's memory stays bounded, and the others are served."""
+
+import itertools
+import threading
+
+import grpc
+import pytest
+from tests.faults.rpc.siege import eventually
+
+from millpond.stubs import log_pb2
+
+MIB = 1024 * 1024
+BACKLOG_BYTES = 64 * MIB
+READERS = 24
+UNREAD_BYTES_MAX = 600 * MIB
+
+
+def produce(topic, value):
+    return log_pb2.ProduceRequest(topic=topic, messages=[log_pb2.NewMessage(value=value)]).SerializeToString()
+
+
+def fill(client, topic):
+    """More than the broker would give in one answer."""
+    for _ in range(BACKLOG_BYTES // MIB):
+        assert client.ask("Log.Produce", produce(topic, bytes(MIB - 200)))[0] is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("as_batches", [False, True], ids=["messages", "batches"])
+def test_streams_that_nobody_reads_take_bounded_memory(besieged, figures, as_batches):
+    """Each asks for answers as large as there are, takes none, and stays."""
+    request = log_pb2.ConsumeRequest(topic="large", bytes_max=2**32 - 1, as_batches=as_batches)
+    with besieged("unread streams", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
+        fill(siege.attacker(), "large")
+        before = siege.rss_bytes()
+        for _ in range(READERS):
+            attacker = siege.attacker(("grpc.max_receive_message_length", -1))
+            call = attacker.call("unary_stream", "Log.Consume")
+            next(call(request.SerializeToString(), timeout=600))
+        siege.good.prove()
+        peak = siege.peak_rss_bytes() - before
+        figures.append(
+            f"{READERS} gRPC streams of {BACKLOG_BYTES // MIB} MiB that nobody reads: {peak // MIB} MiB"
+        )
+        assert peak < UNREAD_BYTES_MAX
+
+
+def test_polls_that_nobody_takes_take_bounded_memory(besieged, figures):
+    """Large answers to many calls of one connection, of which the client takes nothing for as long as it can."""
+    request = log_pb2.PollRequest(topic="large", bytes_max=2**32 - 1).SerializeToString()
+    narrow = (("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
+    with besieged("untaken polls", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
+        fill(siege.attacker(), "large")
+        before = siege.rss_bytes()
+        polls = [siege.attacker(*narrow).call("unary_unary", "Log.Poll") for _ in range(READERS)]
+        asked = [poll.future(request, timeout=600) for poll in polls for _ in range(4)]
+        siege.good.prove()
+        peak = siege.peak_rss_bytes() - before
+        for call in asked:
+            call.cancel()
+        figures.append(f"{len(asked)} gRPC polls of 16 MiB at once: {peak // MIB} MiB")
+        assert peak < UNREAD_BYTES_MAX
+
+
+def test_calls_that_are_cancelled_at_any_moment_leave_nothing(besieged):
+    with besieged("cancelled calls") as siege:
+        client = siege.attacker()
+        client.ask("Log.Produce", produce("topic", b"x"))
+        waiting = log_pb2.PollRequest(topic="topic", wait_ms=60_000)
+        waiting.positions.add(read_from=1_000_000)
+        follow = log_pb2.ConsumeRequest(topic="topic").SerializeToString()
+        for _ in range(100):
+            calls = [
+                client.call("unary_unary", "Log.Produce").future(produce("topic", bytes(300_000))),
+                client.call("unary_unary", "Log.Produce").future(produce("topic", b"x")),
+                client.call("unary_unary", "Log.Poll").future(waiting.SerializeToString()),
+                client.call("unary_stream", "Log.Consume")(follow),
+                client.call("stream_stream", "Log.ProduceStream")(iter([produce("topic", b"x")] * 50)),
+            ]
+            for call in calls:
+                call.cancel()
+        siege.good.prove()
+
+
+def test_calls_that_run_out_of_time_leave_nothing(besieged):
+    with besieged("deadlines") as siege:
+        client = siege.attacker()
+        client.ask("Log.Produce", produce("topic", b"x"))
+        for seconds in (0.0001, 0.001, 0.003, 0.01):
+            for _ in range(20):
+                client.ask("Log.Produce", produce("topic", bytes(200_000)), seconds=seconds)
+                client.ask("Log.ProduceStream", produce("topic", b"x"), seconds=seconds)
+        siege.good.prove()
+
+
+def test_streams_that_stay_half_open_harm_nobody(besieged):
+    """They write something and then neither more nor the end."""
+    with besieged("half-open streams") as siege:
+        silence = threading.Event()
+
+        def half(topic):
+            yield produce(topic, b"x")
+            silence.wait()
+
+        calls = []
+        for number in range(100):
+            call = siege.attacker().call("stream_stream", "Log.ProduceStream")(half(f"topic-{number % 3}"))
+            assert next(call)
+            calls.append(call)
+        siege.good.prove()
+        silence.set()
+        for call in calls:
+            call.cancel()
+
+
+def test_a_stream_that_is_never_read_is_not_read_for_ever(besieged, figures):
+    """It writes as fast as it can and takes no answer: the broker holds back, and does not hoard."""
+    with besieged("unread results") as siege:
+        before = siege.rss_bytes()
+        written = itertools.count()
+        sent = [0]
+
+        def flood():
+            for number in written:
+                sent[0] = number
+                yield produce("flooded", bytes(20_000))
+
+        call = siege.attacker().call("stream_stream", "Log.ProduceStream")(flood())
+        eventually(lambda: sent[0] > 500, "it has written a good deal")
+        siege.good.prove()
+        peak = siege.peak_rss_bytes() - before
+        call.cancel()
+        figures.append(f"a gRPC stream that takes no answers: {peak // MIB} MiB")
+        assert peak < UNREAD_BYTES_MAX
+
+
+def test_messages_that_are_too_large_are_refused_and_their_bytes_not_kept(besieged):
+    """Buffers that were once needed may be kept for the next, but no more than those."""
+    refused = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    after = []
+    with besieged("too large") as siege:
+        client = siege.attacker(("grpc.max_send_message_length", -1))
+        for _ in range(3):
+            for size in (2 * MIB, 15 * MIB, 17 * MIB, 40 * MIB):
+                assert client.ask("Log.Produce", produce("topic", bytes(size)))[0] in refused
+                status, results = client.ask("Log.ProduceStream", produce("topic", bytes(size)))
+                if status not in refused:  # then the stream lives, and says so of this request
+                    [result] = log_pb2.ProduceStreamResponse.FromString(results[0]).results
+                    assert result.error.reason == "RECORD_TOO_LARGE"
+            siege.good.prove()
+            after.append(siege.rss_bytes())
+    assert after[-1] - after[0] < 100 * MIB
+
+
+def test_large_uploads_that_are_cancelled_take_bounded_memory(besieged, figures):
+    """What the requests in hand may take is 256 MiB, and a request is there a few times over while it is read."""
+    with besieged("uploads") as siege:
+        before = siege.rss_bytes()
+        request = produce("topic", bytes(15 * MIB))
+        calls = [
+            siege.attacker().call("unary_unary", "Log.Produce").future(request, timeout=600)
+            for _ in range(20)
+        ]
+        for call in calls[::2]:
+            call.cancel()
+        siege.good.prove()
+        outcomes = {call.code() for call in calls[1::2]}
+        peak = siege.peak_rss_bytes() - before
+        figures.append(f"20 uploads of 15 MiB at once, half of them cancelled: {peak // MIB} MiB")
+        assert outcomes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert peak < 4 * 256 * MIB
