@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-long test-peers lint format bench docs stubs pins clean
+.PHONY: help install serve demo test test-long coverage test-peers lint format bench docs stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -31,6 +31,10 @@ test: $(READY) ## run all tests
 
 test-long: $(READY) ## the same, and the longer forms of the fault tests
 	$(BIN)/python -m pytest -m "not peers"
+
+coverage: $(READY) ## which lines the tests run, without the processes they start (slow)
+	$(BIN)/python -m coverage run -m pytest -q -m "not long and not peers"
+	$(BIN)/python -m coverage report --skip-covered
 
 test-peers: $(READY) ## tests with real clients and servers (Kafka, kcat, Spark …), which it installs; says what it skips
 	$(BIN)/python -m pytest -m peers -rs

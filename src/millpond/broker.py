@@ -170,6 +170,7 @@ class Broker:
             poller=self.poller,
             administration=self.administration,
             transactions=self.transactions,
+            metrics=self.metrics.rpc,
             version=__version__,
             cluster_id=cluster_id,
             listeners=self.listeners,

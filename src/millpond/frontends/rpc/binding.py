@@ -18,33 +18,42 @@ from google.protobuf.message import DecodeError
 from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, status_of
 from millpond.frontends.rpc.memory import Context, Intake
 from millpond.model.errors import Defect, InvalidRequest, MillpondError
+from millpond.observability.metrics import AnswerMetrics
 
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 Decode = Callable[[bytes], Any]
+OK: Final = grpc.StatusCode.OK.name
 logger = logging.getLogger(__name__)
 
 
 def bind(
-    service: ServiceDescriptor, servicer: object, intake: Intake, *, retry_after_ms: int
+    service: ServiceDescriptor,
+    servicer: object,
+    intake: Intake,
+    metrics: AnswerMetrics,
+    *,
+    retry_after_ms: int,
 ) -> grpc.GenericRpcHandler:
-    handlers = {method.name: _handler(method, servicer, intake, retry_after_ms) for method in service.methods}
+    handlers = {
+        method.name: _handler(method, servicer, intake, _Outcomes(method.full_name, metrics, retry_after_ms))
+        for method in service.methods
+    }
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 def _handler(
-    method: MethodDescriptor, servicer: object, intake: Intake, retry_after_ms: int
+    method: MethodDescriptor, servicer: object, intake: Intake, outcomes: "_Outcomes"
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     call = getattr(servicer, _WORD.sub("_", method.name).lower())
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
-    refuse = _Refuser(method.full_name, retry_after_ms)
     if method.client_streaming:
-        answer = _streaming(call, lambda requests: _each(decode, requests, intake), refuse)
+        answer = _streaming(call, lambda requests: _each(decode, requests, intake), outcomes)
         return grpc.stream_stream_rpc_method_handler(answer, None, encode)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(call, decode, refuse), None, encode)
-    return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, refuse), None, encode)
+        return grpc.unary_stream_rpc_method_handler(_streaming(call, decode, outcomes), None, encode)
+    return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
 
 
 def _decoder(method: MethodDescriptor) -> Decode:
@@ -65,45 +74,55 @@ async def _each(decode: Decode, requests: AsyncIterator[bytes], intake: Intake) 
             yield decode(data)
 
 
-class _Refuser:
-    def __init__(self, method: str, retry_after_ms: int) -> None:
+class _Outcomes:
+    """How the calls of one method end."""
+
+    def __init__(self, method: str, metrics: AnswerMetrics, retry_after_ms: int) -> None:
         self._method = method
+        self._metrics = metrics
         self._retry_after_ms = retry_after_ms
 
-    async def __call__(self, context: Context, error: Exception) -> None:
+    def done(self) -> None:
+        self._metrics.answered(self._method, OK)
+
+    async def refuse(self, context: Context, error: Exception) -> None:
         if not isinstance(error, MillpondError):
             logger.error("%s failed in a way nobody foresaw", self._method, exc_info=error)
             error = Defect(reason="see the broker's log")
         refusal = refusal_of(error)
+        self._metrics.answered(self._method, refusal.code.name)
         details = ((DETAILS_KEY, status_of(refusal, self._retry_after_ms)),)
         await context.abort(refusal.code, refusal.message, details)
 
 
 def _single(
-    call: Callable[[Any, Context], Awaitable[Any]], decode: Decode, intake: Intake, refuse: _Refuser
+    call: Callable[[Any, Context], Awaitable[Any]], decode: Decode, intake: Intake, outcomes: _Outcomes
 ) -> Callable[[bytes, Context], Awaitable[Any]]:
     async def answer(data: bytes, context: Context) -> Any:
         try:
             with intake.admitted(len(data)):
-                return await call(decode(data), context)
+                answered = await call(decode(data), context)
+            outcomes.done()
+            return answered
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
-            await refuse(context, error)
+            await outcomes.refuse(context, error)
 
     return answer
 
 
 def _streaming(
-    call: Callable[[Any, Context], AsyncIterator[Any]], decode: Callable[[Any], Any], refuse: _Refuser
+    call: Callable[[Any, Context], AsyncIterator[Any]], decode: Callable[[Any], Any], outcomes: _Outcomes
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
     async def answer(given: Any, context: Context) -> AsyncIterator[Any]:
         try:
             async for each in call(decode(given), context):
                 yield each
+            outcomes.done()
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
-            await refuse(context, error)
+            await outcomes.refuse(context, error)
 
     return answer

@@ -14,6 +14,7 @@ from millpond.frontends.rpc.log import LogService
 from millpond.frontends.rpc.memory import Answers, Intake
 from millpond.frontends.rpc.minikafka import MiniKafkaService
 from millpond.log import Transactions
+from millpond.observability.metrics import AnswerMetrics
 from millpond.service import Administration, Messages, Poller
 from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2
 
@@ -34,6 +35,7 @@ class RpcServices:
     poller: Poller
     administration: Administration
     transactions: Transactions
+    metrics: AnswerMetrics
     version: str
     cluster_id: str
     listeners: Mapping[str, str]
@@ -82,7 +84,7 @@ class RpcServer:
         intake = Intake(self._limits.requests_bytes_max)
         self._server.add_generic_rpc_handlers(
             tuple(
-                bind(service, servicer, intake, retry_after_ms=self._limits.retry_after_ms)
+                bind(service, servicer, intake, services.metrics, retry_after_ms=self._limits.retry_after_ms)
                 for service, servicer in zip(SERVICES, servicers, strict=True)
             )
         )

@@ -20,6 +20,16 @@ STOP_SECONDS_MAX = 5
 """Far below how long those who wait would wait, and how long a drain may take."""
 
 
+async def test_answers_are_counted_by_method_and_status():
+    async with serving() as (broker, wire):
+        await wire.produce("t", b"one")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await wire.poll("nothing")
+        lines = broker.metrics.expose().decode().splitlines()
+    assert 'millpond_grpc_requests_total{operation="millpond.v1.Log.Produce",status="OK"} 1.0' in lines
+    assert 'millpond_grpc_requests_total{operation="millpond.v1.Log.Poll",status="NOT_FOUND"} 1.0' in lines
+
+
 # -- health and reflection ------------------------------------------------------------------------------------------
 
 
