@@ -49,10 +49,10 @@ def _handler(
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming:
-        answer = _streaming(call, lambda requests: _each(decode, requests, intake), outcomes)
+        answer = _streaming(call, lambda requests: _each(decode, requests, intake), intake, outcomes)
         return grpc.stream_stream_rpc_method_handler(answer, None, encode)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(call, decode, outcomes), None, encode)
+        return grpc.unary_stream_rpc_method_handler(_streaming(call, decode, intake, outcomes), None, encode)
     return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
 
 
@@ -100,7 +100,7 @@ def _single(
 ) -> Callable[[bytes, Context], Awaitable[Any]]:
     async def answer(data: bytes, context: Context) -> Any:
         try:
-            with intake.admitted(len(data)):
+            with intake.call(), intake.admitted(len(data)):
                 answered = await call(decode(data), context)
             outcomes.done()
             return answered
@@ -113,12 +113,16 @@ def _single(
 
 
 def _streaming(
-    call: Callable[[Any, Context], AsyncIterator[Any]], decode: Callable[[Any], Any], outcomes: _Outcomes
+    call: Callable[[Any, Context], AsyncIterator[Any]],
+    decode: Callable[[Any], Any],
+    intake: Intake,
+    outcomes: _Outcomes,
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
     async def answer(given: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for each in call(decode(given), context):
-                yield each
+            with intake.call():
+                async for each in call(decode(given), context):
+                    yield each
             outcomes.done()
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise

@@ -4,6 +4,7 @@ A request past the limit is refused, and its client tries again. An answer is ne
 smaller the next ones get, so that those who do not read theirs take nothing from the others but speed.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -18,11 +19,30 @@ SHARE = 16
 
 
 class Intake:
-    """Bytes of requests that are being dealt with. Changes only between awaits."""
+    """Calls, and bytes of requests, that are being dealt with. Changes only between awaits."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.held_bytes = 0
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """As long as a call is being answered."""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    async def until_idle(self) -> None:
+        """Until no call is being answered."""
+        await self._idle.wait()
 
     @contextmanager
     def admitted(self, size: int) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """The gRPC listener: our services, MiniKafka's, health and reflection, on one port."""
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +27,8 @@ SERVICES = (LOG, ADMIN, MINIKAFKA)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
+LAST_WORDS_S = 0.2
+"""How long the last answers have to reach their clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class RpcServer:
         self._limits = limits
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
+        self._intake = Intake(limits.requests_bytes_max)
         self._log: LogService | None = None
 
     async def bind(self, host: str, port: int) -> int:
@@ -81,10 +86,15 @@ class RpcServer:
             listeners=services.listeners,
         )
         servicers = (self._log, admin, MiniKafkaService(services.messages, services.poller, answers))
-        intake = Intake(self._limits.requests_bytes_max)
         self._server.add_generic_rpc_handlers(
             tuple(
-                bind(service, servicer, intake, services.metrics, retry_after_ms=self._limits.retry_after_ms)
+                bind(
+                    service,
+                    servicer,
+                    self._intake,
+                    services.metrics,
+                    retry_after_ms=self._limits.retry_after_ms,
+                )
                 for service, servicer in zip(SERVICES, servicers, strict=True)
             )
         )
@@ -104,4 +114,12 @@ class RpcServer:
         await self._health.enter_graceful_shutdown()
         if self._log is not None:
             self._log.stop()
-        await self._server.stop(self._limits.drain_ms / 1000)
+        drain_s = self._limits.drain_ms / 1000
+        draining = asyncio.create_task(self._server.stop(drain_s))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await self._intake.until_idle()
+        await asyncio.wait([draining], timeout=LAST_WORDS_S)
+        if not draining.done():  # somebody still watches our health
+            await self._server.stop(0)
+        await draining
