@@ -12,8 +12,9 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message as Proto
 from google.protobuf.message_factory import GetMessageClass
 
+from millpond.client import forks
 from millpond.client.errors import error_of, redirect_of
-from millpond.model.errors import TimedOut, Unreachable
+from millpond.model.errors import MillpondError, NotCoordinator, Stopping, TimedOut, Unreachable
 from millpond.stubs import admin_pb2, log_pb2
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
@@ -21,12 +22,19 @@ LOG: Final = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
+ATTEMPTS: Final = 2
+"""How many attempts a timeout has room for when a broker is silent."""
+ATTEMPT_S_MAX: Final = 15.0
 OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # which is how long an attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    (
+        "grpc.use_local_subchannel_pool",
+        1,
+    ),  # else a new channel would share the silent connection of an old one
 ]
 
 Response = TypeVar("Response", bound=Proto)
@@ -44,18 +52,44 @@ class Pauses:
 
 
 class Connections:
-    """One channel for each broker, opened when it is first needed."""
+    """One channel for each broker, opened when it is first needed; every broker that was heard of is known."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"a timeout of {timeout_s} s leaves no time at all")
         self.address = address
         self.timeout_s = timeout_s
+        self.attempt_s = min(timeout_s / ATTEMPTS, ATTEMPT_S_MAX)
+        self._known = {address: None}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.is_closed = False
+
+    def learn(self, address: str) -> None:
+        self._known[address] = None
+
+    def another(self, address: str) -> str:
+        """Whom to ask when this one does not answer: each that is known in turn, and perhaps itself."""
+        known = list(self._known)
+        place = known.index(address) if address in self._known else -1
+        return known[(place + 1) % len(known)]
 
     def channel(self, address: str) -> grpc.aio.Channel:
+        if self.is_closed:
+            raise Stopping("The client is closed.")
+        forks.check()
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
         return channel
+
+    def forget(self, address: str) -> None:
+        """The connection has gone silent: the next call to this broker makes a new one."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            closing = asyncio.ensure_future(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def call(
         self,
@@ -65,40 +99,61 @@ class Connections:
         response: type[Response],
         *,
         address: str = "",
-        extra_s: float = 0.0,
     ) -> Response:
         """Ask until there is an answer, the time is up, or the broker says that asking again will not help. What is
-        asked of the wrong broker is asked of the right one. `extra_s` is for calls that wait at the broker."""
+        asked of the wrong broker is asked of the right one, and what one does not answer is asked of another."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s + extra_s
+        deadline = loop.time() + self.timeout_s
         address = address or self.address
         pauses = Pauses()
         while True:
-            left_s = deadline - loop.time()
+            left_s = min(deadline - loop.time(), self.attempt_s)
             try:
-                return await self._once(address, service.methods_by_name[name], request, response, left_s)
-            except grpc.aio.AioRpcError as failure:
-                error = error_of(failure, address, int((self.timeout_s + extra_s) * 1000))
+                return await self.call_once(
+                    service, name, request, response, address=address, timeout_s=left_s
+                )
+            except MillpondError as failed:
+                error = failed
+            pause = pauses.take()
+            if not error.retriable or self.is_closed or loop.time() + pause >= deadline:
+                raise error
             if (owner := redirect_of(error)) is not None:
                 address = owner
-            pause = pauses.take()
-            if not error.retriable or isinstance(error, TimedOut) or loop.time() + pause >= deadline:
-                raise error
-            if isinstance(error, Unreachable):
-                address = self.address
+                self.learn(owner)
+            elif isinstance(error, Unreachable | TimedOut | NotCoordinator):
+                address = self.another(address)
             await asyncio.sleep(pause)
 
-    async def _once(
+    async def call_once(
         self,
-        address: str,
-        method: MethodDescriptor,
+        service: ServiceDescriptor,
+        name: str,
         request: Proto,
         response: type[Response],
+        *,
+        address: str,
         timeout_s: float,
     ) -> Response:
+        """Ask this broker, once."""
+        method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
-        answer: Response = await call(request, timeout=max(timeout_s, 0.001))
+        try:
+            answer: Response = await call(request, timeout=max(timeout_s, 0.001))
+        except grpc.aio.AioRpcError as failure:
+            error = error_of(failure, address, int(self.timeout_s * 1000))
+            if isinstance(error, TimedOut):
+                self.forget(address)
+            raise error from failure
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise self._ended(address) from None
         return answer
+
+    def _ended(self, address: str) -> MillpondError:
+        if self.is_closed:
+            return Stopping("The client was closed during the call.")
+        return Unreachable(address=address, reason="the connection had gone silent and was given up")
 
     def produce_stream(self, address: str) -> Any:
         method = LOG.methods_by_name["ProduceStream"]
@@ -107,8 +162,16 @@ class Connections:
         )()
 
     async def close(self) -> None:
+        self.is_closed = True
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()))
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task; gRPC says the same when a channel is closed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _path(method: MethodDescriptor) -> str:

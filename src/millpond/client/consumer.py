@@ -15,15 +15,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, LOG, Connections
+from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, LOG, Connections, Pauses
 from millpond.client.message import Message, Polled, ReadFrom, message_of
 from millpond.client.positions import FilePositions, GroupPositions, Positions
-from millpond.model.errors import NotOwner, UnknownPartition, Unreachable
+from millpond.model.errors import InvalidRequest, MillpondError, UnknownPartition
 from millpond.records import iter_records
 from millpond.stubs import admin_pb2, log_pb2
 
 TIMEOUT_S: Final = 10.0
 FOLLOW_WAIT_S: Final = 30.0
+ROUND_S_MAX: Final = 10.0
+"""A longer wait is made of several, so that a connection that has gone silent is noticed."""
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -51,6 +53,7 @@ class AsyncConsumer:
         """`strict` refuses a position that is no longer, or not yet, there; else reading goes on at the nearest."""
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
+        _check_start(read_from)
         self.topic = topic
         self._start = read_from
         self._partition = partition
@@ -67,19 +70,28 @@ class AsyncConsumer:
         self._fetch_from: dict[int, int] = {}
         self._fetched: deque[Message] = deque()
         self._owners: dict[int, str] = {}
+        self._turn = asyncio.Lock()
+        self._keeping = asyncio.Lock()
 
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def poll(
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
-        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one."""
-        if not self._positions:
-            await self._open()
-        else:
-            await self.commit()
-        if not self._fetched:
-            await self._fetch(wait, bytes_max)
+        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. Several may
+        poll at the same time: they take turns, and no message is given to two of them."""
+        if messages_max < 1 or bytes_max < 1 or not wait >= 0:
+            raise InvalidRequest(
+                reason="a poll asks for at least one message and one byte, and waits 0 s or longer"
+            )
+        async with self._turn:
+            await self._keep()
+            await self._ensure_open()
+            if not self._fetched:
+                await self._fetch(wait, bytes_max)
+            return self._hand_out(messages_max)
+
+    def _hand_out(self, messages_max: int) -> Polled:
         messages = [self._fetched.popleft() for _ in range(min(messages_max, len(self._fetched)))]
         for message in messages:
             self._positions[message.partition] = message.number + 1
@@ -105,41 +117,75 @@ class AsyncConsumer:
 
     async def positions(self) -> dict[int, int]:
         """The same, by partition, also before the first poll."""
-        if not self._positions:
-            await self._open()
-        return dict(self._positions)
+        async with self._turn:
+            await self._ensure_open()
+            return dict(self._positions)
 
     async def commit(self) -> None:
         """Keep the positions now, where this consumer keeps them."""
-        if self._kept is not None and self._positions != self._saved:
-            await self._kept.save(self._positions)
-            self._saved = dict(self._positions)
+        async with self._turn:
+            await self._keep()
+
+    async def _keep(self) -> None:
+        async with self._keeping:  # whoever closes does not wait for a poll
+            if self._kept is not None and self._positions and self._positions != self._saved:
+                positions = dict(self._positions)
+                await self._kept.save(positions)
+                self._saved = positions
 
     async def _fetch(self, wait_s: float, bytes_max: int) -> None:
-        """From every broker that owns some of the partitions; the first that has something is enough."""
+        """Ask until there is something, the wait is over, or nobody has answered in time."""
+        loop = asyncio.get_running_loop()
+        wait_until = loop.time() + wait_s
+        answer_by = wait_until + self._connections.timeout_s
+        pauses = Pauses()
+        while True:
+            errors = await self._ask_all(min(max(0.0, wait_until - loop.time()), ROUND_S_MAX), bytes_max)
+            if self._fetched or (not errors and loop.time() >= wait_until):
+                return
+            for error in errors:
+                if not error.retriable or self._connections.is_closed:
+                    raise error
+            if errors:
+                pause = pauses.take()
+                if loop.time() + pause >= answer_by:
+                    raise errors[0]
+                await asyncio.sleep(pause)
+                self._owners = self._owners_in(await self._description())  # partitions move
+
+    async def _ask_all(self, wait_s: float, bytes_max: int) -> list[MillpondError]:
+        """One round to every broker that owns some of the partitions; returns what went wrong. Only when none of them
+        has anything is it worth to wait for the first that will."""
         by_owner: dict[str, list[int]] = {}
         for partition in self._fetch_from:
             by_owner.setdefault(self._owners[partition], []).append(partition)
+        if len(by_owner) == 1:
+            return await self._ask_some(by_owner, wait_s, bytes_max, asyncio.ALL_COMPLETED)
+        errors = await self._ask_some(by_owner, 0.0, bytes_max, asyncio.ALL_COMPLETED)
+        if self._fetched or errors or not wait_s:
+            return errors
+        return await self._ask_some(by_owner, wait_s, bytes_max, asyncio.FIRST_COMPLETED)
+
+    async def _ask_some(
+        self, by_owner: Mapping[str, list[int]], wait_s: float, bytes_max: int, until: str
+    ) -> list[MillpondError]:
         polls = [
             asyncio.ensure_future(self._ask(owner, partitions, wait_s, bytes_max))
             for owner, partitions in by_owner.items()
         ]
         try:
-            await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-            for poll in polls:
-                if poll.done():
-                    self._take(poll.result())
-        except (NotOwner, Unreachable):
-            self._owners = (
-                await self._describe()
-            )  # partitions move: the next attempt goes to whoever has them now
-            raise
+            await asyncio.wait(polls, return_when=until)
+            answers = [poll.result() for poll in polls if poll.done()]
         finally:
             await _cancel(polls)
+        for answer in answers:
+            if not isinstance(answer, MillpondError):
+                self._take(answer)
+        return [answer for answer in answers if isinstance(answer, MillpondError)]
 
     async def _ask(
         self, owner: str, partitions: list[int], wait_s: float, bytes_max: int
-    ) -> log_pb2.PollResponse:
+    ) -> log_pb2.PollResponse | MillpondError:
         request = log_pb2.PollRequest(
             topic=self.topic,
             positions=[
@@ -152,9 +198,13 @@ class AsyncConsumer:
             uncommitted=self._uncommitted,
             as_batches=True,
         )
-        return await self._connections.call(
-            LOG, "Poll", request, log_pb2.PollResponse, address=owner, extra_s=wait_s
-        )
+        timeout_s = wait_s + self._connections.attempt_s
+        try:
+            return await self._connections.call_once(
+                LOG, "Poll", request, log_pb2.PollResponse, address=owner, timeout_s=timeout_s
+            )
+        except MillpondError as error:
+            return error
 
     def _take(self, response: log_pb2.PollResponse) -> None:
         for batch in response.batches:
@@ -167,19 +217,21 @@ class AsyncConsumer:
 
     # -- life -------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
+    async def _ensure_open(self) -> None:
         """Learn of the partitions and where to begin. Fails if there is no such topic (yet)."""
+        if self._positions:
+            return
         found = await self._description()
-        self._owners = self._owners_in(found)
-        chosen = [self._partition] if self._partition is not None else sorted(self._owners)
+        owners = self._owners_in(found)
+        chosen = [self._partition] if self._partition is not None else sorted(owners)
         for number in chosen:
-            if number not in self._owners:
+            if number not in owners:
                 raise UnknownPartition(topic=self.topic, partition=number)
         ends = {each.partition: each.next for each in found.partitions}
         kept = await self._kept.load() if self._kept is not None else {}
-        self._saved = dict(kept)
-        self._positions = {number: kept.get(number) or self._first(number, ends[number]) for number in chosen}
-        self._fetch_from = dict(self._positions)
+        first = {number: kept.get(number) or self._first(number, ends[number]) for number in chosen}
+        self._owners, self._saved = owners, {number: kept[number] for number in chosen if number in kept}
+        self._positions, self._fetch_from = first, dict(first)
 
     def _first(self, partition: int, end: int) -> int:
         if self._start == NEWEST:
@@ -188,20 +240,22 @@ class AsyncConsumer:
             return self._start.get(partition, 1)
         return _number(self._start)
 
-    async def _describe(self) -> dict[int, str]:
-        return self._owners_in(await self._description())
-
     def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
-        return {each.partition: each.owner or self._connections.address for each in found.partitions}
+        owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
+        for owner in owners.values():
+            self._connections.learn(owner)
+        return owners
 
     async def _description(self) -> admin_pb2.TopicDescription:
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
         return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
 
     async def close(self) -> None:
-        """Keep the positions and leave."""
+        """Keep the positions and leave. Whoever waits in a poll is sent away."""
+        if self._connections.is_closed:
+            return
         try:
-            await self.commit()
+            await self._keep()
         finally:
             await self._connections.close()
 
@@ -218,12 +272,22 @@ class AsyncConsumer:
             await self._connections.close()
 
 
+def _check_start(start: object) -> None:
+    """Here, where the mistake is made."""
+    numbers = start.values() if isinstance(start, Mapping) else [start]
+    for number in numbers:
+        is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+        if not is_number and not (number is start and start in (OLDEST, NEWEST)):
+            reason = f"read_from={start!r}: positions are message numbers from 1 on, or 'oldest' or 'newest'"
+            raise InvalidRequest(reason=reason)
+
+
 def _number(start: object) -> int:
     """The oldest message there is has at least this number."""
     return start if isinstance(start, int) else 1
 
 
-async def _cancel(tasks: "Sequence[asyncio.Future[log_pb2.PollResponse]]") -> None:
+async def _cancel(tasks: "Sequence[asyncio.Future[log_pb2.PollResponse | MillpondError]]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,11 +19,19 @@ BY_REASON: Final[Mapping[str, type[MillpondError]]] = {
     if isinstance(kind, type) and issubclass(kind, MillpondError)
 }
 BY_CODE: Final[Mapping[grpc.StatusCode, type[MillpondError]]] = {
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidInput,
     grpc.StatusCode.UNIMPLEMENTED: errors.InvalidRequest,
 }
+BROKEN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+"""What gRPC says of a connection that broke. A broker's own errors bring details with them."""
 REDIRECT: Final = "owner_grpc"
 
 
@@ -34,8 +42,8 @@ def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> Millp
             return _from_status(value)
     message = call.details() or call.code().name
     if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.TimedOut(timeout_ms=timeout_ms)
-    if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return errors.TimedOut(f"{address} did not answer in time.", timeout_ms=timeout_ms)
+    if call.code() in BROKEN:
         return errors.Unreachable(address=address, reason=message)
     kind = BY_CODE.get(call.code(), MillpondError)
     return kind(f"{message}.".replace("..", "."))
@@ -48,7 +56,7 @@ def error_of_result(error: log_pb2.Error) -> MillpondError:
 def redirect_of(error: MillpondError) -> str | None:
     """Where the broker says that somebody else should be asked."""
     owner = error.facts.get(REDIRECT)
-    return owner if isinstance(error, errors.NotOwner) and owner else None
+    return owner if isinstance(error, errors.NotOwner | errors.NotCoordinator) and owner else None
 
 
 def _from_status(packed: bytes) -> MillpondError:

@@ -1,26 +1,42 @@
 """One partition's messages on their way to the broker: a pure machine, without sockets or time.
 
 Messages wait, become a batch, are in flight, and are answered, in this order and in no other. A batch carries the
-producer's id and a sequence, so a batch that is sent again after a lost answer is stored once. Three rules keep
-that so:
+producer's identity and a sequence, so a batch that is sent again after a lost answer is stored once. The rules that
+keep it so:
 
-* What is sent again is sent again in its old order, before anything new, with the same bytes.
-* A batch that was refused for good leaves a gap in the sequences. What comes after it needs a new identity, and gets
-  one only when nothing whose outcome is unknown is left under the old one.
-* A broker remembers five batches of a producer, so no more than that are in flight.
+* Batches stay in the order of their sequences until they are answered. One that must be sent again goes before
+  anything behind it, with the same bytes, and only when nothing behind it is in flight.
+* A batch whose outcome is unknown (an answer was lost) keeps its place and its sequence until a broker says what
+  became of it, even if nobody waits for it any longer: a copy of it may still be on its way. Only what was certainly
+  not stored may be dropped or numbered anew.
+* What is dropped leaves a gap in the sequences. What comes after it goes on under the next epoch, which also fences
+  every copy of an older one, as soon as nothing of unknown outcome is left under the old one.
+* A broker remembers five batches of a producer, so no more than that are in flight; and one that has not heard of a
+  producer takes any sequence for its first, so the first batch of an epoch goes alone. So does the first on a new
+  connection: a network that breaks under five batches may carry one.
 """
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from millpond.client.message import Placed, Sent
-from millpond.model.errors import MillpondError, OutOfOrderSequence
+from millpond.model.errors import (
+    CatalogFailed,
+    InvalidInput,
+    MillpondError,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    TimedOut,
+)
 from millpond.records import Codec, Record, build_batch
 
 IN_FLIGHT_MAX: Final = 5
 SEQUENCE_END: Final = 2**31
+EPOCH_MAX: Final = 2**15 - 1
+UNCERTAIN: Final = (OutcomeUnknown, CatalogFailed, TimedOut)
+"""Refusals after which a batch may be stored all the same."""
 
 
 Answer: TypeAlias = "asyncio.Future[Placed] | Sent"
@@ -37,32 +53,49 @@ class Entry(NamedTuple):
     size: int
     answer: Answer
 
+    def refuse(self, error: MillpondError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error.copy())
+
 
 @dataclass(slots=True, eq=False)
 class OutBatch:
-    """Messages that were put together. `deadline` is that of the oldest. Once it was sent, it may be stored."""
+    """Messages that were put together. `deadline` is that of the oldest."""
 
     entries: list[Entry]
-    size: int
     deadline: float
     identity: Identity
     sequence: int
     data: bytes = b""
-    was_sent: bool = False
+    size: int = field(init=False)
+    """What it holds of the producer's buffer: nothing once its messages were given up."""
+    in_flight: bool = False
+    is_uncertain: bool = False
+    """Whether an attempt's outcome is unknown: it may be stored already, or may yet be."""
+    is_given_up: bool = False
+    """Whether its messages have been refused, so that nobody waits for its answer."""
+    failure: MillpondError | None = None
+    """Why the last attempt certainly failed."""
+
+    def __post_init__(self) -> None:
+        self.size = sum(entry.size for entry in self.entries)
 
     def answer(self, partition: int, first_number: int) -> None:
         for delta, entry in enumerate(self.entries):
             if not entry.answer.done():
                 entry.answer.set_result(Placed(partition, first_number + delta))
 
-    def refuse(self, error: MillpondError) -> None:
+    def refuse(self, error: MillpondError) -> int:
+        """Nobody waits for it any longer. Returns what it held."""
         for entry in self.entries:
-            if not entry.answer.done():
-                entry.answer.set_exception(error.copy())
+            entry.refuse(error)
+        self.is_given_up = True
+        held, self.size = self.size, 0
+        return held
 
 
 class Lane:
-    """`identity` is asked for by whoever drives it: `needs_identity` says when."""
+    """An `identity` is asked for by whoever drives it: `needs_identity` says when."""
 
     def __init__(self, partition: int, address: str, *, batch_bytes: int, compression: Codec) -> None:
         self.partition = partition
@@ -73,10 +106,9 @@ class Lane:
         self._sequence = 0
         self._waiting: deque[tuple[Entry, float]] = deque()
         self._waiting_bytes = 0
-        self._in_flight: deque[OutBatch] = deque()
-        self._failed: deque[OutBatch] = deque()
-        self._again: deque[OutBatch] = deque()
+        self._open: deque[OutBatch] = deque()
         self._has_gap = False
+        self._goes_alone = True
         self.resume_at = 0.0
 
     # -- in ---------------------------------------------------------------------------------------------------
@@ -92,42 +124,55 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        return not (self._waiting or self._in_flight or self._failed or self._again)
+        return not (self._waiting or self._open)
 
     # -- out --------------------------------------------------------------------------------------------------
 
     @property
     def needs_identity(self) -> bool:
-        """At the beginning, and after a gap as soon as nothing is left under the old identity."""
-        return self._identity is None or (self._has_gap and not (self._in_flight or self._again))
+        """At the beginning, and when the epochs of the last one are used up."""
+        return self._identity is None
 
     def take_identity(self, identity: Identity) -> None:
-        """A fresh one. Batches that were certainly not stored are numbered anew."""
-        self._identity, self._sequence, self._has_gap = identity, 0, False
-        for batch in self._failed:
+        """A fresh one. Batches that were certainly not stored are numbered anew, and there are no others."""
+        self._identity, self._sequence, self._has_gap, self._goes_alone = identity, 0, False, True
+        for batch in self._open:
             batch.identity, batch.sequence, batch.data = identity, self._advance(len(batch.entries)), b""
-        self._again, self._failed = self._failed, deque()
 
     def next_batch(self, now: float, now_ms: int) -> OutBatch | None:
         """What to send now, if anything. It is in flight from here on."""
-        if self._failed and not self._in_flight and not self._has_gap:
-            self._again, self._failed = self._failed + self._again, deque()
-        if now < self.resume_at or len(self._in_flight) >= IN_FLIGHT_MAX:
+        if self._has_gap:
+            self._close_gap()
+        if now < self.resume_at or self._identity is None or self._in_flight() >= self._in_flight_max():
             return None
-        if self._failed and not self._has_gap:
-            return None  # what follows it in flight is answered first
-        batch = self._again.popleft() if self._again else self._new_batch()
+        batch = self._new_batch() if all(each.in_flight for each in self._open) else self._failed_batch()
         if batch is None:
             return None
         if not batch.data:
             batch.data = self._build(batch, now_ms)
-        batch.was_sent = True
-        self._in_flight.append(batch)
+        batch.in_flight = True
         return batch
+
+    def _in_flight(self) -> int:
+        return sum(batch.in_flight for batch in self._open)
+
+    def _in_flight_max(self) -> int:
+        return 1 if self._goes_alone else IN_FLIGHT_MAX
+
+    def _failed_batch(self) -> OutBatch | None:
+        """The first to be sent again, unless something behind it is in flight: that is answered first. Beyond a gap
+        only what has an outcome to be learned is sent again as it is."""
+        found = None
+        for batch in self._open:
+            if batch.in_flight and found is not None:
+                return None
+            if not batch.in_flight and found is None and (batch.is_uncertain or not self._has_gap):
+                found = batch
+        return found
 
     def _new_batch(self) -> OutBatch | None:
         """A small batch waits while another is in flight, so that it grows; a full one goes at once."""
-        must_wait = self._in_flight and not self.is_full
+        must_wait = self._open and not self.is_full
         if not self._waiting or self._has_gap or self._identity is None or must_wait:
             return None
         entries: list[Entry] = []
@@ -137,7 +182,17 @@ class Lane:
             entries.append(entry)
             size += entry.size
         self._waiting_bytes -= size
-        return OutBatch(entries, size, deadline, self._identity, self._advance(len(entries)))
+        batch = OutBatch(entries, deadline, self._identity, self._advance(len(entries)))
+        self._open.append(batch)
+        return batch
+
+    def _close_gap(self) -> None:
+        if self._identity is None or any(batch.in_flight or batch.is_uncertain for batch in self._open):
+            return
+        if self._identity.epoch == EPOCH_MAX:
+            self._identity = None
+        else:
+            self.take_identity(Identity(self._identity.producer_id, self._identity.epoch + 1))
 
     def _advance(self, count: int) -> int:
         """Sequences run to 2^31-1 and go on at 0, as Kafka's do."""
@@ -156,54 +211,99 @@ class Lane:
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def settle(self, outcome: int | MillpondError) -> OutBatch | None:
-        """The oldest batch in flight was answered: the number of its first message, or why not. Returns it if it is
-        done with, one way or the other."""
-        batch = self._in_flight.popleft()
+    def settle(self, outcome: int | MillpondError) -> int | None:
+        """The oldest batch in flight was answered: the number of its first message, or why not. Returns how many
+        bytes of the producer's buffer that frees, or None if the batch is to be sent again."""
+        batch = next(each for each in self._open if each.in_flight)
+        batch.in_flight = False
         if isinstance(outcome, int):
+            self._open.remove(batch)
+            self._goes_alone = False
             batch.answer(self.partition, outcome)
-            return batch
-        follows_failure = isinstance(outcome, OutOfOrderSequence) and (self._failed or self._has_gap)
-        if outcome.retriable or follows_failure:
-            self._failed.append(batch)
+            return batch.size
+        batch.failure = None if isinstance(outcome, UNCERTAIN) else outcome
+        if self._may_go_later(batch, outcome):
+            if batch.is_given_up and not batch.is_uncertain:
+                self._drop(batch)
             return None
+        if isinstance(outcome, InvalidInput) and len(batch.entries) > 1 and not batch.is_uncertain:
+            self._split(batch)
+            return None
+        self._drop(batch)
+        return batch.refuse(outcome)
+
+    def _may_go_later(self, batch: OutBatch, error: MillpondError) -> bool:
+        """Out of order is what everything behind a failure is told; beyond a gap it also says: not stored."""
+        if isinstance(error, OutOfOrderSequence) and (self._has_gap or batch is not self._open[0]):
+            batch.is_uncertain &= not self._has_gap or self._uncertain_before(batch)
+            batch.failure = self._open[0].failure if batch is not self._open[0] else None
+            return True
+        batch.is_uncertain |= isinstance(error, UNCERTAIN)
+        return error.retriable
+
+    def _uncertain_before(self, batch: OutBatch) -> bool:
+        """Whether copies of earlier batches could still be stored, and then copies of this one, too."""
+        for each in self._open:
+            if each is batch:
+                return False
+            if each.is_uncertain:
+                return True
+        raise AssertionError("it is one of them")
+
+    def _drop(self, batch: OutBatch) -> None:
+        self._open.remove(batch)
         self._has_gap = True
-        batch.refuse(outcome)
-        return batch
+
+    def _split(self, batch: OutBatch) -> None:
+        """One of its messages is at fault, and the others shall not suffer: try halves."""
+        place = self._open.index(batch)
+        self._drop(batch)
+        if batch.is_given_up:
+            return
+        middle = len(batch.entries) // 2
+        for entries in (batch.entries[middle:], batch.entries[:middle]):
+            self._open.insert(place, OutBatch(entries, batch.deadline, batch.identity, batch.sequence))
 
     def lose_answers(self) -> None:
         """The connection is gone: what is in flight may have been stored or not, and is sent again as it is."""
-        self._again = self._failed + self._in_flight + self._again
-        self._failed, self._in_flight = deque(), deque()
+        for batch in self._open:
+            batch.is_uncertain |= batch.in_flight
+            batch.in_flight = False
+        self._goes_alone = True
 
-    def expire(self, now: float, timed_out: MillpondError, never_sent: MillpondError) -> list[OutBatch]:
-        """Give up what is not in flight and too old, and return it. What is in flight keeps its place until it is
-        answered, but nobody waits for it any longer."""
-        late = [batch for batch in (*self._failed, *self._again) if batch.deadline <= now]
-        for batch in late:
-            (self._failed if batch in self._failed else self._again).remove(batch)
-            self._has_gap = True
+    # -- ends -------------------------------------------------------------------------------------------------
+
+    def expire(self, now: float, timed_out: MillpondError, never_sent: MillpondError) -> int:
+        """Give up what is too old, and return how many bytes that frees. What may be stored keeps its place until
+        it is answered, but nobody waits for it any longer."""
+        freed = 0
+        for batch in [each for each in self._open if each.deadline <= now and not each.is_given_up]:
+            may_be_stored = batch.in_flight or batch.is_uncertain
+            freed += batch.refuse(timed_out if may_be_stored else batch.failure or never_sent)
+            if not may_be_stored:
+                self._drop(batch)
         while self._waiting and self._waiting[0][1] <= now:
-            entry, deadline = self._waiting.popleft()
-            self._waiting_bytes -= entry.size
-            late.append(OutBatch([entry], entry.size, deadline, Identity(-1, -1), 0))
-        for batch in (*late, *(each for each in self._in_flight if each.deadline <= now)):
-            batch.refuse(timed_out if batch.was_sent else never_sent)
-        return late
+            freed += self._refuse_first_waiting(never_sent)
+        return freed
 
-    def abandon(self, error: MillpondError) -> list[OutBatch]:
+    def abandon(self, error: MillpondError) -> int:
         """Everything fails: the producer is closed or cannot go on."""
-        waiting = [OutBatch([e], e.size, d, Identity(-1, -1), 0) for e, d in self._waiting]
-        everything = [*self._in_flight, *self._failed, *self._again, *waiting]
-        for queue in (self._in_flight, self._failed, self._again, self._waiting):
-            queue.clear()
-        self._waiting_bytes = 0
-        for batch in everything:
-            batch.refuse(error)
-        return everything
+        freed = sum(batch.refuse(error) for batch in self._open)
+        self._open.clear()
+        self._has_gap = True
+        while self._waiting:
+            freed += self._refuse_first_waiting(error)
+        return freed
+
+    def _refuse_first_waiting(self, error: MillpondError) -> int:
+        entry, _ = self._waiting.popleft()
+        self._waiting_bytes -= entry.size
+        entry.refuse(error)
+        return entry.size
 
     @property
     def oldest_deadline(self) -> float:
-        batches = (*self._in_flight, *self._failed, *self._again)
-        deadlines = [batch.deadline for batch in batches] + [each[1] for each in list(self._waiting)[:1]]
-        return min(deadlines, default=float("inf"))
+        for batch in self._open:
+            if not batch.is_given_up:
+                return batch.deadline
+        return self._waiting[0][1] if self._waiting else float("inf")

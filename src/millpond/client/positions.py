@@ -6,13 +6,16 @@ Positions are message numbers to read next, by partition.
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millpond.client.calls import ADMIN, Connections
 from millpond.model.errors import InvalidRequest, UnknownGroup
 from millpond.stubs import admin_pb2
+
+Answer = TypeVar("Answer")
 
 
 class Positions(Protocol):
@@ -28,40 +31,67 @@ class Positions(Protocol):
 
 
 class FilePositions:
-    """A small JSON file, replaced as a whole: it holds the old positions or the new ones, never half of them."""
+    """A small JSON file, replaced as a whole: it holds the old positions or the new ones, never half of them. What it
+    holds of other partitions stays."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self._path = path
         self._topic = topic
+        self._found: dict[int, int] = {}
+        self._turn = threading.Lock()  # whoever was cancelled while saving leaves a thread that still does
 
     async def load(self) -> dict[int, int]:
-        return await asyncio.to_thread(self._load)
+        """Also fails where nothing could be saved later."""
+        self._found = await asyncio.to_thread(self._try, self._load)
+        return dict(self._found)
 
     async def save(self, read_from: Mapping[int, int]) -> None:
-        await asyncio.to_thread(self._save, dict(read_from))
+        positions = {**self._found, **read_from}
+        await asyncio.to_thread(self._try, lambda: self._save(positions))
+
+    def _try(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            return work()
+        except OSError as error:
+            raise InvalidRequest(reason=f"positions cannot be kept in {self._path}: {error}") from error
 
     def _load(self) -> dict[int, int]:
-        try:
-            text = self._path.read_text()
-        except FileNotFoundError:
-            return {}
-        try:
-            kept = json.loads(text)
-            topic, found = kept["topic"], {int(number): int(at) for number, at in kept["read_from"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"{self._path} holds no positions; remove it to begin anew"
-            raise InvalidRequest(reason=reason) from error
-        if topic != self._topic:
-            raise InvalidRequest(reason=f"{self._path} holds positions of topic {topic!r}")
+        found = self._read()
+        self._temporary.open("w").close()
+        self._temporary.unlink()
         return found
 
+    def _read(self) -> dict[int, int]:
+        try:
+            kept = json.loads(self._path.read_bytes())
+            topic, found = kept["topic"], {int(number): int(at) for number, at in kept["read_from"].items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._broken() from error
+        if topic != self._topic:
+            raise InvalidRequest(reason=f"{self._path} holds positions of topic {topic!r}")
+        if any(number < 0 or at < 1 for number, at in found.items()):
+            raise self._broken()
+        return found
+
+    def _broken(self) -> InvalidRequest:
+        return InvalidRequest(reason=f"{self._path} holds no positions; remove it to begin anew")
+
+    @property
+    def _temporary(self) -> Path:
+        return self._path.with_name(self._path.name + ".new")
+
     def _save(self, read_from: dict[int, int]) -> None:
-        temporary = self._path.with_name(self._path.name + ".new")
-        with temporary.open("w") as file:
-            json.dump({"topic": self._topic, "read_from": read_from}, file)
+        with self._turn:
+            self._replace(json.dumps({"topic": self._topic, "read_from": read_from}))
+
+    def _replace(self, text: str) -> None:
+        with self._temporary.open("w") as file:
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(self._path)
+        self._temporary.replace(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

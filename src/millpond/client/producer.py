@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
-from millpond.client.lane import Answer, Entry, Lane
+from millpond.client.lane import Entry, Lane
 from millpond.client.message import Headers, Placed, record_of
 from millpond.client.sender import Sender
-from millpond.model.errors import MillpondError, RecordTooLarge, Stopping, UnknownPartition
+from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
 from millpond.model.partitioning import partition_of
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, encoded_size_max
 from millpond.stubs import admin_pb2
@@ -24,6 +24,8 @@ from millpond.stubs import admin_pb2
 TIMEOUT_S: Final = 10.0
 BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
+TURN_BYTES: Final = 16 * 1024
+"""How much without a key goes to one partition before it is the next one's turn."""
 CODECS: Final = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -48,6 +50,8 @@ class AsyncProducer:
     ) -> None:
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+        if batch_bytes < 1 or buffer_bytes_max < 1:
+            raise ValueError("batch_bytes and buffer_bytes_max must be at least 1")
         self.topic = topic
         self._codec = CODECS[compression]
         self._batch_bytes = batch_bytes
@@ -58,6 +62,7 @@ class AsyncProducer:
         self._lanes: list[Lane] = []
         self._size_max = 0
         self._turn = 0
+        self._turn_bytes = 0
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -97,30 +102,39 @@ class AsyncProducer:
         return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
         await self.ready()
-        future: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-        self.put(record, partition, future)
+        future: asyncio.Future[Placed] = loop.create_future()
+        self.put(Entry(record, encoded_size_max(record), future), partition, deadline)
         return future
 
     async def ready(self) -> None:
         """The topic is known, and there is room for another message."""
-        if self._closed:
-            raise Stopping("The producer is closed.")
+        self._check_open()
         if not self._lanes:
             await self._open()
-        if self._sender.held_bytes >= self._buffer_bytes_max:
+        if not self.has_room:
             await self._sender.room(self._buffer_bytes_max)
 
-    def put(self, record: Record, partition: int | None, answer: Answer) -> None:
-        """The rest of `submit_record`, when the producer is ready. `answer` may belong to another thread."""
-        size = encoded_size_max(record)
-        if size + HEADER_SIZE > self._size_max:
-            self._check_size(record)
-        lane = self._lane(record, partition)
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
-        lane.add(Entry(record, size, answer), deadline)
-        self._sender.held_bytes += size
+    @property
+    def has_room(self) -> bool:
+        return self._sender.held_bytes < self._buffer_bytes_max
+
+    def put(self, entry: Entry, partition: int | None, deadline: float) -> None:
+        """The rest of `submit_record`, when the producer is ready. Its answer may be for another thread."""
+        self._check_open()
+        if entry.size + HEADER_SIZE > self._size_max:
+            self._check_size(entry.record)
+        self._lane(entry, partition).add(entry, deadline)
+        self._sender.held_bytes += entry.size
         self._sender.wake()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Stopping("The producer is closed.")
+        if self._sender.failure is not None:
+            raise self._sender.failure.copy()
 
     def _check_size(self, record: Record) -> None:
         """Exactly, for one that may be too large."""
@@ -132,7 +146,7 @@ class AsyncProducer:
         """Wait until everything that was submitted is answered."""
         await self._sender.flush()
 
-    def _lane(self, record: Record, partition: int | None) -> Lane:
+    def _lane(self, entry: Entry, partition: int | None) -> Lane:
         lanes = self._lanes
         if partition is not None:
             if not 0 <= partition < len(lanes):
@@ -140,11 +154,18 @@ class AsyncProducer:
             return lanes[partition]
         if len(lanes) == 1:
             return lanes[0]
-        if record.key is not None:
-            return lanes[partition_of(record.key, len(lanes))]
-        if lanes[self._turn].is_full:  # keyless messages go together, one partition after the other
-            self._turn = (self._turn + 1) % len(lanes)
-        return lanes[self._turn]
+        if entry.record.key is not None:
+            return lanes[partition_of(entry.record.key, len(lanes))]
+        return self._keyless_lane(entry.size)
+
+    def _keyless_lane(self, size: int) -> Lane:
+        """Messages without a key go together, one partition after the other: single ones in turn, many in runs."""
+        lane = self._lanes[self._turn]
+        if self._turn_bytes and (self._turn_bytes >= TURN_BYTES or lane.is_idle):
+            self._turn, self._turn_bytes = (self._turn + 1) % len(self._lanes), 0
+            lane = self._lanes[self._turn]
+        self._turn_bytes += size
+        return lane
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -152,11 +173,18 @@ class AsyncProducer:
         """Once, whoever comes first: learn of the topic, which is made if need be."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._learn())
+            self._opening.add_done_callback(self._opened)
         try:
             await asyncio.shield(self._opening)
-        except MillpondError:
-            self._opening = None
+        except asyncio.CancelledError:
+            if self._closed:
+                raise Stopping("The producer is closed.") from None
             raise
+
+    def _opened(self, opening: "asyncio.Task[None]") -> None:
+        """After a failure whoever comes next tries again."""
+        if opening.cancelled() or opening.exception() is not None:
+            self._opening = None
 
     async def _learn(self) -> None:
         request = admin_pb2.DescribeTopicRequest(name=self.topic, create=True)
@@ -179,14 +207,22 @@ class AsyncProducer:
         if self._closed:
             return
         self._closed = True
-        await self._sender.flush()
-        await self._sender.close()
-        await self._connections.close()
+        try:
+            await self._sender.flush()
+        finally:
+            await self._leave()
 
     async def abort(self) -> None:
         """Leave at once: what is not answered fails."""
         self._closed = True
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Nobody is left waiting, and nothing is left running."""
         self._sender.abandon(Stopping("The producer was closed before this message was answered."))
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
         await self._sender.close()
         await self._connections.close()
 

@@ -1,13 +1,16 @@
 """Drives the lanes of one producer: streams to brokers, answers back, attempts after failures, deadlines.
 
-One task per broker writes and one reads; a third looks after time. Lives on one event loop; its state changes only
-between awaits.
+For each broker one task writes and one reads; another decides what goes where, and looks after time. None of them
+waits for another: a broker that takes nothing holds up neither the others nor the deadlines. Lives on one event loop;
+its state changes only between awaits.
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import grpc
@@ -15,20 +18,26 @@ import grpc
 from millpond.client.calls import LOG, Connections, Pauses
 from millpond.client.errors import error_of, error_of_result, redirect_of
 from millpond.client.lane import Identity, Lane, OutBatch
-from millpond.model.errors import MillpondError, TimedOut
+from millpond.model.errors import Defect, MillpondError, TimedOut
 from millpond.stubs import log_pb2
 
 LOOK_EVERY_S: Final = 0.02
 """How often deadlines are looked at while there is something to send."""
 
+logger = logging.getLogger(__name__)
+
 
 class Link:
     """A stream to one broker. Its answers come in the order of what was written."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, address: str, call: Any) -> None:
+        self.address = address
         self.call = call
-        self.unanswered: deque[Lane] = deque()
-        self.reading: asyncio.Task[None] | None = None
+        self.outbox: deque[log_pb2.ProduceRequest] = deque()
+        self.has_more = asyncio.Event()
+        self.unanswered: deque[tuple[Lane, float]] = deque()
+        """Whose batches were given to this link, and when."""
+        self.tasks: list[asyncio.Task[None]] = []
 
 
 class Sender:
@@ -40,14 +49,20 @@ class Sender:
         self._lanes: list[Lane] = []
         self._links: dict[str, Link] = {}
         self._pauses: dict[Lane, Pauses] = {}
+        self._redirected: set[Lane] = set()
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._identifying: asyncio.Task[None] | None = None
+        self.failure: MillpondError | None = None
+        """Why nothing can be sent any more."""
         self.held_bytes = 0
 
     def start(self, lanes: list[Lane]) -> None:
         self._lanes = lanes
-        self._task = asyncio.create_task(self._run())
+        for lane in lanes:
+            self._connections.learn(lane.address)
+        self._begin(self._run_to_the_end())
 
     def wake(self) -> None:
         """There is something new in a lane."""
@@ -61,25 +76,35 @@ class Sender:
 
     async def flush(self) -> None:
         """Wait until everything is answered."""
-        while self.held_bytes:
-            self._freed.clear()
-            await self._freed.wait()
+        await self.room(1)
 
     async def close(self) -> None:
-        tasks = [self._task] if self._task is not None else []
-        for link in list(self._links.values()):
+        for link in self._links.values():
             link.call.cancel()
-            if link.reading is not None:
-                tasks.append(link.reading)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def abandon(self, error: MillpondError) -> None:
+        self.failure = error
         for lane in self._lanes:
             self._free(lane.abandon(error))
 
-    # -- writing ----------------------------------------------------------------------------------------------
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- deciding ---------------------------------------------------------------------------------------------
+
+    async def _run_to_the_end(self) -> None:
+        """Whatever happens, nobody is left waiting."""
+        try:
+            await self._run()
+        except Exception as error:  # whatever it is, whoever waits must hear of it
+            logger.exception("the producer of topic %r cannot go on", self._topic)
+            self.abandon(Defect(reason=repr(error)))
 
     async def _run(self) -> None:
         while True:
@@ -90,111 +115,133 @@ class Sender:
             self._look_at_deadlines(now)
             for lane in self._lanes:
                 if not lane.is_idle:
-                    await self._drive(lane, now)
+                    self._drive(lane, now)
             await self._pause()
 
     async def _pause(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY_S):
-                await self._wake.wait()
+        if not self._wake.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._wake.wait()
+        else:
+            await asyncio.sleep(0)
 
-    async def _drive(self, lane: Lane, now: float) -> None:
-        if lane.needs_identity:
-            await self._identify(lane)
+    def _drive(self, lane: Lane, now: float) -> None:
+        if lane.needs_identity and self._identifying is None:
+            self._identifying = self._begin(self._identify())
         while (batch := lane.next_batch(now, int(time.time() * 1000))) is not None:
-            await self._send(lane, batch)
+            self._send(lane, batch, now)
 
-    async def _identify(self, lane: Lane) -> None:
+    async def _identify(self) -> None:
+        """One for all lanes: a broker keeps sequences by partition."""
         try:
-            lane.take_identity(await self._new_identity())
+            request, response = log_pb2.InitProducerRequest(), log_pb2.InitProducerResponse
+            found = await self._connections.call(LOG, "InitProducer", request, response)
+            for lane in self._lanes:
+                if lane.needs_identity:
+                    lane.take_identity(Identity(found.producer_id, found.producer_epoch))
             self._last_error = None
         except MillpondError as error:
             self._last_error = error
             if not error.retriable:
-                self._free(lane.abandon(error))
+                for lane in self._lanes:
+                    self._free(lane.abandon(error))
+        finally:
+            self._identifying = None
+            self._wake.set()
 
-    async def _new_identity(self) -> Identity:
-        response = await self._connections.call(
-            LOG, "InitProducer", log_pb2.InitProducerRequest(), log_pb2.InitProducerResponse
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def _send(self, lane: Lane, batch: OutBatch, now: float) -> None:
+        link = self._links.get(lane.address) or self._open_link(lane.address)
+        link.unanswered.append((lane, now))
+        link.outbox.append(
+            log_pb2.ProduceRequest(topic=self._topic, partition=lane.partition, batch=batch.data)
         )
-        return Identity(response.producer_id, response.producer_epoch)
+        link.has_more.set()
 
-    async def _send(self, lane: Lane, batch: OutBatch) -> None:
-        link = self._link(lane.address)
-        link.unanswered.append(lane)
-        request = log_pb2.ProduceRequest(topic=self._topic, partition=lane.partition, batch=batch.data)
-        try:
-            await link.call.write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            self._lose(lane.address, link)
-
-    def _link(self, address: str) -> Link:
-        link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = Link(self._connections.produce_stream(address))
-            link.reading = asyncio.create_task(self._read(address, link))
+    def _open_link(self, address: str) -> Link:
+        link = self._links[address] = Link(address, self._connections.produce_stream(address))
+        link.tasks = [self._begin(self._write(link)), self._begin(self._read(link))]
         return link
+
+    async def _write(self, link: Link) -> None:
+        try:
+            while True:
+                while link.outbox:
+                    await link.call.write(link.outbox.popleft())
+                link.has_more.clear()
+                await link.has_more.wait()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            pass  # whoever reads hears why
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    async def _read(self, address: str, link: Link) -> None:
+    async def _read(self, link: Link) -> None:
         try:
             while (response := await link.call.read()) is not grpc.aio.EOF:
-                if self._links.get(address) is not link:
-                    return
                 for result in response.results:
-                    self._settle(link.unanswered.popleft(), result)
+                    self._settle(link.unanswered.popleft()[0], result)
                 self._wake.set()
         except grpc.aio.AioRpcError as failure:
-            self._last_error = error_of(failure, address, self._timed_out.facts["timeout_ms"])
+            self._last_error = error_of(failure, link.address, self._timed_out.facts["timeout_ms"])
         except asyncio.InvalidStateError:
             pass  # it was ended while we looked
         finally:
-            self._lose(address, link)
+            self._lose(link)
 
     def _settle(self, lane: Lane, result: log_pb2.ProduceResult) -> None:
         if result.HasField("produced"):
-            done = lane.settle(result.produced.numbers[0])
+            freed = lane.settle(result.produced.numbers[0])
             self._pauses.pop(lane, None)
+            self._redirected.discard(lane)
+            self._last_error = None
         else:
             error = error_of_result(result.error)
-            done = lane.settle(error)
-            if done is None:
+            freed = lane.settle(error)
+            if error.retriable:
                 self._hold_back(lane, redirect_of(error))
-        if done is not None:
-            self._free([done])
+        if freed:
+            self._free(freed)
 
     def _hold_back(self, lane: Lane, owner: str | None) -> None:
-        """Let a lane rest before its next attempt, which goes to whoever owns the partition."""
+        """Let a lane rest before its next attempt, which goes to whoever owns the partition: at once, the first time
+        that somebody knows."""
         if owner is not None and owner != lane.address:
+            self._connections.learn(owner)
             lane.address = owner
-            return
+            if lane not in self._redirected:
+                self._redirected.add(lane)
+                return
         pause = self._pauses.setdefault(lane, Pauses()).take()
         lane.resume_at = asyncio.get_running_loop().time() + pause
 
-    def _lose(self, address: str, link: Link) -> None:
-        """The stream has ended. What it did not answer is sent again, by the way that is always known."""
-        if self._links.get(address) is not link:
+    def _lose(self, link: Link) -> None:
+        """The stream has ended. What it did not answer is sent again; by another way, if there is one."""
+        if self._links.get(link.address) is not link:
             return
-        del self._links[address]
+        del self._links[link.address]
         link.call.cancel()
-        for lane in dict.fromkeys(link.unanswered):
+        for task in link.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        for lane in dict.fromkeys(lane for lane, _ in link.unanswered):
             lane.lose_answers()
-            lane.address = self._connections.address
+            lane.address = self._connections.another(link.address)
             self._hold_back(lane, None)
         self._wake.set()
 
     # -- time -------------------------------------------------------------------------------------------------
 
     def _look_at_deadlines(self, now: float) -> None:
+        for link in list(self._links.values()):
+            if link.unanswered and link.unanswered[0][1] + self._connections.attempt_s <= now:
+                self._connections.forget(link.address)  # it has gone silent
+                self._lose(link)
         for lane in self._lanes:
             if lane.oldest_deadline <= now:
                 self._free(lane.expire(now, self._timed_out, self._last_error or self._timed_out))
-                if lane.oldest_deadline <= now:  # something in flight gets no answer: try another connection
-                    link = self._links.get(lane.address)
-                    if link is not None:
-                        self._lose(lane.address, link)
 
-    def _free(self, batches: "list[OutBatch]") -> None:
-        self.held_bytes -= sum(batch.size for batch in batches)
+    def _free(self, size: int) -> None:
+        self.held_bytes -= size
         self._freed.set()

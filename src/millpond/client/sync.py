@@ -9,15 +9,16 @@ They run on one loop in a thread of its own, which all of them share. Safe to us
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import uvloop
 
+from millpond.client import forks
 from millpond.client.admin import (
     AsyncAdmin,
     BrokerDescription,
@@ -28,26 +29,53 @@ from millpond.client.admin import (
 )
 from millpond.client.calls import DEFAULT_ADDRESS
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
+from millpond.client.lane import Entry
 from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, TIMEOUT_S, AsyncProducer
 from millpond.model.errors import MillpondError
-from millpond.records import Record
+from millpond.records import encoded_size_max
 
 Answer = TypeVar("Answer")
-INBOX_MAX: Final = 10_000
-"""Messages handed over and not yet taken; past it whoever submits waits."""
+INBOX_BYTES_MAX: Final = 1024 * 1024
+"""Of messages handed over and not yet taken; past it whoever submits waits."""
 MOVED_AT_ONCE: Final = 200
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    loop = uvloop.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="millpond-client", daemon=True).start()
-    return loop
+class _Background:
+    """The one loop of this process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            with self._making:  # several threads may come first
+                self._loop = self._loop or self._started()
+        return self._loop
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        loop = uvloop.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="millpond-client", daemon=True).start()
+        return loop
+
+
+_background = _Background()
 
 
 def _run(call: Coroutine[Any, Any, Answer]) -> Answer:
-    return asyncio.run_coroutine_threadsafe(call, _loop()).result()
+    """Whoever is interrupted while waiting (Ctrl-C) takes the call back."""
+    try:
+        forks.check()
+        future = asyncio.run_coroutine_threadsafe(call, _background.loop())
+    except MillpondError:
+        call.close()
+        raise
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
 async def _made(make: Callable[[], Answer]) -> Answer:
@@ -80,10 +108,13 @@ class Producer:
                 )
             )
         )
-        self._inbox: deque[tuple[Record, int | None, Sent]] = deque()
-        self._has_room = threading.Condition()
-        self._is_full = False
-        self._draining = False
+        self._timeout_s = timeout
+        self._inbox: deque[tuple[Entry, int | None, float]] = deque()
+        self._inbox_bytes = 0
+        self._inbox_bytes_max = min(buffer_bytes_max, INBOX_BYTES_MAX)
+        self._changing = threading.Lock()
+        self._has_room = threading.Condition(self._changing)
+        self._is_draining = False
         self._turn = asyncio.Lock()
 
     def send(
@@ -112,15 +143,21 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """As `send`, but returns as soon as the message waits its turn."""
+        """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its
+        way. Messages to a partition are stored in the order of their submits."""
+        forks.check()
+        record = record_of(value, key, headers, timestamp_ms)
         sent = Sent()
-        entry = (record_of(value, key, headers, timestamp_ms), partition, sent)
-        if len(self._inbox) >= INBOX_MAX:
-            self._wait_for_room()
-        self._inbox.append(entry)
-        if not self._draining:  # else it is being emptied anyway, and waking a loop is dear
-            self._draining = True
-            asyncio.run_coroutine_threadsafe(self._drain(), _loop())
+        entry = Entry(record, encoded_size_max(record), sent)
+        deadline = time.monotonic() + self._timeout_s
+        with self._changing:
+            while self._inbox and self._inbox_bytes >= self._inbox_bytes_max:
+                self._has_room.wait()
+            self._inbox.append((entry, partition, deadline))
+            self._inbox_bytes += entry.size
+            must_drain, self._is_draining = not self._is_draining, True
+        if must_drain:  # else it is being emptied anyway, and waking a loop is dear
+            asyncio.run_coroutine_threadsafe(self._drain(), _background.loop())
         return sent
 
     def flush(self) -> None:
@@ -128,9 +165,12 @@ class Producer:
         _run(self._flush())
 
     def close(self) -> None:
-        """Sends what was submitted, and leaves."""
-        _run(self._flush())
-        _run(self._producer.close())
+        """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
+        _run(self._close())
+
+    def abort(self) -> None:
+        """Leave at once: what is not answered fails."""
+        _run(self._producer.abort())
 
     def __enter__(self) -> Self:
         return self
@@ -144,39 +184,49 @@ class Producer:
         await self._drain()
         await self._producer.flush()
 
+    async def _close(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            await self._producer.close()
+
     async def _drain(self) -> None:
-        """Move what was submitted to the producer, in order. Whoever comes while this looks for the last time either
-        is seen here, or has started another one, which waits for its turn."""
+        """Move what was submitted to the producer, in order, until there is nothing more. Whoever submits either is
+        seen here, or starts another one, which waits for its turn."""
         async with self._turn:
-            while self._inbox:
+            while self._has_more():
                 await self._move_some()
-                if not self._inbox:
-                    self._draining = False
+
+    def _has_more(self) -> bool:
+        with self._changing:
+            self._is_draining = bool(self._inbox)
+            return self._is_draining
 
     async def _move_some(self) -> None:
-        error: MillpondError | None = None
+        """Whatever goes wrong, whoever waits hears of it."""
+        refusal: Exception | None = None
         try:
             await self._producer.ready()
-        except MillpondError as refused:
-            error = refused
+        except Exception as error:  # noqa: BLE001
+            refusal = error
+        moved_bytes = 0
         for _ in range(min(MOVED_AT_ONCE, len(self._inbox))):
-            record, partition, sent = self._inbox.popleft()
+            entry, partition, deadline = self._inbox.popleft()
+            moved_bytes += entry.size
             try:
-                if error is not None:
-                    raise error.copy()
-                self._producer.put(record, partition, sent)
-            except MillpondError as refused:
-                sent.set_exception(refused)
-        if self._is_full:
-            with self._has_room:
-                self._is_full = False
+                if refusal is not None:
+                    raise refusal
+                self._producer.put(entry, partition, deadline)
+            except Exception as error:  # noqa: BLE001
+                entry.answer.set_exception(error.copy() if isinstance(error, MillpondError) else error)
+            if not self._producer.has_room:
+                break
+        with self._changing:
+            self._inbox_bytes -= moved_bytes
+            if (
+                self._inbox_bytes <= self._inbox_bytes_max // 2
+            ):  # else they would be woken for a message or two
                 self._has_room.notify_all()
-
-    def _wait_for_room(self) -> None:
-        with self._has_room:
-            self._is_full = True
-            while self._is_full and len(self._inbox) >= INBOX_MAX:
-                self._has_room.wait()
 
 
 class Consumer:
