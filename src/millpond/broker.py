@@ -81,8 +81,11 @@ class Broker:
         return Node(self.settings.node_id, *split_address(self.listeners[KAFKA]))
 
     async def start(self) -> None:
+        """May be tried again after it has failed."""
         tune_process()
         settings = self.settings
+        self.session = new_session()
+        self.listeners = {}
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir():
@@ -109,6 +112,7 @@ class Broker:
                 alone=self._lock is not None and not settings.catalog,
             )
             await self._start_parts()
+            undo.push_async_callback(self._stop_parts)
             await self._serve()
             undo.pop_all()
 
@@ -145,7 +149,10 @@ class Broker:
 
     async def _close_faces(self) -> None:
         """All at once: each first answers what it has begun."""
-        await asyncio.gather(self.kafka.stop(), self.rpc.stop(), self.web.stop())
+        stops = (self.kafka.stop(), self.rpc.stop(), self.web.stop())
+        for error in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(error, BaseException):
+                logger.error("a face did not stop as it should", exc_info=error)
 
     def _kafka_services(self, cluster_id: str) -> Services:
         assert self.kafka_node is not None, "it has been bound"
@@ -243,7 +250,7 @@ class Broker:
         )
         self.poller = Poller(self.log, owners, self._workers, limits=settings.service_limits())
         self.administration = Administration(
-            self.log, self.groups, default_partitions=settings.default_partitions
+            self.log, self.groups, owners, default_partitions=settings.default_partitions
         )
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         try:
@@ -274,15 +281,20 @@ class Broker:
         if self._services is not None:
             self.poller.stop()
             await self._close_faces()
-            self._services.cancel()
-            await asyncio.wait([self._services])
-            await self._workers.close()
-            await self.log.stop()
-            with contextlib.suppress(MillpondError):
-                leave(self.database, self.session, clock=self.clock)
+            await self._stop_parts()
             self.store.close()
             self.database.close()
         self._unlock()
+
+    async def _stop_parts(self) -> None:
+        assert self._services is not None, "they have been started"
+        self._services.cancel()
+        await asyncio.wait([self._services])
+        self._services = None
+        await self._workers.close()
+        await self.log.stop()
+        with contextlib.suppress(MillpondError):
+            leave(self.database, self.session, clock=self.clock)
 
     async def failed(self) -> MillpondError:
         """Returns when the broker can no longer write, with the reason."""

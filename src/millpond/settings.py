@@ -5,6 +5,7 @@ default. Only the assembly (`broker.py`) and the CLI see this module; parts rece
 """
 
 import dataclasses
+import ipaddress
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
 PORTS: Final = 65_536
 EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # named, in order to be refused
-LOOPBACK: Final = ("127.", "localhost", "::1", "[::1]")
+LOCALHOST: Final = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ class Settings:
         if not listen:
             return None
         host, port = split_address(listen)
-        if not host.startswith(LOOPBACK) and not self.insecure:
+        if not is_loopback(host) and not self.insecure:
             reason = (
                 "others could reach it and nobody has to authenticate; say insecure=true if that is meant"
             )
@@ -291,6 +292,14 @@ def split_address(address: str) -> tuple[str, int]:
 
 def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """By what it is, not by how it begins: `127.example.com` is anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == LOCALHOST
 
 
 def is_everywhere(address: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from millpond.model.errors import InvalidSettings, MillpondError
 from millpond.observability.logs import set_up_logging
 from millpond.settings import Settings
 from millpond.version import __version__
+
+EXIT_AT_ONCE = 130
 
 
 @click.command(
@@ -35,7 +38,10 @@ def serve(
     http: str | None,
     as_json: bool,
 ) -> None:
-    """Run a broker. Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first."""
+    """Run a broker.
+
+    Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first. A second one ends it at once.
+    """
     listening = {"kafka_listen": kafka, "grpc_listen": grpc, "http_listen": http}
     run(load_settings(data_dir, config, assignments, **listening), as_json=as_json)
 
@@ -58,7 +64,7 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     started = time.perf_counter()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
     async with Broker(settings, listen=True) as broker:
         _announce(broker, time.perf_counter() - started, as_json)
         error = await _until_stopped(broker, stop)
@@ -68,6 +74,15 @@ async def _serve(settings: Settings, as_json: bool) -> None:
         raise error
     if not as_json:
         click.echo("stopped")
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    """The first one drains. The second is for when that takes too long, say because a disk hangs: as after a crash,
+    what was answered is there, and nothing else is promised."""
+    if stop.is_set():
+        click.echo("stopping at once: what was not answered may be lost", err=True)
+        os._exit(EXIT_AT_ONCE)
+    stop.set()
 
 
 async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError | None:

@@ -101,6 +101,9 @@ class BrokerDescription:
 
 
 class AsyncAdmin:
+    """What creates or deletes reaches a broker once. If the answer is lost, `OutcomeUnknown` or `TimedOut` says so:
+    look before you repeat it."""
+
     def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TIMEOUT_S) -> None:
         self._connections = Connections(address, timeout)
 
@@ -110,7 +113,7 @@ class AsyncAdmin:
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
         request = pb.CreateTopicRequest(name=name, partitions=partitions or 0, configs=configs or {})
-        return _topic(await self._call("CreateTopic", request, pb.Topic))
+        return _topic(await self._call_carefully("CreateTopic", request, pb.Topic))
 
     async def list_topics(self) -> list[Topic]:
         """By name."""
@@ -143,12 +146,14 @@ class AsyncAdmin:
         return _topic(await self._call("AlterTopic", request, pb.Topic))
 
     async def delete_topic(self, name: str) -> None:
-        await self._call("DeleteTopic", pb.DeleteTopicRequest(name=name), pb.DeleteTopicResponse)
+        request = pb.DeleteTopicRequest(name=name)
+        await self._call_carefully("DeleteTopic", request, pb.DeleteTopicResponse)
 
     async def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
-        """Forget the messages below `before` (None: all of them); returns the number of the oldest that is left."""
-        request = pb.DeleteMessagesRequest(topic=topic, partition=partition, before=before or 0)
-        return (await self._call("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
+        """Forget the messages below number `before` (None: all of them); returns the number of the oldest that is
+        left."""
+        request = pb.DeleteMessagesRequest(topic=topic, partition=partition, before=before)
+        return (await self._call_carefully("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
 
     async def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """By partition: the number of the first message at or after a time, or the one that the next will get."""
@@ -182,7 +187,8 @@ class AsyncAdmin:
         await self._call("CommitPositions", request, pb.CommitPositionsResponse)
 
     async def delete_group(self, name: str) -> None:
-        await self._call("DeleteGroup", pb.DeleteGroupRequest(name=name), pb.DeleteGroupResponse)
+        request = pb.DeleteGroupRequest(name=name)
+        await self._call_carefully("DeleteGroup", request, pb.DeleteGroupResponse)
 
     # -- the broker -------------------------------------------------------------------------------------------
 
@@ -203,6 +209,10 @@ class AsyncAdmin:
 
     async def _call(self, name: str, request: Proto, response: type[Response]) -> Response:
         return await self._connections.call(ADMIN, name, request, response)
+
+    async def _call_carefully(self, name: str, request: Proto, response: type[Response]) -> Response:
+        """For what must not be done twice."""
+        return await self._connections.call_carefully(ADMIN, name, request, response)
 
 
 def _topic(topic: pb.Topic) -> Topic:

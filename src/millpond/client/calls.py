@@ -1,10 +1,12 @@
 """Connections to brokers, and single calls that are tried again while that may help.
 
-Every call that goes through here may be repeated without harm: it reads, or setting something twice is setting it
-once. Producing has its own way (`sender`).
+What goes through `call` may be repeated without harm: it reads, or setting something twice is setting it once. What
+may not (a topic that is deleted twice may be another one the second time) goes through `call_carefully`, and reaches
+a broker that acts on it once. Producing has its own way (`sender`).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -14,7 +16,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from millpond.client import forks
 from millpond.client.errors import error_of, redirect_of
-from millpond.model.errors import MillpondError, NotCoordinator, Stopping, TimedOut, Unreachable
+from millpond.model.errors import (
+    MillpondError,
+    NotCoordinator,
+    NotOwner,
+    OutcomeUnknown,
+    Stopping,
+    TimedOut,
+    Unreachable,
+)
 from millpond.stubs import admin_pb2, log_pb2
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
@@ -36,6 +46,8 @@ OPTIONS: Final = [
         1,
     ),  # else a new channel would share the silent connection of an old one
 ]
+READY: Final = grpc.ChannelConnectivity.READY
+FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
 
 Response = TypeVar("Response", bound=Proto)
 
@@ -102,27 +114,87 @@ class Connections:
     ) -> Response:
         """Ask until there is an answer, the time is up, or the broker says that asking again will not help. What is
         asked of the wrong broker is asked of the right one, and what one does not answer is asked of another."""
+
+        async def attempt(address: str, left_s: float) -> Response:
+            timeout_s = min(left_s, self.attempt_s)
+            return await self.call_once(
+                service, name, request, response, address=address, timeout_s=timeout_s
+            )
+
+        return await self._until_answered(attempt, lambda error: error.retriable, address)
+
+    async def call_carefully(
+        self, service: ServiceDescriptor, name: str, request: Proto, response: type[Response]
+    ) -> Response:
+        """As `call`, for what must not be done twice: it is asked again only if it was certainly not done, since
+        there was no connection yet, or the broker said that it is not the one to ask."""
+        is_sent = False
+
+        async def attempt(address: str, left_s: float) -> Response:
+            nonlocal is_sent
+            is_sent = False
+            until = asyncio.get_running_loop().time() + left_s
+            await self._connect(address, min(left_s, self.attempt_s))
+            is_sent = True
+            left_s = until - asyncio.get_running_loop().time()
+            return await self.call_once(service, name, request, response, address=address, timeout_s=left_s)
+
+        def may_repeat(error: MillpondError) -> bool:
+            return isinstance(error, NotOwner | NotCoordinator) or (error.retriable and not is_sent)
+
+        try:
+            return await self._until_answered(attempt, may_repeat, self.address)
+        except Unreachable as error:
+            if not is_sent:
+                raise
+            raise OutcomeUnknown(
+                f"The connection broke before {name} was answered: whether it was done is not known.",
+                **error.facts,
+            ) from error
+
+    async def _until_answered(
+        self,
+        attempt: Callable[[str, float], Awaitable[Response]],
+        may_repeat: Callable[[MillpondError], bool],
+        address: str,
+    ) -> Response:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         address = address or self.address
         pauses = Pauses()
         while True:
-            left_s = min(deadline - loop.time(), self.attempt_s)
             try:
-                return await self.call_once(
-                    service, name, request, response, address=address, timeout_s=left_s
-                )
+                return await attempt(address, deadline - loop.time())
             except MillpondError as failed:
                 error = failed
             pause = pauses.take()
-            if not error.retriable or self.is_closed or loop.time() + pause >= deadline:
+            if not may_repeat(error) or self.is_closed or loop.time() + pause >= deadline:
                 raise error
-            if (owner := redirect_of(error)) is not None:
-                address = owner
-                self.learn(owner)
-            elif isinstance(error, Unreachable | TimedOut | NotCoordinator):
-                address = self.another(address)
+            address = self._next_address(address, error)
             await asyncio.sleep(pause)
+
+    def _next_address(self, address: str, error: MillpondError) -> str:
+        if (owner := redirect_of(error)) is not None:
+            self.learn(owner)
+            return owner
+        return (
+            self.another(address) if isinstance(error, Unreachable | TimedOut | NotCoordinator) else address
+        )
+
+    async def _connect(self, address: str, timeout_s: float) -> None:
+        """Returns when there is a connection. If there is none, nothing was asked of anybody."""
+        channel = self.channel(address)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (state := channel.get_state(try_to_connect=True)) is not READY:
+                    if state in FAILED:
+                        raise Unreachable(address=address, reason="there is no connection to it")
+                    await channel.wait_for_state_change(state)
+        except TimeoutError:
+            self.forget(address)
+            raise Unreachable(address=address, reason="it takes no connection") from None
+        except (grpc.aio.UsageError, RuntimeError):
+            raise self._ended(address) from None
 
     async def call_once(
         self,

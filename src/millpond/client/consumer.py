@@ -6,9 +6,12 @@
 The broker keeps no position. A consumer begins at `read_from`; or, if it is told to keep its positions in a file or
 under a group's name, where it left off. What a poll returned counts as done when the next one is called, or the
 consumer is closed: after a crash the messages in between come again.
+
+Positions are those of one topic, by its id. If it is deleted and made anew, reading begins anew, too.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -16,26 +19,35 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, LOG, Connections, Pauses
-from millpond.client.message import Message, Polled, ReadFrom, message_of
+from millpond.client.decoding import decode
+from millpond.client.message import Message, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, Positions
-from millpond.model.errors import InvalidRequest, MillpondError, UnknownPartition
-from millpond.records import iter_records
+from millpond.model.errors import (
+    InvalidRequest,
+    MillpondError,
+    TopicReplaced,
+    Unavailable,
+    UnknownPartition,
+    UnreadableBatch,
+)
 from millpond.stubs import admin_pb2, log_pb2
 
 TIMEOUT_S: Final = 10.0
 FOLLOW_WAIT_S: Final = 30.0
 ROUND_S_MAX: Final = 10.0
 """A longer wait is made of several, so that a connection that has gone silent is noticed."""
+LOOK_AGAIN_S: Final = 5.0
+"""How long partitions that are added may stay unread."""
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
-DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 OLDEST, NEWEST = "oldest", "newest"
 
 Start = ReadFrom | Literal["oldest", "newest"]
 
 
 class AsyncConsumer:
-    """Reads all partitions of a topic, or one. With one partition positions are numbers, else numbers by partition."""
+    """Reads all partitions of a topic, or one. With one partition positions are numbers, else numbers by partition.
+    Partitions that are added later are read from their first message on."""
 
     def __init__(
         self,
@@ -50,7 +62,10 @@ class AsyncConsumer:
         address: str = DEFAULT_ADDRESS,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """`strict` refuses a position that is no longer, or not yet, there; else reading goes on at the nearest."""
+        """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest message goes
+        on at the oldest; one above the end waits for its number to come. `strict` refuses both (OffsetOutOfRange), and
+        also a topic that was made anew since its positions were kept or read (TopicReplaced), where others begin at
+        its oldest message."""
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
         _check_start(read_from)
@@ -69,6 +84,9 @@ class AsyncConsumer:
         self._saved: dict[int, int] = {}
         self._fetch_from: dict[int, int] = {}
         self._fetched: deque[Message] = deque()
+        self._unreadable: dict[int, UnreadableBatch] = {}
+        self._topic_id = ""
+        self._look_at = 0.0
         self._owners: dict[int, str] = {}
         self._turn = asyncio.Lock()
         self._keeping = asyncio.Lock()
@@ -79,7 +97,8 @@ class AsyncConsumer:
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
         """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. Several may
-        poll at the same time: they take turns, and no message is given to two of them."""
+        poll at the same time: they take turns, and no message is given to two of them. A batch that cannot be decoded
+        is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
         if messages_max < 1 or bytes_max < 1 or not wait >= 0:
             raise InvalidRequest(
                 reason="a poll asks for at least one message and one byte, and waits 0 s or longer"
@@ -87,9 +106,16 @@ class AsyncConsumer:
         async with self._turn:
             await self._keep()
             await self._ensure_open()
-            if not self._fetched:
+            if not self._fetched and not self._unreadable:
                 await self._fetch(wait, bytes_max)
+            if not self._fetched:
+                self._check_readable()
             return self._hand_out(messages_max)
+
+    def _check_readable(self) -> None:
+        """Whoever polls again all the same asks again, and the other partitions go on."""
+        if self._unreadable:
+            raise self._unreadable.pop(min(self._unreadable))
 
     def _hand_out(self, messages_max: int) -> Polled:
         messages = [self._fetched.popleft() for _ in range(min(messages_max, len(self._fetched)))]
@@ -115,6 +141,23 @@ class AsyncConsumer:
             return dict(self._positions)
         return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
 
+    async def seek(self, read_from: Start) -> None:
+        """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
+        others stay where they are. Takes its turn with polls."""
+        _check_start(read_from)
+        async with self._turn:
+            with contextlib.suppress(TopicReplaced):  # which is one reason to come here
+                await self._ensure_open()
+            found = await self._description()
+            stand = self._positions if found.topic.id == self._topic_id else {}
+            chosen = self._chosen(found)
+            for number in read_from if isinstance(read_from, Mapping) else ():
+                if number not in chosen:
+                    raise UnknownPartition(topic=self.topic, partition=number)
+            ends = _ends(found)
+            first = {each: _first(read_from, each, ends[each], stand.get(each, 1)) for each in chosen}
+            self._begin_at(found, first)
+
     async def positions(self) -> dict[int, int]:
         """The same, by partition, also before the first poll."""
         async with self._turn:
@@ -130,7 +173,7 @@ class AsyncConsumer:
         async with self._keeping:  # whoever closes does not wait for a poll
             if self._kept is not None and self._positions and self._positions != self._saved:
                 positions = dict(self._positions)
-                await self._kept.save(positions)
+                await self._kept.save(self._topic_id, positions)
                 self._saved = positions
 
     async def _fetch(self, wait_s: float, bytes_max: int) -> None:
@@ -140,18 +183,59 @@ class AsyncConsumer:
         answer_by = wait_until + self._connections.timeout_s
         pauses = Pauses()
         while True:
-            errors = await self._ask_all(min(max(0.0, wait_until - loop.time()), ROUND_S_MAX), bytes_max)
-            if self._fetched or (not errors and loop.time() >= wait_until):
+            await self._look_again()
+            round_s = min(wait_until - loop.time(), self._look_at - loop.time(), ROUND_S_MAX)
+            errors = await self._ask_all(max(0.0, round_s), bytes_max)
+            if self._fetched or self._unreadable or (not errors and loop.time() >= wait_until):
                 return
             for error in errors:
-                if not error.retriable or self._connections.is_closed:
+                if self._connections.is_closed or not self._may_pass(error):
                     raise error
             if errors:
                 pause = pauses.take()
                 if loop.time() + pause >= answer_by:
                     raise errors[0]
                 await asyncio.sleep(pause)
-                self._owners = self._owners_in(await self._description())  # partitions move
+                await self._recover(errors)
+
+    def _may_pass(self, error: MillpondError) -> bool:
+        return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
+
+    async def _recover(self, errors: list[MillpondError]) -> None:
+        """Partitions move; and a topic that was made anew is begun anew."""
+        found = await self._description()
+        is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
+        if is_replaced and found.topic.id != self._topic_id:
+            self._begin_at(found, dict.fromkeys(self._chosen(found), 1))
+        else:
+            self._learn(found)
+
+    async def _look_again(self) -> None:
+        """Now and then: partitions may have been added. If nobody answers, the poll that follows says so."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._look_at:
+            return
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        try:
+            found = await self._connections.call_once(
+                *(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription),
+                address=next(iter(self._owners.values())),
+                timeout_s=self._connections.attempt_s,
+            )
+        except Unavailable:
+            self._look_at = loop.time() + LOOK_AGAIN_S
+        else:
+            self._learn(found)
+
+    def _learn(self, found: admin_pb2.TopicDescription) -> None:
+        """Take over what is new: owners, and partitions that were added. Whether this is still the same topic is for
+        the owner of a partition to say, which is never behind."""
+        self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        self._owners |= self._owners_in(found)
+        if found.topic.id == self._topic_id:
+            for number in self._chosen(found):
+                self._fetch_from.setdefault(number, 1)
+                self._positions.setdefault(number, 1)
 
     async def _ask_all(self, wait_s: float, bytes_max: int) -> list[MillpondError]:
         """One round to every broker that owns some of the partitions; returns what went wrong. Only when none of them
@@ -197,6 +281,7 @@ class AsyncConsumer:
             strict=self._strict,
             uncommitted=self._uncommitted,
             as_batches=True,
+            topic_id=self._topic_id,
         )
         timeout_s = wait_s + self._connections.attempt_s
         try:
@@ -207,13 +292,22 @@ class AsyncConsumer:
             return error
 
     def _take(self, response: log_pb2.PollResponse) -> None:
+        """A partition with a batch that cannot be read stays there."""
+        following = {each.partition: each.read_from for each in response.standings}
         for batch in response.batches:
-            first = self._fetch_from[batch.partition] - 1
-            for record in iter_records(batch.data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                if record.offset >= first:
-                    self._fetched.append(message_of(record, batch.partition))
-        for standing in response.standings:
-            self._fetch_from[standing.partition] = standing.read_from
+            if batch.partition not in self._unreadable:
+                self._take_batch(batch, following[batch.partition])
+        for number, read_from in following.items():
+            if number not in self._unreadable:
+                self._fetch_from[number] = read_from
+
+    def _take_batch(self, batch: log_pb2.Batch, following: int) -> None:
+        number = batch.partition
+        messages, unreadable = decode(batch.data, number, self._fetch_from[number], following)
+        self._fetched += messages
+        if unreadable is not None:
+            self._unreadable[number] = unreadable
+            self._fetch_from[number] = max(self._fetch_from[number], unreadable.facts["offset"] + 1)
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -222,23 +316,36 @@ class AsyncConsumer:
         if self._positions:
             return
         found = await self._description()
-        owners = self._owners_in(found)
-        chosen = [self._partition] if self._partition is not None else sorted(owners)
-        for number in chosen:
-            if number not in owners:
-                raise UnknownPartition(topic=self.topic, partition=number)
-        ends = {each.partition: each.next for each in found.partitions}
-        kept = await self._kept.load() if self._kept is not None else {}
-        first = {number: kept.get(number) or self._first(number, ends[number]) for number in chosen}
-        self._owners, self._saved = owners, {number: kept[number] for number in chosen if number in kept}
-        self._positions, self._fetch_from = first, dict(first)
+        chosen, ends = self._chosen(found), _ends(found)
+        kept = await self._load(found.topic.id)
+        first = {each: kept.get(each) or _first(self._start, each, ends[each], 1) for each in chosen}
+        self._begin_at(found, first)
+        self._saved = {number: kept[number] for number in chosen if number in kept}
 
-    def _first(self, partition: int, end: int) -> int:
-        if self._start == NEWEST:
-            return end
-        if isinstance(self._start, Mapping):
-            return self._start.get(partition, 1)
-        return _number(self._start)
+    async def _load(self, topic_id: str) -> dict[int, int]:
+        try:
+            return await self._kept.load(topic_id) if self._kept is not None else {}
+        except TopicReplaced:
+            if self._strict:
+                raise
+            return {}
+
+    def _begin_at(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
+        self._topic_id = found.topic.id
+        self._owners = self._owners_in(found)
+        self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        self._positions, self._fetch_from, self._saved = first, dict(first), {}
+        self._fetched.clear()
+        self._unreadable.clear()
+
+    def _chosen(self, found: admin_pb2.TopicDescription) -> list[int]:
+        """The partitions to read."""
+        there = sorted(each.partition for each in found.partitions)
+        if self._partition is None:
+            return there
+        if self._partition not in there:
+            raise UnknownPartition(topic=self.topic, partition=self._partition)
+        return [self._partition]
 
     def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
         owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
@@ -280,6 +387,17 @@ def _check_start(start: object) -> None:
         if not is_number and not (number is start and start in (OLDEST, NEWEST)):
             reason = f"read_from={start!r}: positions are message numbers from 1 on, or 'oldest' or 'newest'"
             raise InvalidRequest(reason=reason)
+
+
+def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
+    return {each.partition: each.next for each in found.partitions}
+
+
+def _first(start: Start, partition: int, end: int, otherwise: int) -> int:
+    """Where to begin; `otherwise` where nothing is said of a partition."""
+    if start == NEWEST:
+        return end
+    return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
 
 
 def _number(start: object) -> int:

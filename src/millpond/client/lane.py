@@ -100,7 +100,7 @@ class Lane:
     def __init__(self, partition: int, address: str, *, batch_bytes: int, compression: Codec) -> None:
         self.partition = partition
         self.address = address
-        self._batch_bytes = batch_bytes
+        self.batch_bytes = batch_bytes
         self._compression = compression
         self._identity: Identity | None = None
         self._sequence = 0
@@ -120,7 +120,7 @@ class Lane:
     @property
     def is_full(self) -> bool:
         """Whether a whole batch waits."""
-        return self._waiting_bytes >= self._batch_bytes
+        return self._waiting_bytes >= self.batch_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -177,7 +177,7 @@ class Lane:
             return None
         entries: list[Entry] = []
         size, deadline = 0, self._waiting[0][1]
-        while self._waiting and (not entries or size + self._waiting[0][0].size <= self._batch_bytes):
+        while self._waiting and (not entries or size + self._waiting[0][0].size <= self.batch_bytes):
             entry, _ = self._waiting.popleft()
             entries.append(entry)
             size += entry.size

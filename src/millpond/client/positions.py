@@ -1,6 +1,7 @@
 """Where a consumer keeps its positions: in a file, under a group's name at the broker, or nowhere.
 
-Positions are message numbers to read next, by partition.
+Positions are message numbers to read next, by partition. They belong to a topic's id: one that is made anew under the
+same name counts from 1 again.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from millpond.client.calls import ADMIN, Connections
-from millpond.model.errors import InvalidRequest, UnknownGroup
+from millpond.model.errors import InvalidRequest, TopicReplaced, UnknownGroup
 from millpond.stubs import admin_pb2
 
 Answer = TypeVar("Answer")
@@ -21,11 +22,11 @@ Answer = TypeVar("Answer")
 class Positions(Protocol):
     """Kept between two lives of a consumer."""
 
-    async def load(self) -> dict[int, int]:
-        """What was saved last; empty if nothing was."""
+    async def load(self, topic_id: str) -> dict[int, int]:
+        """What was saved last; empty if nothing was. Raises TopicReplaced if it was of another topic of this name."""
         ...
 
-    async def save(self, read_from: Mapping[int, int]) -> None:
+    async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
         """Durable when it returns."""
         ...
 
@@ -38,16 +39,21 @@ class FilePositions:
         self._path = path
         self._topic = topic
         self._found: dict[int, int] = {}
+        self._found_id = ""
         self._turn = threading.Lock()  # whoever was cancelled while saving leaves a thread that still does
 
-    async def load(self) -> dict[int, int]:
-        """Also fails where nothing could be saved later."""
-        self._found = await asyncio.to_thread(self._try, self._load)
-        return dict(self._found)
+    async def load(self, topic_id: str) -> dict[int, int]:
+        """Also fails where nothing could be saved later. A file without an id is an old one, and taken as it is."""
+        found_id, found = await asyncio.to_thread(self._try, self._load)
+        if found_id not in ("", topic_id):
+            raise TopicReplaced(topic=self._topic)
+        self._found_id, self._found = topic_id, found
+        return dict(found)
 
-    async def save(self, read_from: Mapping[int, int]) -> None:
-        positions = {**self._found, **read_from}
-        await asyncio.to_thread(self._try, lambda: self._save(positions))
+    async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
+        others = self._found if self._found_id == topic_id else {}
+        positions = {**others, **read_from}
+        await asyncio.to_thread(self._try, lambda: self._save(topic_id, positions))
 
     def _try(self, work: Callable[[], Answer]) -> Answer:
         try:
@@ -55,25 +61,27 @@ class FilePositions:
         except OSError as error:
             raise InvalidRequest(reason=f"positions cannot be kept in {self._path}: {error}") from error
 
-    def _load(self) -> dict[int, int]:
+    def _load(self) -> tuple[str, dict[int, int]]:
         found = self._read()
         self._temporary.open("w").close()
         self._temporary.unlink()
         return found
 
-    def _read(self) -> dict[int, int]:
+    def _read(self) -> tuple[str, dict[int, int]]:
+        """Of which topic, by its id, and where."""
         try:
             kept = json.loads(self._path.read_bytes())
-            topic, found = kept["topic"], {int(number): int(at) for number, at in kept["read_from"].items()}
+            topic, topic_id = kept["topic"], kept.get("topic_id", "")
+            found = {int(number): int(at) for number, at in kept["read_from"].items()}
         except FileNotFoundError:
-            return {}
+            return "", {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._broken() from error
         if topic != self._topic:
             raise InvalidRequest(reason=f"{self._path} holds positions of topic {topic!r}")
-        if any(number < 0 or at < 1 for number, at in found.items()):
+        if not isinstance(topic_id, str) or any(number < 0 or at < 1 for number, at in found.items()):
             raise self._broken()
-        return found
+        return topic_id, found
 
     def _broken(self) -> InvalidRequest:
         return InvalidRequest(reason=f"{self._path} holds no positions; remove it to begin anew")
@@ -82,9 +90,10 @@ class FilePositions:
     def _temporary(self) -> Path:
         return self._path.with_name(self._path.name + ".new")
 
-    def _save(self, read_from: dict[int, int]) -> None:
+    def _save(self, topic_id: str, read_from: dict[int, int]) -> None:
         with self._turn:
-            self._replace(json.dumps({"topic": self._topic, "read_from": read_from}))
+            kept = {"topic": self._topic, "topic_id": topic_id, "read_from": read_from}
+            self._replace(json.dumps(kept))
 
     def _replace(self, text: str) -> None:
         with self._temporary.open("w") as file:
@@ -100,14 +109,15 @@ class FilePositions:
 
 
 class GroupPositions:
-    """The offsets of a consumer group, which Kafka's tools see, too. The group must have no members."""
+    """The offsets of a consumer group, which Kafka's tools see, too. The group must have no members. Groups know topics
+    by name, as Kafka's do."""
 
     def __init__(self, group: str, topic: str, connections: Connections) -> None:
         self._group = group
         self._topic = topic
         self._connections = connections
 
-    async def load(self) -> dict[int, int]:
+    async def load(self, topic_id: str) -> dict[int, int]:
         request = admin_pb2.DescribeGroupRequest(name=self._group)
         try:
             found = await self._connections.call(ADMIN, "DescribeGroup", request, admin_pb2.GroupDescription)
@@ -115,7 +125,7 @@ class GroupPositions:
             return {}
         return {each.partition: each.read_from for each in found.positions if each.topic == self._topic}
 
-    async def save(self, read_from: Mapping[int, int]) -> None:
+    async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
         request = admin_pb2.CommitPositionsRequest(
             group=self._group, topic=self._topic, read_from=dict(read_from)
         )

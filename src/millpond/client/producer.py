@@ -26,6 +26,10 @@ BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
 TURN_BYTES: Final = 16 * 1024
 """How much without a key goes to one partition before it is the next one's turn."""
+LEARN_AGAIN_S: Final = 60.0
+"""How often a producer that is used asks for the topic's partitions and limits."""
+STALE: Final = (UnknownPartition, RecordTooLarge)
+"""Refusals of `put` that may rest on a description that is no longer true."""
 CODECS: Final = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -63,7 +67,8 @@ class AsyncProducer:
         self._size_max = 0
         self._turn = 0
         self._turn_bytes = 0
-        self._opening: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._learn_at = 0.0
         self._closed = False
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -106,14 +111,16 @@ class AsyncProducer:
         deadline = loop.time() + self._timeout_s
         await self.ready()
         future: asyncio.Future[Placed] = loop.create_future()
-        self.put(Entry(record, encoded_size_max(record), future), partition, deadline)
+        await self.place(Entry(record, encoded_size_max(record), future), partition, deadline)
         return future
 
     async def ready(self) -> None:
         """The topic is known, and there is room for another message."""
         self._check_open()
         if not self._lanes:
-            await self._open()
+            await self._learned()
+        elif asyncio.get_running_loop().time() >= self._learn_at:
+            self._begin_learning()
         if not self.has_room:
             await self._sender.room(self._buffer_bytes_max)
 
@@ -121,8 +128,19 @@ class AsyncProducer:
     def has_room(self) -> bool:
         return self._sender.held_bytes < self._buffer_bytes_max
 
+    async def place(self, entry: Entry, partition: int | None, deadline: float) -> None:
+        """The rest of `submit_record`, when the producer is ready. What is refused by what is known of the topic is
+        tried once more after asking."""
+        try:
+            self.put(entry, partition, deadline)
+        except STALE:
+            if self._learning is not None:
+                await asyncio.wait([self._learning])  # which may have asked too early
+            await self._learned()
+            self.put(entry, partition, deadline)
+
     def put(self, entry: Entry, partition: int | None, deadline: float) -> None:
-        """The rest of `submit_record`, when the producer is ready. Its answer may be for another thread."""
+        """As `place`, by what is known. Its answer may be for another thread."""
         self._check_open()
         if entry.size + HEADER_SIZE > self._size_max:
             self._check_size(entry.record)
@@ -169,38 +187,51 @@ class AsyncProducer:
 
     # -- life -------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
-        """Once, whoever comes first: learn of the topic, which is made if need be."""
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._learn())
-            self._opening.add_done_callback(self._opened)
+    async def _learned(self) -> None:
+        """Once for all who want to know at the same time: ask about the topic."""
+        learning = self._learning or self._begin_learning()
         try:
-            await asyncio.shield(self._opening)
+            await asyncio.shield(learning)
         except asyncio.CancelledError:
             if self._closed:
                 raise Stopping("The producer is closed.") from None
             raise
 
-    def _opened(self, opening: "asyncio.Task[None]") -> None:
-        """After a failure whoever comes next tries again."""
-        if opening.cancelled() or opening.exception() is not None:
-            self._opening = None
+    def _begin_learning(self) -> "asyncio.Task[None]":
+        self._learn_at = asyncio.get_running_loop().time() + LEARN_AGAIN_S
+        if self._learning is None:
+            self._learning = asyncio.create_task(self._learn())
+            self._learning.add_done_callback(self._end_learning)
+        return self._learning
+
+    def _end_learning(self, learning: "asyncio.Task[None]") -> None:
+        """Whoever waits hears of a failure; if nobody does, there is another time."""
+        self._learning = None
+        if not learning.cancelled():
+            learning.exception()
 
     async def _learn(self) -> None:
-        request = admin_pb2.DescribeTopicRequest(name=self.topic, create=True)
+        """The first time the topic is made if need be; later it may have been deleted on purpose."""
+        request = admin_pb2.DescribeTopicRequest(name=self.topic, create=not self._lanes)
         found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
         configs = {each.name: each.value for each in found.configs}
         self._size_max = int(configs["max.message.bytes"])
-        self._lanes = [
+        batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)
+        for lane in self._lanes:
+            lane.batch_bytes = batch_bytes
+        added = [
             Lane(
                 each.partition,
                 each.owner or self._connections.address,
-                batch_bytes=min(self._batch_bytes, self._size_max - HEADER_SIZE),
+                batch_bytes=batch_bytes,
                 compression=self._codec,
             )
-            for each in found.partitions
+            for each in found.partitions[len(self._lanes) :]
         ]
-        self._sender.start(self._lanes)
+        self._lanes += (
+            added  # they never go away: a topic that was made anew with fewer refuses what is too much
+        )
+        self._sender.add(added)
 
     async def close(self) -> None:
         """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
@@ -220,9 +251,9 @@ class AsyncProducer:
     async def _leave(self) -> None:
         """Nobody is left waiting, and nothing is left running."""
         self._sender.abandon(Stopping("The producer was closed before this message was answered."))
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        if (learning := self._learning) is not None:
+            learning.cancel()
+            await asyncio.wait([learning])
         await self._sender.close()
         await self._connections.close()
 

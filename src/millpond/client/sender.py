@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 import grpc
@@ -58,11 +58,13 @@ class Sender:
         """Why nothing can be sent any more."""
         self.held_bytes = 0
 
-    def start(self, lanes: list[Lane]) -> None:
-        self._lanes = lanes
+    def add(self, lanes: Sequence[Lane]) -> None:
+        """More to drive. The first start the work."""
+        if not self._lanes:
+            self._begin(self._run_to_the_end())
+        self._lanes += lanes
         for lane in lanes:
             self._connections.learn(lane.address)
-        self._begin(self._run_to_the_end())
 
     def wake(self) -> None:
         """There is something new in a lane."""

@@ -31,7 +31,7 @@ from millpond.client.calls import DEFAULT_ADDRESS
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
 from millpond.client.lane import Entry
 from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of
-from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, TIMEOUT_S, AsyncProducer
+from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
 from millpond.model.errors import MillpondError
 from millpond.records import encoded_size_max
 
@@ -217,8 +217,10 @@ class Producer:
                 if refusal is not None:
                     raise refusal
                 self._producer.put(entry, partition, deadline)
+            except STALE:
+                await self._place(entry, partition, deadline)
             except Exception as error:  # noqa: BLE001
-                entry.answer.set_exception(error.copy() if isinstance(error, MillpondError) else error)
+                _refuse(entry, error)
             if not self._producer.has_room:
                 break
         with self._changing:
@@ -227,6 +229,16 @@ class Producer:
                 self._inbox_bytes <= self._inbox_bytes_max // 2
             ):  # else they would be woken for a message or two
                 self._has_room.notify_all()
+
+    async def _place(self, entry: Entry, partition: int | None, deadline: float) -> None:
+        try:
+            await self._producer.place(entry, partition, deadline)
+        except Exception as error:  # noqa: BLE001
+            _refuse(entry, error)
+
+
+def _refuse(entry: Entry, error: Exception) -> None:
+    entry.answer.set_exception(error.copy() if isinstance(error, MillpondError) else error)
 
 
 class Consumer:
@@ -265,7 +277,8 @@ class Consumer:
     def poll(
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
-        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one."""
+        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. A batch that
+        cannot be decoded is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
         return _run(self._consumer.poll(wait, messages_max=messages_max, bytes_max=bytes_max))
 
     def __iter__(self) -> Iterator[Message]:
@@ -277,6 +290,11 @@ class Consumer:
     def read_from(self) -> int | dict[int, int]:
         """Where the next poll reads from."""
         return self._consumer.read_from
+
+    def seek(self, read_from: Start) -> None:
+        """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
+        others stay where they are."""
+        _run(self._consumer.seek(read_from))
 
     def positions(self) -> dict[int, int]:
         """The same, by partition, also before the first poll."""

@@ -162,6 +162,14 @@ class Log:
             data, headers = await self._look_inside(data, headers, config)
             return await self._accept(partition, data, headers, timestamp)
 
+    def check(self, where: TopicPartition, data: Buffer) -> None:
+        """Raise what `submit` would refuse these batches with at once. For those who submit several, and want either
+        all of them accepted or none."""
+        self.partition(where)
+        config = self.topics.config(where.topic_id)
+        admit(data, config, now_ms=self._clock.now_ms())
+        self._flusher.check_available(where)
+
     async def _accept(
         self, partition: Partition, data: Buffer, headers: Headers, timestamp: int
     ) -> "asyncio.Future[AppendResult]":

@@ -11,7 +11,7 @@
     ├── Conflict                     the request is well-formed but the state says no
     │   ├── TopicExists  ObjectExists  ExtentsChanged
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
-    │   ├── OffsetOutOfRange
+    │   ├── OffsetOutOfRange  TopicReplaced
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
@@ -23,7 +23,7 @@
     │   ├── FlushFailed  Overloaded  Stopping
     │   └── Unreachable  TimedOut     what a client says when nobody does
     ├── Damaged                      stored bytes or rows are not what was written
-    │   └── CorruptObject  CorruptCatalog
+    │   └── CorruptObject  CorruptCatalog  UnreadableBatch
     ├── Defect                       a bug of ours
     └── CannotStart
         └── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  InvalidSettings
@@ -185,6 +185,10 @@ class OffsetOutOfRange(Conflict):
     """Offset {offset} is outside the retained range {log_start} to {end_offset}."""
 
 
+class TopicReplaced(Conflict):
+    """Topic {topic!r} was deleted and made anew: positions in the old one mean nothing in this one."""
+
+
 class GroupError(Conflict):
     """The state of the group does not allow it."""
 
@@ -315,6 +319,11 @@ class Damaged(MillpondError):
 
 class CorruptObject(Damaged):
     """Object {key!r} is damaged at byte {position}: {reason}."""
+
+
+class UnreadableBatch(Damaged):
+    """The batch at offset {offset} of partition {partition} cannot be decoded: {reason}. What follows it begins at
+    offset {next_offset}."""
 
 
 class CorruptCatalog(Damaged):

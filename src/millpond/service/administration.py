@@ -18,12 +18,14 @@ from millpond.model.errors import (
     InvalidRequest,
     MillpondError,
     NotCoordinator,
+    NotOwner,
     UnknownTopic,
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.service.owners import (
     Addresses,
+    Owners,
     addresses_of_brokers,
     addresses_of_coordinator,
     owner_facts,
@@ -75,8 +77,9 @@ class GroupDescription:
 
 
 class Administration:
-    def __init__(self, log: Log, groups: Groups, *, default_partitions: int) -> None:
+    def __init__(self, log: Log, groups: Groups, owners: Owners, *, default_partitions: int) -> None:
         self._log = log
+        self._owners = owners
         self._groups = groups
         self._default_partitions = default_partitions
 
@@ -126,13 +129,21 @@ class Administration:
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
         """Forget everything below an offset; returns the new log start."""
-        return await self._log.delete_records(self._log.topics.partition(name, partition), before_offset)
+        where = self._log.topics.partition(name, partition)
+        return await self._by_owner(where, self._log.delete_records(where, before_offset))
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The first message at or after a time; the end if all are older."""
         where = self._log.topics.partition(name, partition)
-        found = await self._log.offset_at(where, timestamp_ms)
+        found = await self._by_owner(where, self._log.offset_at(where, timestamp_ms))
         return found.offset if found is not None else self._log.partition(where).end_offset
+
+    async def _by_owner(self, where: TopicPartition, work: Awaitable[Answer]) -> Answer:
+        """Who asks the wrong broker is told the right one."""
+        try:
+            return await work
+        except NotOwner as error:
+            raise await self._owners.explain(error, where) from error
 
     # -- groups -----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ class ServiceLimits:
     on_loop_bytes: int = 256 * KIB
     """The same, by size."""
     decoded_on_loop_bytes: int = 32 * KIB
-    """Stored batches up to this size are decoded at once, larger ones on a thread."""
+    """Stored batches up to this size are decoded at once, larger ones and compressed ones on a thread."""
+    slow_records: int = 20_000
+    """A poll that must go through more records than this is one of the slow ones."""
     decompressed_bytes_max: int = 64 * MIB
     """What one stored batch may expand to."""

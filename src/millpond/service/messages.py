@@ -10,7 +10,15 @@ from typing import NamedTuple, TypeVar
 
 from millpond.log import AppendResult, Log
 from millpond.model.clock import Clock
-from millpond.model.errors import InvalidRequest, MillpondError, RecordTooLarge, TopicExists, UnknownTopic
+from millpond.model.errors import (
+    InvalidRecord,
+    InvalidRequest,
+    MillpondError,
+    NotOwner,
+    RecordTooLarge,
+    TopicExists,
+    UnknownTopic,
+)
 from millpond.model.ids import TopicPartition
 from millpond.model.partitioning import partition_of
 from millpond.model.topics import Topic
@@ -73,13 +81,35 @@ class Messages:
         known = await self.topic(topic)
         if partition is not None:
             self._log.topics.partition(topic, partition)  # it must be there
-        size_max = self._log.topics.config(known.id).max_message_bytes
-        chosen = self._choose(records, known.partitions, partition)
+        config = self._log.topics.config(known.id)
+        if config.compacted:
+            _check_keys(records)
+        self._turn += 1
+        choice = Choice(known.partitions, partition, self._turn % known.partitions)
+        size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
+        check_sizes(records, size_max)
         shares = await self._in_time(
-            records, lambda: pack(records, chosen, self._limits.batch_bytes, size_max, self._clock.now_ms())
+            records,
+            lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
         )
-        futures = [await self._submit(TopicPartition(known.id, each.partition), each.data) for each in shares]
-        return _answer(len(records), shares, futures)
+        placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
+        if len(placed) > 1:
+            await self._check_all(placed)
+        return _answer(len(records), shares, [await self._submit(*each) for each in placed])
+
+    async def _check_all(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> None:
+        """Before any of them is accepted. What belongs to several brokers cannot be sent on to one of them."""
+        refused: list[tuple[TopicPartition, NotOwner]] = []
+        for where, data in placed:
+            try:
+                self._log.check(where, data)
+            except NotOwner as error:
+                refused.append((where, error))
+        if len(refused) == len(placed):
+            raise await self._owners.explain(refused[0][1], refused[0][0])
+        if refused:
+            reason = "the partitions of these messages belong to several brokers; send them one by one"
+            raise InvalidRequest(reason=reason)
 
     def check_count(self, count: int) -> None:
         """Refuse a request of too many messages, before anybody looks at them one by one."""
@@ -109,13 +139,6 @@ class Messages:
             await self._log.refresh()
             return self._log.topics.named(name)
 
-    def _choose(self, records: Sequence[Record], partitions: int, partition: int | None) -> list[int]:
-        if partition is not None or partitions == 1:
-            return [partition or 0] * len(records)
-        self._turn += 1
-        keyless = self._turn % partitions
-        return [keyless if record.key is None else partition_of(record.key, partitions) for record in records]
-
     async def _submit(self, where: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
         try:
             return await self._log.submit(where, data)
@@ -131,6 +154,22 @@ class Messages:
         return await self._workers.run(work)
 
 
+class Choice(NamedTuple):
+    """How a request's messages find their partitions: all go to `given`, or keys decide and the others go together."""
+
+    partitions: int
+    given: int | None
+    keyless: int
+
+    def of_all(self, records: Sequence[Record]) -> list[int]:
+        if self.given is not None:
+            return [self.given] * len(records)
+        return [
+            self.keyless if record.key is None else partition_of(record.key, self.partitions)
+            for record in records
+        ]
+
+
 def pack(
     records: Sequence[Record], chosen: Sequence[int], batch_bytes: int, size_max: int, now_ms: int
 ) -> list[Share]:
@@ -140,8 +179,6 @@ def pack(
     room = min(batch_bytes, size_max)
     for number, (record, partition) in enumerate(zip(records, chosen, strict=True)):
         size = encoded_size_max(record)
-        if len(record.value or b"") + len(record.key or b"") > size_max:  # or it would be copied for nothing
-            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=number)
         groups = members.setdefault(partition, [])
         if not groups or sizes[partition] + size > room:
             groups.append([])
@@ -153,6 +190,21 @@ def pack(
         for partition, groups in members.items()
         for group in groups
     ]
+
+
+def check_sizes(records: Sequence[Record], size_max: int) -> None:
+    """Refuse what cannot fit, before it is hashed or copied."""
+    for number, record in enumerate(records):
+        size = len(record.value or b"") + len(record.key or b"")
+        if size > size_max:
+            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=number)
+
+
+def _check_keys(records: Sequence[Record]) -> None:
+    """As the log would, which looks at one batch at a time."""
+    keyless = next((number for number, record in enumerate(records) if record.key is None), None)
+    if keyless is not None:
+        raise InvalidRecord(reason="a compacted topic takes no records without a key", record=keyless)
 
 
 def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: int) -> bytes:

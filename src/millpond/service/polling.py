@@ -10,9 +10,19 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millpond.log import FetchRequest, FetchResult, Log
-from millpond.model.errors import InvalidRequest, OffsetOutOfRange, Stopping
-from millpond.model.ids import TopicPartition
-from millpond.records import Record, encoded_size_max, iter_records
+from millpond.model.errors import (
+    InvalidInput,
+    InvalidRequest,
+    MillpondError,
+    OffsetOutOfRange,
+    Stopping,
+    TopicReplaced,
+    UnknownTopic,
+    UnreadableBatch,
+)
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.topics import Topic
+from millpond.records import BatchHeader, Codec, Record, encoded_size_max, iter_records, walk
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.visible import visible
@@ -26,7 +36,8 @@ OLDEST = -1
 @dataclass(frozen=True, slots=True)
 class PollRequest:
     """`positions` are offsets by partition; none of them are all partitions from the oldest message on. A position
-    outside the retained range goes on at the nearest message, or is refused if `strict`."""
+    below the retained range goes on at its oldest message, one above it waits for its offset to come; if `strict` both
+    are refused. With a `topic_id` another topic of the same name is refused."""
 
     topic: str
     positions: Mapping[int, int] = field(default_factory=dict)
@@ -35,6 +46,7 @@ class PollRequest:
     wait_ms: int = 0
     strict: bool = False
     committed: bool = True
+    topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,8 @@ class Standing:
 class Polled:
     """`records` are (partition, record), each partition's in order; `batches` are (partition, bytes of one batch)."""
 
-    standings: list[Standing]
+    topic_id: TopicId
+    standings: list[Standing] = field(default_factory=list)
     records: list[tuple[int, Record]] = field(default_factory=list)
     batches: list[tuple[int, memoryview]] = field(default_factory=list)
 
@@ -80,21 +93,27 @@ class Poller:
         """The same messages as whole stored batches. The first may begin below its position."""
         return await self._until_found(request, self._whole)
 
+    def partitions(self, topic: str) -> int:
+        return self._log.topics.named(topic).partitions
+
     async def _until_found(self, request: PollRequest, unpack: Unpack) -> Polled:
+        """The topic is looked up once: one of the same name that is made meanwhile is another one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
-        wanted = self._positions(request)
+        topic = self._log.topics.named(request.topic)
+        if request.topic_id not in (None, topic.id):
+            raise TopicReplaced(topic=request.topic)
+        wanted = self._positions(request, topic)
         while True:
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
-            results = await self._fetch_unless_stopping(request, wanted, left_ms)
+            results = await self._fetch_unless_stopping(request, topic, wanted, left_ms)
             polled = await unpack(request, wanted, results)
             wanted = {each.partition: each.next_offset for each in polled.standings}
             if polled.records or polled.batches or loop.time() >= deadline:
                 return polled
 
-    def _positions(self, request: PollRequest) -> dict[int, int]:
+    def _positions(self, request: PollRequest, topic: Topic) -> dict[int, int]:
         """In turns: else a partition with a long backlog would hide those behind it for ever."""
-        topic = self._log.topics.named(request.topic)
         given = request.positions or dict.fromkeys(range(topic.partitions), OLDEST)
         for partition, offset in given.items():
             self._log.topics.partition(request.topic, partition)
@@ -106,13 +125,13 @@ class Poller:
         return {partition: given[partition] for partition in order[first:] + order[:first]}
 
     async def _fetch_unless_stopping(
-        self, request: PollRequest, wanted: Mapping[int, int], wait_ms: int
+        self, request: PollRequest, topic: Topic, wanted: Mapping[int, int], wait_ms: int
     ) -> list[FetchResult]:
         if self._stopping:
             raise Stopping
         if not wait_ms:
-            return await self._fetch(request, wanted, wait_ms)
-        fetching = asyncio.create_task(self._fetch(request, wanted, wait_ms))
+            return await self._fetch(request, topic, wanted, wait_ms)
+        fetching = asyncio.create_task(self._fetch(request, topic, wanted, wait_ms))
         self._waiting.add(fetching)
         fetching.add_done_callback(self._waiting.discard)
         try:
@@ -124,15 +143,14 @@ class Poller:
         return fetching.result()
 
     async def _fetch(
-        self, request: PollRequest, wanted: Mapping[int, int], wait_ms: int
+        self, request: PollRequest, topic: Topic, wanted: Mapping[int, int], wait_ms: int
     ) -> list[FetchResult]:
-        topic_id = self._log.topics.named(request.topic).id
         asked = [
-            FetchRequest(TopicPartition(topic_id, partition), offset, self._bytes_max(request))
+            FetchRequest(TopicPartition(topic.id, partition), offset, self._bytes_max(request))
             for partition, offset in wanted.items()
         ]
         if not request.strict or OLDEST in wanted.values():
-            asked = [self._clamped(each, request.strict) for each in asked]
+            asked = [await self._clamped(each, request) for each in asked]
         results = await self._log.fetch(
             asked, bytes_max=self._bytes_max(request), wait_ms=wait_ms, read_committed=request.committed
         )
@@ -141,12 +159,15 @@ class Poller:
                 await self._refuse(request, result)
         return results
 
-    def _clamped(self, asked: FetchRequest, strict: bool) -> FetchRequest:
+    async def _clamped(self, asked: FetchRequest, request: PollRequest) -> FetchRequest:
         """At the nearest offset that can be read."""
-        partition = self._log.partition(asked.where)
+        try:
+            partition = self._log.partition(asked.where)
+        except MillpondError as error:
+            raise await self._explained(request, error, asked.where) from error
         if asked.offset == OLDEST:
             return FetchRequest(asked.where, partition.log_start, asked.bytes_max)
-        if strict:
+        if request.strict:
             return asked
         offset = min(max(asked.offset, partition.log_start), partition.end_offset)
         return FetchRequest(asked.where, offset, asked.bytes_max)
@@ -157,21 +178,38 @@ class Poller:
         assert error is not None, "the caller looked"
         if isinstance(error, OffsetOutOfRange) and not request.strict:
             return
-        raise await self._owners.explain(error, result.where) from error
+        raise await self._explained(request, error, result.where) from error
+
+    async def _explained(
+        self, request: PollRequest, error: MillpondError, where: TopicPartition
+    ) -> MillpondError:
+        """A topic that is gone is known by its id alone; whoever asked knows its name."""
+        if isinstance(error, UnknownTopic):
+            return UnknownTopic(topic=request.topic)
+        return await self._owners.explain(error, where)
 
     async def _decoded(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
     ) -> Polled:
         """What is small is done at once; anything else would hold up everybody on the loop."""
-        size = sum(result.size for result in results)
-        if size <= self._limits.decoded_on_loop_bytes:
+        records = self._records_on_loop(results)
+        if records is not None and records <= self._limits.on_loop_messages:
             return _decode(request, wanted, results, self._limits)
-        return await self._workers.run(lambda: _decode(request, wanted, results, self._limits))
+        slow = sum(_record_counts(results)) > self._limits.slow_records
+        return await self._workers.run(lambda: _decode(request, wanted, results, self._limits), slow=slow)
+
+    def _records_on_loop(self, results: Sequence[FetchResult]) -> int | None:
+        """How many records there are, if they could be decoded at once: few bytes, of which none are compressed."""
+        if sum(result.size for result in results) > self._limits.decoded_on_loop_bytes:
+            return None
+        if any(header.codec is not Codec.NONE for header in _headers(results)):
+            return None
+        return sum(_record_counts(results))
 
     async def _whole(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
     ) -> Polled:
-        polled = Polled([])
+        polled = Polled(results[0].where.topic_id)
         for result in results:
             start = wanted[result.where.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
@@ -188,20 +226,28 @@ class Poller:
 def _decode(
     request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
 ) -> Polled:
-    polled = Polled([])
+    """Up to what cannot be decoded. If there is nothing before it, its readers are told, and how to step over it."""
+    polled = Polled(results[0].where.topic_id)
     messages = min(request.messages_max, limits.poll_messages_max)
     room = min(request.bytes_max, limits.poll_bytes_max)
+    unreadable: UnreadableBatch | None = None
     for result in results:
         start = wanted[result.where.partition]
         stopped_at = None
-        for record in _records(result, start, limits.decompressed_bytes_max):
-            size = encoded_size_max(record)
-            if polled.records and (size > room or len(polled.records) >= messages):
-                stopped_at = record.offset
-                break
-            room -= size
-            polled.records.append((result.where.partition, record))
+        try:
+            for record in _records(result, start, limits.decompressed_bytes_max):
+                size = encoded_size_max(record)
+                if polled.records and (size > room or len(polled.records) >= messages):
+                    stopped_at = record.offset
+                    break
+                room -= size
+                polled.records.append((result.where.partition, record))
+        except UnreadableBatch as error:
+            unreadable = error
+            stopped_at = error.facts["offset"]
         polled.standings.append(_standing(result, start, stopped_at))
+    if unreadable is not None and not polled.records:
+        raise unreadable
     return polled
 
 
@@ -210,9 +256,29 @@ def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> It
         if header.last_offset < start:
             continue
         batch = memoryview(buffer)[position : position + header.size]
-        for record in iter_records(batch, decompressed_bytes_max=decompressed_bytes_max):
-            if record.offset >= start:
-                yield record
+        following = max(start, header.base_offset)
+        try:
+            for record in iter_records(batch, decompressed_bytes_max=decompressed_bytes_max):
+                if record.offset >= start:
+                    yield record
+                    following = record.offset + 1
+        except InvalidInput as error:
+            raise UnreadableBatch(
+                partition=result.where.partition,
+                offset=following,
+                next_offset=header.next_offset,
+                reason=str(error).rstrip("."),
+            ) from error
+
+
+def _headers(results: Sequence[FetchResult]) -> Iterator[BatchHeader]:
+    for result in results:
+        for buffer in result.batches:
+            yield from (header for _, header in walk(buffer))
+
+
+def _record_counts(results: Sequence[FetchResult]) -> list[int]:
+    return [header.record_count for header in _headers(results)]
 
 
 def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> Standing:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17millpond/v1/admin.proto\x12\x0bmillpond.v1\"\xae\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\x30\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32\x1f.millpond.v1.Topic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa5\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12=\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32,.millpond.v1.CreateTopicRequest.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ListTopicsRequest\"8\n\x12ListTopicsResponse\x12\"\n\x06topics\x18\x01 \x03(\x0b\x32\x12.millpond.v1.Topic\"4\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63reate\x18\x02 \x01(\x08\"\x87\x01\n\x10TopicDescription\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.millpond.v1.Topic\x12*\n\npartitions\x18\x02 \x03(\x0b\x32\x16.millpond.v1.Partition\x12$\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32\x13.millpond.v1.Config\"_\n\tPartition\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\x0e\n\x06oldest\x18\x02 \x01(\x04\x12\x0c\n\x04next\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\x06\x43onfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"\xa6\x01\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12\x34\n\x03set\x18\x03 \x03(\x0b\x32\'.millpond.v1.AlterTopicRequest.SetEntry\x12\r\n\x05reset\x18\x04 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"I\n\x15\x44\x65leteMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x03 \x01(\x04\"(\n\x16\x44\x65leteMessagesResponse\x12\x0e\n\x06oldest\x18\x01 \x01(\x04\"8\n\x11\x46indByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\"%\n\x12\x46indByTimeResponse\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\"\x13\n\x11ListGroupsRequest\"8\n\x12ListGroupsResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.millpond.v1.Group\";\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\"$\n\x14\x44\x65scribeGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x97\x01\n\x10GroupDescription\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.millpond.v1.Group\x12$\n\x07members\x18\x02 \x03(\x0b\x32\x13.millpond.v1.Member\x12-\n\tpositions\x18\x03 \x03(\x0b\x32\x1a.millpond.v1.GroupPosition\x12\x0b\n\x03lag\x18\x04 \x01(\x04\"<\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x03 \x01(\t\"_\n\rGroupPosition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x11\n\tread_from\x18\x03 \x01(\x04\x12\x0c\n\x04next\x18\x04 \x01(\x04\x12\x0b\n\x03lag\x18\x05 \x01(\x04\"\xad\x01\n\x16\x43ommitPositionsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x44\n\tread_from\x18\x03 \x03(\x0b\x32\x31.millpond.v1.CommitPositionsRequest.ReadFromEntry\x1a/\n\rReadFromEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x19\n\x17\x43ommitPositionsResponse\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"\x17\n\x15\x44\x65scribeBrokerRequest\"\xbc\x01\n\x11\x42rokerDescription\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12@\n\tlisteners\x18\x03 \x03(\x0b\x32-.millpond.v1.BrokerDescription.ListenersEntry\x12\x0e\n\x06topics\x18\x04 \x01(\r\x1a\x30\n\x0eListenersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xd3\x07\n\x05\x41\x64min\x12\x42\n\x0b\x43reateTopic\x12\x1f.millpond.v1.CreateTopicRequest\x1a\x12.millpond.v1.Topic\x12M\n\nListTopics\x12\x1e.millpond.v1.ListTopicsRequest\x1a\x1f.millpond.v1.ListTopicsResponse\x12Q\n\rDescribeTopic\x12!.millpond.v1.DescribeTopicRequest\x1a\x1d.millpond.v1.TopicDescription\x12@\n\nAlterTopic\x12\x1e.millpond.v1.AlterTopicRequest\x1a\x12.millpond.v1.Topic\x12P\n\x0b\x44\x65leteTopic\x12\x1f.millpond.v1.DeleteTopicRequest\x1a .millpond.v1.DeleteTopicResponse\x12Y\n\x0e\x44\x65leteMessages\x12\".millpond.v1.DeleteMessagesRequest\x1a#.millpond.v1.DeleteMessagesResponse\x12M\n\nFindByTime\x12\x1e.millpond.v1.FindByTimeRequest\x1a\x1f.millpond.v1.FindByTimeResponse\x12M\n\nListGroups\x12\x1e.millpond.v1.ListGroupsRequest\x1a\x1f.millpond.v1.ListGroupsResponse\x12Q\n\rDescribeGroup\x12!.millpond.v1.DescribeGroupRequest\x1a\x1d.millpond.v1.GroupDescription\x12\\\n\x0f\x43ommitPositions\x12#.millpond.v1.CommitPositionsRequest\x1a$.millpond.v1.CommitPositionsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.millpond.v1.DeleteGroupRequest\x1a .millpond.v1.DeleteGroupResponse\x12T\n\x0e\x44\x65scribeBroker\x12\".millpond.v1.DescribeBrokerRequest\x1a\x1e.millpond.v1.BrokerDescriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17millpond/v1/admin.proto\x12\x0bmillpond.v1\"\xae\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\x30\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32\x1f.millpond.v1.Topic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa5\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12=\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32,.millpond.v1.CreateTopicRequest.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ListTopicsRequest\"8\n\x12ListTopicsResponse\x12\"\n\x06topics\x18\x01 \x03(\x0b\x32\x12.millpond.v1.Topic\"4\n\x14\x44\x65scribeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63reate\x18\x02 \x01(\x08\"\x87\x01\n\x10TopicDescription\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.millpond.v1.Topic\x12*\n\npartitions\x18\x02 \x03(\x0b\x32\x16.millpond.v1.Partition\x12$\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32\x13.millpond.v1.Config\"_\n\tPartition\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\x0e\n\x06oldest\x18\x02 \x01(\x04\x12\x0c\n\x04next\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\r\n\x05owner\x18\x05 \x01(\t\"5\n\x06\x43onfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"\xa6\x01\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\x12\x34\n\x03set\x18\x03 \x03(\x0b\x32\'.millpond.v1.AlterTopicRequest.SetEntry\x12\r\n\x05reset\x18\x04 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"Y\n\x15\x44\x65leteMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06\x62\x65\x66ore\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\t\n\x07_before\"(\n\x16\x44\x65leteMessagesResponse\x12\x0e\n\x06oldest\x18\x01 \x01(\x04\"8\n\x11\x46indByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\"%\n\x12\x46indByTimeResponse\x12\x0f\n\x07numbers\x18\x01 \x03(\x04\"\x13\n\x11ListGroupsRequest\"8\n\x12ListGroupsResponse\x12\"\n\x06groups\x18\x01 \x03(\x0b\x32\x12.millpond.v1.Group\";\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\"$\n\x14\x44\x65scribeGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x97\x01\n\x10GroupDescription\x12!\n\x05group\x18\x01 \x01(\x0b\x32\x12.millpond.v1.Group\x12$\n\x07members\x18\x02 \x03(\x0b\x32\x13.millpond.v1.Member\x12-\n\tpositions\x18\x03 \x03(\x0b\x32\x1a.millpond.v1.GroupPosition\x12\x0b\n\x03lag\x18\x04 \x01(\x04\"<\n\x06Member\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x03 \x01(\t\"_\n\rGroupPosition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x11\n\tread_from\x18\x03 \x01(\x04\x12\x0c\n\x04next\x18\x04 \x01(\x04\x12\x0b\n\x03lag\x18\x05 \x01(\x04\"\xad\x01\n\x16\x43ommitPositionsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x44\n\tread_from\x18\x03 \x03(\x0b\x32\x31.millpond.v1.CommitPositionsRequest.ReadFromEntry\x1a/\n\rReadFromEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x19\n\x17\x43ommitPositionsResponse\"\"\n\x12\x44\x65leteGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"\x17\n\x15\x44\x65scribeBrokerRequest\"\xbc\x01\n\x11\x42rokerDescription\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12@\n\tlisteners\x18\x03 \x03(\x0b\x32-.millpond.v1.BrokerDescription.ListenersEntry\x12\x0e\n\x06topics\x18\x04 \x01(\r\x1a\x30\n\x0eListenersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xd3\x07\n\x05\x41\x64min\x12\x42\n\x0b\x43reateTopic\x12\x1f.millpond.v1.CreateTopicRequest\x1a\x12.millpond.v1.Topic\x12M\n\nListTopics\x12\x1e.millpond.v1.ListTopicsRequest\x1a\x1f.millpond.v1.ListTopicsResponse\x12Q\n\rDescribeTopic\x12!.millpond.v1.DescribeTopicRequest\x1a\x1d.millpond.v1.TopicDescription\x12@\n\nAlterTopic\x12\x1e.millpond.v1.AlterTopicRequest\x1a\x12.millpond.v1.Topic\x12P\n\x0b\x44\x65leteTopic\x12\x1f.millpond.v1.DeleteTopicRequest\x1a .millpond.v1.DeleteTopicResponse\x12Y\n\x0e\x44\x65leteMessages\x12\".millpond.v1.DeleteMessagesRequest\x1a#.millpond.v1.DeleteMessagesResponse\x12M\n\nFindByTime\x12\x1e.millpond.v1.FindByTimeRequest\x1a\x1f.millpond.v1.FindByTimeResponse\x12M\n\nListGroups\x12\x1e.millpond.v1.ListGroupsRequest\x1a\x1f.millpond.v1.ListGroupsResponse\x12Q\n\rDescribeGroup\x12!.millpond.v1.DescribeGroupRequest\x1a\x1d.millpond.v1.GroupDescription\x12\\\n\x0f\x43ommitPositions\x12#.millpond.v1.CommitPositionsRequest\x1a$.millpond.v1.CommitPositionsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.millpond.v1.DeleteGroupRequest\x1a .millpond.v1.DeleteGroupResponse\x12T\n\x0e\x44\x65scribeBroker\x12\".millpond.v1.DescribeBrokerRequest\x1a\x1e.millpond.v1.BrokerDescriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -70,43 +70,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETETOPICRESPONSE']._serialized_start=1013
   _globals['_DELETETOPICRESPONSE']._serialized_end=1034
   _globals['_DELETEMESSAGESREQUEST']._serialized_start=1036
-  _globals['_DELETEMESSAGESREQUEST']._serialized_end=1109
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=1111
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=1151
-  _globals['_FINDBYTIMEREQUEST']._serialized_start=1153
-  _globals['_FINDBYTIMEREQUEST']._serialized_end=1209
-  _globals['_FINDBYTIMERESPONSE']._serialized_start=1211
-  _globals['_FINDBYTIMERESPONSE']._serialized_end=1248
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1250
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1269
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1271
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1327
-  _globals['_GROUP']._serialized_start=1329
-  _globals['_GROUP']._serialized_end=1388
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1390
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1426
-  _globals['_GROUPDESCRIPTION']._serialized_start=1429
-  _globals['_GROUPDESCRIPTION']._serialized_end=1580
-  _globals['_MEMBER']._serialized_start=1582
-  _globals['_MEMBER']._serialized_end=1642
-  _globals['_GROUPPOSITION']._serialized_start=1644
-  _globals['_GROUPPOSITION']._serialized_end=1739
-  _globals['_COMMITPOSITIONSREQUEST']._serialized_start=1742
-  _globals['_COMMITPOSITIONSREQUEST']._serialized_end=1915
-  _globals['_COMMITPOSITIONSREQUEST_READFROMENTRY']._serialized_start=1868
-  _globals['_COMMITPOSITIONSREQUEST_READFROMENTRY']._serialized_end=1915
-  _globals['_COMMITPOSITIONSRESPONSE']._serialized_start=1917
-  _globals['_COMMITPOSITIONSRESPONSE']._serialized_end=1942
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1944
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1978
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1980
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=2001
-  _globals['_DESCRIBEBROKERREQUEST']._serialized_start=2003
-  _globals['_DESCRIBEBROKERREQUEST']._serialized_end=2026
-  _globals['_BROKERDESCRIPTION']._serialized_start=2029
-  _globals['_BROKERDESCRIPTION']._serialized_end=2217
-  _globals['_BROKERDESCRIPTION_LISTENERSENTRY']._serialized_start=2169
-  _globals['_BROKERDESCRIPTION_LISTENERSENTRY']._serialized_end=2217
-  _globals['_ADMIN']._serialized_start=2220
-  _globals['_ADMIN']._serialized_end=3199
+  _globals['_DELETEMESSAGESREQUEST']._serialized_end=1125
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=1127
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=1167
+  _globals['_FINDBYTIMEREQUEST']._serialized_start=1169
+  _globals['_FINDBYTIMEREQUEST']._serialized_end=1225
+  _globals['_FINDBYTIMERESPONSE']._serialized_start=1227
+  _globals['_FINDBYTIMERESPONSE']._serialized_end=1264
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1266
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1285
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1287
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1343
+  _globals['_GROUP']._serialized_start=1345
+  _globals['_GROUP']._serialized_end=1404
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1406
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1442
+  _globals['_GROUPDESCRIPTION']._serialized_start=1445
+  _globals['_GROUPDESCRIPTION']._serialized_end=1596
+  _globals['_MEMBER']._serialized_start=1598
+  _globals['_MEMBER']._serialized_end=1658
+  _globals['_GROUPPOSITION']._serialized_start=1660
+  _globals['_GROUPPOSITION']._serialized_end=1755
+  _globals['_COMMITPOSITIONSREQUEST']._serialized_start=1758
+  _globals['_COMMITPOSITIONSREQUEST']._serialized_end=1931
+  _globals['_COMMITPOSITIONSREQUEST_READFROMENTRY']._serialized_start=1884
+  _globals['_COMMITPOSITIONSREQUEST_READFROMENTRY']._serialized_end=1931
+  _globals['_COMMITPOSITIONSRESPONSE']._serialized_start=1933
+  _globals['_COMMITPOSITIONSRESPONSE']._serialized_end=1958
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1960
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1994
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1996
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=2017
+  _globals['_DESCRIBEBROKERREQUEST']._serialized_start=2019
+  _globals['_DESCRIBEBROKERREQUEST']._serialized_end=2042
+  _globals['_BROKERDESCRIPTION']._serialized_start=2045
+  _globals['_BROKERDESCRIPTION']._serialized_end=2233
+  _globals['_BROKERDESCRIPTION_LISTENERSENTRY']._serialized_start=2185
+  _globals['_BROKERDESCRIPTION_LISTENERSENTRY']._serialized_end=2233
+  _globals['_ADMIN']._serialized_start=2236
+  _globals['_ADMIN']._serialized_end=3215
 # @@protoc_insertion_point(module_scope)

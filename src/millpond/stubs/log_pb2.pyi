@@ -108,7 +108,7 @@ class Position(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., read_from: _Optional[int] = ...) -> None: ...
 
 class PollRequest(_message.Message):
-    __slots__ = ("topic", "positions", "messages_max", "bytes_max", "wait_ms", "strict", "uncommitted", "as_batches")
+    __slots__ = ("topic", "positions", "messages_max", "bytes_max", "wait_ms", "strict", "uncommitted", "as_batches", "topic_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class PollRequest(_message.Message):
     STRICT_FIELD_NUMBER: _ClassVar[int]
     UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     AS_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     positions: _containers.RepeatedCompositeFieldContainer[Position]
     messages_max: int
@@ -125,17 +126,20 @@ class PollRequest(_message.Message):
     strict: bool
     uncommitted: bool
     as_batches: bool
-    def __init__(self, topic: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., messages_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., strict: _Optional[bool] = ..., uncommitted: _Optional[bool] = ..., as_batches: _Optional[bool] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, topic: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., messages_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., strict: _Optional[bool] = ..., uncommitted: _Optional[bool] = ..., as_batches: _Optional[bool] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class PollResponse(_message.Message):
-    __slots__ = ("messages", "batches", "standings")
+    __slots__ = ("messages", "batches", "standings", "topic_id")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
-    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("partition", "data")

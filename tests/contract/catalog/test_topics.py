@@ -137,7 +137,7 @@ def test_partitions_are_never_taken_away(catalog, total):
     ],
 )
 def test_a_topic_that_does_not_exist_is_named_in_the_error(catalog, change):
-    with pytest.raises(UnknownTopic, match="'nope' does not exist"):
+    with pytest.raises(UnknownTopic, match="no topic 'nope'"):
         catalog.write(change)
 
 

@@ -57,8 +57,8 @@ def test_the_environment_and_a_file_are_read(run, tmp_path):
         (["settings", "--set", "retention=soon"], "Setting retention cannot be 'soon'"),
         (["settings", "--set", "retention"], "write it as NAME=VALUE"),
         (["settings", "--set", "nothing=1"], "there is no such setting"),
-        (["serve", "--set", "log_level=LOUD"], "log_level"),
-        (["serve", "--set", "catalog=mysql://x"], "Setting catalog cannot be"),
+        (["serve", *FREE_PORTS, "--set", "log_level=LOUD"], "log_level"),
+        (["serve", *FREE_PORTS, "--set", "catalog=mysql://x"], "Setting catalog cannot be"),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(monkeypatch, capsys, tmp_path, arguments, sentence):
@@ -89,6 +89,13 @@ def test_a_broker_says_where_it_is_and_drains_when_told_to(tmp_path, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=10)
     assert (process.returncode, errors) == (0, "")
+
+
+def test_a_second_signal_ends_a_drain_that_takes_too_long():
+    code = "import asyncio; from millpond.cli.serve import _on_signal as on; e = asyncio.Event(); on(e), on(e), print()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "at once" in done.stderr
 
 
 def test_an_announcement_for_people(tmp_path):

@@ -16,6 +16,7 @@ PRINTED = [
     ["stored as 1", "the last is 1001"],
     ["never: A batch of 2000074 bytes is larger than the limit of 1048588."],
     ["1 b'a'", "2 b'b'", "3 b'c'", "next: 4"],
+    ["[b'a', b'b', b'c']", "[]", "[b'b', b'c']"],
     ["[1, 2]", "[3]"],
     ["[1, 2, 3]", "b'0'", "b'1'", "b'2'"],
     ["0 1 1", "1 1 1", "2 1 1", "3 1 1", "['events']"],

@@ -130,8 +130,8 @@ async def test_a_poll_that_cannot_keep_the_last_positions_hands_out_nothing(sett
 async def test_a_kill_between_any_two_steps_leaves_the_old_positions_or_the_new(tmp_path, monkeypatch, step):
     path = tmp_path / "at.json"
     positions = FilePositions(path, "t")
-    await positions.load()
-    positions._save({0: 5})
+    await positions.load("id")
+    positions._save("id", {0: 5})
     done = []
 
     def killing(name, function):
@@ -149,9 +149,9 @@ async def test_a_kill_between_any_two_steps_leaves_the_old_positions_or_the_new(
         patched.setattr(type(path), "replace", killing("replace", type(path).replace))
         patched.setattr(os, "open", killing("open", os.open))
         with pytest.raises(Killed):
-            positions._save({0: 9})
+            positions._save("id", {0: 9})
     assert done == ["dump", "fsync", "replace", "open", "fsync"][:step]
-    assert await FilePositions(path, "t").load() == {0: 9 if "replace" in done else 5}
+    assert await FilePositions(path, "t").load("id") == {0: 9 if "replace" in done else 5}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,7 @@ async def test_a_kill_between_any_two_steps_leaves_the_old_positions_or_the_new(
             '{"topic": "t"}',
             '{"topic": "t", "read_from": 5}',
             '{"read_from": {}}',
+            '{"topic": "t", "topic_id": 7, "read_from": {}}',
         ),
         *(
             f'{{"topic": "t", "read_from": {bad}}}'
@@ -187,7 +188,7 @@ async def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "at.json"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidRequest, match="remove it"):
-        await FilePositions(path, "t").load()
+        await FilePositions(path, "t").load("id")
 
 
 async def test_positions_of_another_topic_are_refused(setting, tmp_path):
@@ -214,17 +215,18 @@ async def test_nothing_but_the_file_is_left(setting, tmp_path):
     async with setting.consumer("t", position_file=tmp_path / "at.json") as consumer:
         await consumer.poll()
     assert os.listdir(tmp_path) == ["at.json"]
-    assert json.loads((tmp_path / "at.json").read_text()) == {"topic": "t", "read_from": {"0": 2}}
+    kept = json.loads((tmp_path / "at.json").read_text())
+    assert kept == {"topic": "t", "topic_id": consumer._topic_id, "read_from": {"0": 2}}
 
 
 async def test_a_save_that_was_cancelled_does_not_disturb_the_next(tmp_path):
     positions = FilePositions(tmp_path / "at.json", "t")
     for number in range(1, 50):
-        cancelled = asyncio.ensure_future(positions.save({0: number}))
+        cancelled = asyncio.ensure_future(positions.save("id", {0: number}))
         await asyncio.sleep(0)
         cancelled.cancel()
-        await positions.save({0: 1_000 + number})
-        assert await positions.load() == {0: 1_000 + number}
+        await positions.save("id", {0: 1_000 + number})
+        assert await positions.load("id") == {0: 1_000 + number}
 
 
 # -- in a group ------------------------------------------------------------------------------------------------------

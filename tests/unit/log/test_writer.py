@@ -135,6 +135,7 @@ async def test_a_later_flush_knows_how_the_one_before_it_ended(catalog, submit):
     ]
     catalog.gate.set()
     await asyncio.gather(*answers)
+    await submit("behind them")  # an answer may come before its flush is settled, the next commit may not
     assert order == [("prepare", 1), ("settled", 1), ("prepare", 2), ("settled", 2)]
 
 

@@ -11,6 +11,7 @@ from millpond.service import Administration, GroupDescription, Messages, Partiti
 from millpond.stubs import admin_pb2 as pb
 
 EVERYTHING = -1
+NUMBER_MAX = 2**62
 
 
 class AdminService:
@@ -63,7 +64,7 @@ class AdminService:
     async def delete_messages(
         self, request: pb.DeleteMessagesRequest, _: Context
     ) -> pb.DeleteMessagesResponse:
-        before = request.before - 1 if request.before else EVERYTHING
+        before = _offset(request.before) if request.HasField("before") else EVERYTHING
         oldest = await self._administration.delete_records(request.topic, request.partition, before)
         return pb.DeleteMessagesResponse(oldest=oldest + 1)
 
@@ -84,9 +85,7 @@ class AdminService:
     async def commit_positions(
         self, request: pb.CommitPositionsRequest, _: Context
     ) -> pb.CommitPositionsResponse:
-        if 0 in request.read_from.values():
-            raise InvalidRequest(reason="message numbers begin at 1")
-        offsets = {partition: number - 1 for partition, number in request.read_from.items()}
+        offsets = {partition: _offset(number) for partition, number in request.read_from.items()}
         await self._administration.commit(request.group, request.topic, offsets)
         return pb.CommitPositionsResponse()
 
@@ -101,6 +100,12 @@ class AdminService:
             listeners=self._listeners,
             topics=len(self._administration.topics()),
         )
+
+
+def _offset(number: int) -> int:
+    if not 1 <= number <= NUMBER_MAX:
+        raise InvalidRequest(reason=f"{number} is no message number: they begin at 1")
+    return number - 1
 
 
 def _topic(topic: Topic) -> pb.Topic:

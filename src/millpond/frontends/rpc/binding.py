@@ -52,7 +52,10 @@ def _handler(
         answer = _streaming(call, lambda requests: _each(decode, requests, intake), intake, outcomes)
         return grpc.stream_stream_rpc_method_handler(answer, None, encode)
     if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(call, decode, intake, outcomes), None, encode)
+        following = _streaming(
+            call, decode, Intake(0), outcomes
+        )  # when the broker stops, nobody waits for these
+        return grpc.unary_stream_rpc_method_handler(following, None, encode)
     return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
 
 

@@ -1,8 +1,10 @@
 """Between the schema's messages and the engine's records. A number is an offset plus one."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 
 from millpond.model.errors import InvalidRequest
+from millpond.model.ids import TopicId
 from millpond.records import NO_TIMESTAMP, Record
 from millpond.service import Placed, Polled, PollRequest
 from millpond.service.polling import OLDEST
@@ -50,7 +52,17 @@ def poll_request(request: log_pb2.PollRequest) -> PollRequest:
         wait_ms=request.wait_ms,
         strict=request.strict,
         committed=not request.uncommitted,
+        topic_id=_topic_id(request.topic_id),
     )
+
+
+def _topic_id(text: str) -> TopicId | None:
+    if not text:
+        return None
+    try:
+        return TopicId(uuid.UUID(text).bytes)
+    except ValueError as error:
+        raise InvalidRequest(reason=f"{text[:50]!r} is no topic id") from error
 
 
 def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
@@ -74,7 +86,7 @@ def size_of(polled: Polled) -> int:
 
 
 def poll_response(polled: Polled) -> log_pb2.PollResponse:
-    response = log_pb2.PollResponse()
+    response = log_pb2.PollResponse(topic_id=str(uuid.UUID(bytes=polled.topic_id)))
     for partition, record in polled.records:
         message = response.messages.add(
             number=record.offset + 1,

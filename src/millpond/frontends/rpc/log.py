@@ -22,10 +22,11 @@ from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
 from millpond.service import Messages, Placed, Polled, Poller, PollRequest
+from millpond.service.polling import OLDEST
 from millpond.stubs import log_pb2
 
-FOLLOW_WAIT_MS = 60_000
-"""How long one round of a followed topic waits; then it looks whether anybody is still there."""
+FOLLOW_WAIT_MS = 5_000
+"""How long one round of a followed topic waits; then it looks whether there are new partitions."""
 
 Outcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
 
@@ -153,11 +154,18 @@ class LogService:
         with self._answers.holding(size_of(polled)):
             yield poll_response(polled)
         while not (request.until_end and _reached(polled, ends)):
-            following = replace(following, positions=_positions(polled))
+            positions = _positions(polled)
+            if not request.positions and not request.until_end:
+                positions = self._with_new_partitions(request.topic, positions)
+            following = replace(following, positions=positions, topic_id=polled.topic_id)
             polled = await self._poll(following, as_batches=request.as_batches)
             if polled.records or polled.batches:
                 with self._answers.holding(size_of(polled)):
                     yield poll_response(polled)
+
+    def _with_new_partitions(self, topic: str, positions: dict[int, int]) -> dict[int, int]:
+        """Whoever reads the whole topic also reads what was added to it."""
+        return {**dict.fromkeys(range(self._poller.partitions(topic)), OLDEST), **positions}
 
     async def _poll(self, request: PollRequest, *, as_batches: bool) -> Polled:
         room = self._answers.room(request.bytes_max)
@@ -183,7 +191,8 @@ def _positions(polled: Polled) -> dict[int, int]:
 
 
 def _reached(polled: Polled, ends: dict[int, int]) -> bool:
-    return all(each.next_offset >= ends[each.partition] for each in polled.standings)
+    """A reader below the oldest message stands at it: there is nothing in between."""
+    return all(max(each.next_offset, each.log_start) >= ends[each.partition] for each in polled.standings)
 
 
 async def _produced(answer: Awaitable[list[Placed]]) -> log_pb2.ProduceResponse:

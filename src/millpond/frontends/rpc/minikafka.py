@@ -9,7 +9,7 @@ from millpond.frontends.rpc.convert import size_of
 from millpond.frontends.rpc.memory import Answers, Context
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
-from millpond.service import Messages, Poller, PollRequest
+from millpond.service import Messages, Polled, Poller, PollRequest
 from millpond.stubs import minikafka_pb2 as pb
 
 PARTITION = 0
@@ -46,9 +46,16 @@ class MiniKafkaService:
         with self._answers.holding(room):
             polled = await self._poller.poll(wanted)
         payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
-        following = polled.standings[0].next_offset + 1 if payloads else read_from
+        following = (
+            max(read_from, polled.standings[0].next_offset + 1) if _moved(polled, wanted) else read_from
+        )
         self._answers.hold_until_sent(size_of(polled), context)
         return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
+
+
+def _moved(polled: Polled, wanted: PollRequest) -> bool:
+    """Whether there was anything, be it only what nobody may see, such as aborted transactions."""
+    return polled.standings[0].next_offset > wanted.positions[PARTITION]
 
 
 def _number(number: int) -> pb.MsgNumber:

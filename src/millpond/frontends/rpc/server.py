@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ class RpcServer:
             ],
             maximum_concurrent_rpcs=self._limits.calls_max,
         )
+        _check_free(host, port)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             return self._server.add_insecure_port(address)
@@ -123,3 +125,9 @@ class RpcServer:
         if not draining.done():  # somebody still watches our health
             await self._server.stop(0)
         await draining
+
+
+def _check_free(host: str, port: int) -> None:
+    """gRPC only says that it did not work; the system says why."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    socket.create_server((host, port), family=family).close()

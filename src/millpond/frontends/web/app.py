@@ -15,7 +15,7 @@ from millpond.frontends.web import handlers  # noqa: F401  # they register thems
 from millpond.frontends.web.bodies import Bodies, ClientGone, Holding
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import Refused, owner_of, problem_of, refusal_of
-from millpond.frontends.web.operations import JSON, NO_BODY, OPERATIONS, Call, Operation, Raw, Reply, Stream
+from millpond.frontends.web.operations import NO_BODY, OPERATIONS, Call, Operation, Raw, Reply, Stream
 from millpond.frontends.web.site import Site, unless_gone
 from millpond.model.errors import InvalidRequest
 
@@ -55,10 +55,10 @@ class _Path:
             self._operations["HEAD"] = reading
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._bodies.holding() as holding:
+        with self._bodies.holding() as holding, contextlib.suppress(ClientGone, asyncio.CancelledError):
             try:
                 reply = await self._reply(scope, receive, holding)
-            except (ClientGone, asyncio.CancelledError):
+            except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
                 reply = self._refusal(error, scope)
@@ -66,8 +66,9 @@ class _Path:
             await self._send(reply, receive, send)
 
     async def _reply(self, scope: Scope, receive: Receive, holding: Holding) -> Reply:
-        operation = self._operation(scope["method"])
         headers = Headers(raw=scope["headers"])
+        self._site.hosts.check(headers.getlist("host"))
+        operation = self._operation(scope["method"])
         _check_origin(scope["method"], headers)
         call = Call(
             site=self._site,
@@ -100,11 +101,10 @@ class _Path:
         if body is NO_BODY:
             return None
         kind = body.kind_of(headers)
-        limits = self._site.limits
-        bytes_max = limits.json_bytes_max if kind == JSON else limits.request_bytes_max
+        bytes_max = body.bytes_max(kind, self._site.limits)
         announced = headers.get("content-length")
         content = await holding.read(receive, None if announced is None else int(announced), bytes_max)
-        return await self._site.in_time(len(content), lambda: body.decode(kind, headers, content))
+        return await self._site.in_time(len(content), lambda: body.decode(self._site, kind, headers, content))
 
     def _refusal(self, error: Exception, scope: Scope) -> Raw:
         refusal = refusal_of(error, what=f"{scope['method']} {scope['path'][:200]}")
@@ -155,8 +155,6 @@ async def _send_stream(reply: Stream, receive: Receive, send: Send) -> None:
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await unless_gone(receive, _pump(reply, send))
-    except (ClientGone, asyncio.CancelledError):
-        return
     finally:
         reply.release()
 

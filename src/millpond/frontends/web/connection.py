@@ -60,6 +60,8 @@ class Connection(HttpToolsProtocol):
         self._idle_since = self._heard_at
         self._unread_since: float | None = None
         self._closing_since: float | None = None
+        self._waiting_bytes = 0
+        self._waiting_since: float | None = None
 
     # -- the transport ----------------------------------------------------------------------------------------
 
@@ -216,14 +218,18 @@ class Connection(HttpToolsProtocol):
         """Finish what has begun, and no more. A body that is not there yet has not begun."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        elif self._unread_since is not None and _past(
-            self._unread_since, self.loop.time(), self._limits.unread_at_stop_ms
-        ):
-            self.transport.abort()
         elif self.cycle.more_body:
             self.refuse(503, "Stopping", "The broker is stopping.", retriable=True)
         else:
             self.cycle.keep_alive = False
+
+    def watch(self, now: float) -> None:
+        """Called again and again after `shutdown`: who takes nothing of what waits for it is not waited for."""
+        waiting = self.transport.get_write_buffer_size()
+        if self._waiting_since is None or waiting == 0 or waiting != self._waiting_bytes:
+            self._waiting_bytes, self._waiting_since = waiting, now
+        elif _past(self._waiting_since, now, self._limits.unread_at_stop_ms):
+            self.transport.abort()
 
     def abort(self) -> None:
         self.transport.abort()

@@ -5,7 +5,7 @@ Whatever goes in comes out byte for byte, or it is refused; only `text`, which i
 
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -42,6 +42,21 @@ BASE64_PIECE: Final = 1024 * 1024
 """Characters decoded at a time. Python switches between threads only between pieces."""
 BYTES_PIECE: Final = BASE64_PIECE // 4 * 3
 
+WHOLE_BYTES_MAX: Final = 128 * 1024
+"""JSON up to this size is decoded at once; in a larger one messages are counted first, and decoded one by one."""
+SCAN_PIECE: Final = 64 * 1024
+"""Bytes that are looked at without a break."""
+SPACE: Final = rb"[ \t\r\n]{0,1000}"
+BATCH_OPENING: Final = re.compile(
+    SPACE + rb"\{" + SPACE + rb'"messages"' + SPACE + rb":" + SPACE + rb"\[" + SPACE
+)
+BATCH_COMMA: Final = re.compile(SPACE + rb"," + SPACE)
+BATCH_CLOSING: Final = re.compile(SPACE + rb"\]" + SPACE + rb"\}" + SPACE)
+JSON_PART: Final = re.compile(rb'["{}\[\]]')
+"""Where a string begins, or an object or a list begins or ends."""
+STRING_PIECE: Final = re.compile(rb'(?:[^"\\]|\\.)[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+"""Of what is inside a string: whole escapes, up to its end or that of the piece."""
+
 _NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessage)
 _NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
 
@@ -69,14 +84,75 @@ def binary_record(headers: RawHeaders, body: bytes) -> Record:
     )
 
 
-def json_records(body: bytes) -> tuple[list[Record], bool]:
-    """The messages of a JSON body, and whether it is a batch."""
+def json_records(
+    body: bytes, check_count: Callable[[int], None], parts_max: int
+) -> tuple[list[Record], bool]:
+    """The messages of a JSON body, and whether it is a batch. `check_count` refuses a number of messages,
+    `parts_max` bounds what one of them is made of."""
+    if len(body) <= WHOLE_BYTES_MAX:
+        return _records_at_once(body)
+    opening = BATCH_OPENING.match(body)
+    if opening is None:
+        _end_of_message(body, 0, parts_max)
+        return [record_of(decode_json(_NEW_MESSAGE, body))], False
+    places = _places(body, opening.end(), check_count, parts_max)
+    return [record_of(decode_json(_NEW_MESSAGE, body[place])) for place in places], True
+
+
+def _records_at_once(body: bytes) -> tuple[list[Record], bool]:
     try:
         return [record_of(decode_json(_NEW_MESSAGE, body))], False
     except InvalidRequest:
         if b'"messages"' not in body:
             raise
     return [record_of(message) for message in decode_json(_NEW_MESSAGES, body).messages], True
+
+
+def _places(body: bytes, start: int, check_count: Callable[[int], None], parts_max: int) -> list[slice]:
+    """Where in the body of a batch its messages are. Only as many are looked for as may be there."""
+    places: list[slice] = []
+    while True:
+        check_count(len(places) + 1)
+        end = _end_of_message(body, start, parts_max)
+        places.append(slice(start, end))
+        comma = BATCH_COMMA.match(body, end)
+        if comma is None:
+            break
+        start = comma.end()
+    if BATCH_CLOSING.fullmatch(body, end) is None:
+        raise InvalidRequest(reason=f"the JSON cannot be taken: no end of the messages at byte {end}")
+    return places
+
+
+def _end_of_message(body: bytes, start: int, parts_max: int) -> int:
+    """Behind the object that begins here. Whether it is right inside is found out when it is decoded."""
+    depth = 0
+    for _ in range(parts_max):
+        part = JSON_PART.search(body, start, start + SCAN_PIECE)
+        if part is None:
+            start += SCAN_PIECE
+        elif part[0] == b'"':
+            start = _end_of_string(body, part.end())
+        else:
+            start = part.end()
+            depth += 1 if part[0] in b"{[" else -1
+        if part is not None and depth <= 0:
+            return start
+        if start >= len(body):
+            raise InvalidRequest(reason="the JSON cannot be taken: a message does not end")
+    raise InvalidRequest(reason=f"a JSON message has more than {parts_max} parts, such as headers")
+
+
+def _end_of_string(body: bytes, start: int) -> int:
+    """Behind its closing quote; one that has none ends with the body."""
+    quote = body.find(b'"', start)
+    if quote >= 0 and body.find(b"\\", start, quote) < 0:
+        return quote + 1
+    while inside := STRING_PIECE.match(body, start, start + SCAN_PIECE):
+        start = inside.end()
+        if body.startswith(b'"', start):
+            return start + 1
+    return len(body)
 
 
 def record_of(message: NewMessage) -> Record:

@@ -42,6 +42,10 @@ class WebLimits:
     """How often connections are looked at for these."""
     on_loop_bytes: int = 128 * KIB
     """JSON up to this size is read and written at once, larger ones on a thread."""
+    document_bytes_max: int = 1 * MIB
+    """JSON that holds no messages: a topic, its configs, offsets of a group."""
+    message_parts_max: int = 20_000
+    """Strings, objects and lists in one JSON message: its headers, in fact. They are decoded without a break."""
     threads: int = 2
     """For those."""
     answer_piece_bytes: int = 256 * KIB
@@ -53,7 +57,9 @@ class WebLimits:
     drain_ms: int = 10_000
     """How long requests that have begun may take when the broker stops."""
     unread_at_stop_ms: int = 1_000
-    """A client that has not read its answer for this long when the broker stops is not waited for."""
+    """When the broker stops, a client that takes nothing of its answer for this long is not waited for."""
+    watch_at_stop_ms: int = 100
+    """How often that is looked at."""
 
     @property
     def json_bytes_max(self) -> int:

@@ -11,7 +11,7 @@ from millpond.frontends.web.schemas import Problem
 
 VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"
-ALWAYS_REFUSED: Final = (400, 408, 429, 431, 500, 503)
+ALWAYS_REFUSED: Final = (400, 403, 408, 429, 431, 500, 503)
 """What anything can be answered with."""
 BODY_REFUSED: Final = (413, 415)
 
@@ -94,8 +94,6 @@ def refusals(operation: Operation) -> list[int]:
     statuses = {*ALWAYS_REFUSED, *operation.refuses}
     if operation.body is not NO_BODY:
         statuses.update(BODY_REFUSED)
-    if operation.method != "GET":
-        statuses.add(403)
     if operation.redirects:
         statuses.add(307)
     return sorted(statuses)

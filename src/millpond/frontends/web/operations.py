@@ -13,6 +13,7 @@ from starlette.types import Receive
 
 from millpond.frontends.web.convert import decode_json
 from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import Given
 from millpond.frontends.web.site import Site
 
@@ -76,11 +77,17 @@ class Other:
 @dataclass(frozen=True, slots=True)
 class Body(Generic[B]):
     """`kinds` are the content types that are taken, with what they hold (for the document). Where it is not
-    `required`, no body is an empty one."""
+    `required`, no body is an empty one. One that `holds_messages` may be large."""
 
     kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
-    decode: Callable[[str, Headers, bytes], B]
+    decode: Callable[[Site, str, Headers, bytes], B]
     required: bool = True
+    holds_messages: bool = False
+
+    def bytes_max(self, kind: str, limits: WebLimits) -> int:
+        if not self.holds_messages:
+            return min(limits.document_bytes_max, limits.json_bytes_max)
+        return limits.json_bytes_max if kind == JSON else limits.request_bytes_max
 
     def kind_of(self, headers: Headers) -> str:
         if headers.get("content-encoding", "identity") != "identity":
@@ -100,10 +107,10 @@ class Body(Generic[B]):
 def json_body(kind: type[B]) -> Body[B]:
     decoder = msgspec.json.Decoder(kind)
     assert issubclass(kind, msgspec.Struct), "so that it has a name in the document"
-    return Body({JSON: [kind]}, lambda _, __, content: decode_json(decoder, content))
+    return Body({JSON: [kind]}, lambda _, __, ___, content: decode_json(decoder, content))
 
 
-NO_BODY: Final[Body[None]] = Body({}, lambda _, __, ___: None)
+NO_BODY: Final[Body[None]] = Body({}, lambda _, __, ___, ____: None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from millpond.frontends.web.app import Application
 from millpond.frontends.web.connection import Connection
+from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.site import Site, WebServices
 
@@ -29,6 +30,7 @@ class WebServer:
     def __init__(self, limits: WebLimits) -> None:
         self.limits = limits
         self.stopping = False
+        self._host = ""
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -40,12 +42,14 @@ class WebServer:
         """Take the port. Raises OSError if it cannot be had."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._host = host
         bound: int = self._socket.getsockname()[1]
         return bound
 
     async def serve(self, services: WebServices) -> None:
         assert self._socket is not None, "bind() comes first"
-        self._site = Site(services, self.limits)
+        hosts = Hosts(self._host, services.listeners.get("http", ""))
+        self._site = Site(services, self.limits, hosts)
         self.application = Application(self._site)
         config = self._config(self.application)
         self._listener = await asyncio.get_running_loop().create_server(
@@ -90,6 +94,19 @@ class WebServer:
             await self._sweeping
 
     async def _drained(self) -> None:
+        watching = asyncio.create_task(self._watch_readers())
+        try:
+            await self._all_gone()
+        finally:
+            watching.cancel()
+
+    async def _watch_readers(self) -> None:
+        while True:
+            for connection in self._connections():
+                connection.watch(asyncio.get_running_loop().time())
+            await asyncio.sleep(self.limits.watch_at_stop_ms / 1000)
+
+    async def _all_gone(self) -> None:
         while self._state.tasks or self._state.connections:
             if self._state.tasks:
                 await asyncio.wait(list(self._state.tasks))

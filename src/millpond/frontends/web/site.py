@@ -9,6 +9,7 @@ from typing import TypeVar
 from starlette.types import Receive
 
 from millpond.frontends.web.bodies import ClientGone
+from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.observability.metrics import AnswerMetrics
 from millpond.service import Administration, Messages, Poller
@@ -32,11 +33,12 @@ class WebServices:
 
 
 class Site:
-    """The services, the limits, and threads for what would hold up everybody on the loop."""
+    """The services, the limits, the names it goes by, and threads for what would hold up everybody on the loop."""
 
-    def __init__(self, services: WebServices, limits: WebLimits) -> None:
+    def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts) -> None:
         self.services = services
         self.limits = limits
+        self.hosts = hosts
         self.streams = 0
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 

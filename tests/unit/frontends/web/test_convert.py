@@ -1,6 +1,7 @@
 """Messages to and from what HTTP carries, byte for byte."""
 
 import base64
+import json
 
 import msgspec
 import pytest
@@ -107,23 +108,44 @@ def test_headers_that_make_no_message_are_refused(headers):
         binary_record(headers, b"")
 
 
+@pytest.fixture(params=["at once", "in pieces"])
+def both_ways(request, monkeypatch):
+    if request.param == "in pieces":
+        monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+
+
+def taken(body, messages_max=1_000, parts_max=1_000):
+    def check_count(count):
+        if count > messages_max:
+            raise InvalidRequest(reason="too many")
+
+    return json_records(body, check_count, parts_max)
+
+
+@pytest.mark.usefixtures("both_ways")
 def test_json_has_one_message_or_many():
-    one, is_batch = json_records(b'{"value": "a", "key": "k", "headers": {"h": null}}')
+    one, is_batch = taken(b'{"value": "a", "key": "k", "headers": {"h": null}}')
     assert one == [Record(value=b"a", key=b"k", headers=(("h", None),))]
     assert not is_batch
-    many, is_batch = json_records(b'{"messages": [{"value": null}, {"value": "YQ==", "encoding": "base64"}]}')
+    many, is_batch = taken(b'{"messages": [{"value": null}, {"value": "YQ==", "encoding": "base64"}]}')
     assert many == [Record(value=None), Record(value=b"a")]
     assert is_batch
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_value_may_speak_of_messages():
-    assert json_records(b'{"value": "{\\"messages\\": []}"}') == ([Record(value=b'{"messages": []}')], False)
+    assert taken(b'{"value": "{\\"messages\\": []}"}') == ([Record(value=b'{"messages": []}')], False)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize(
     "body",
     [
         b"",
+        b" ",
+        b"]",
+        b'"',
+        b'"\\',
         b"[]",
         b"null",
         b"{}",
@@ -142,6 +164,15 @@ def test_a_value_may_speak_of_messages():
         b'{"value": "a"} {"value": "b"}',
         b'{"messages": []}',
         b'{"messages": {}}',
+        b'{"messages": [',
+        b'{"messages": [{"value": "a"}',
+        b'{"messages": [{"value": "a"},]}',
+        b'{"messages": [{"value": "a"} {"value": "b"}]}',
+        b'{"messages": [{"value": "a"]}]}',
+        b'{"messages": [{"value": "a"}, "b"]}',
+        b'{"messages": [{"value": "a"}]} x',
+        b'{"messages": [{"value": "a\\"}]}',
+        b'{"messages": [{"value": "a\\',
         b'{"messages": [{"value": "a"}], "value": "b"}',
         b'{"value": ' + b"[" * 100_000,
         b'{"messages": ' + b"[" * 100_000,
@@ -150,7 +181,45 @@ def test_a_value_may_speak_of_messages():
 )
 def test_json_that_makes_no_message_is_refused(body):
     with pytest.raises(InvalidRequest):
-        json_records(body)
+        taken(body)
+
+
+@given(
+    values=st.lists(st.text(alphabet='a"\\\n{}[],é ', max_size=20), min_size=1, max_size=5),
+    indent=st.sampled_from([None, 2]),
+    piece=st.sampled_from([2, 3, 7, 64]),
+)
+def test_a_batch_in_pieces_is_the_batch(values, indent, piece):
+    messages = [{"key": value, "value": value, "headers": {value: value}} for value in values]
+    body = json.dumps({"messages": messages}, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        expected = taken(body)
+        patch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+        patch.setattr(convert, "SCAN_PIECE", piece)
+        assert taken(body) == expected
+    assert [each.value for each in expected[0]] == [value.encode() for value in values]
+
+
+def test_too_many_messages_are_refused_before_any_is_decoded(monkeypatch):
+    monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+    decoded = []
+    monkeypatch.setattr(convert, "decode_json", lambda _, body: decoded.append(body))
+    with pytest.raises(InvalidRequest, match="too many"):
+        taken(b'{"messages": [%s]}' % b",".join([b'{"value": ""}'] * 11), messages_max=10)
+    assert decoded == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"[%s]" % b",".join([b'{"name": "", "value": ""}'] * 50), b"{%s}" % b",".join([b'"": ""'] * 50)],
+)
+@pytest.mark.parametrize("whole", [b"%s", b'{"messages": [%s]}'])
+def test_a_message_of_too_many_parts_is_refused_before_it_is_decoded(monkeypatch, headers, whole):
+    monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+    body = whole % (b'{"value": "", "headers": %s}' % headers)
+    assert len(taken(body)[0]) == 1
+    with pytest.raises(InvalidRequest, match="more than 100 parts"):
+        taken(body, parts_max=100)
 
 
 @settings(max_examples=50)

@@ -1,7 +1,9 @@
 """What bounds a client: sizes, times and numbers, each with an answer where one can be given."""
 
 import asyncio
+import base64
 import logging
+import os
 
 import pytest
 from tests.unit.frontends.web.wire import HEALTH, HOST, PRODUCE, connect, produce, until
@@ -93,6 +95,38 @@ async def test_who_announces_much_and_sends_nothing_takes_no_room(limited):
 
 def held(broker):
     return broker.web.application.bodies.held_bytes
+
+
+async def test_json_that_holds_no_messages_may_be_less_large(limited, connected_to):
+    async with limited(document_bytes_max=1000) as broker, connected_to(broker) as client:
+        configs = {"x" * 1000: "1"}
+        answer = await client.post("/topics", json={"name": "pond", "configs": configs})
+        assert (answer.status_code, answer.json()["details"]) == (413, {"limit": 1000})
+        answer = await client.post("/topics/pond/produce", json={"value": "x" * 1000})
+        assert answer.status_code == 200
+
+
+async def test_too_many_messages_are_refused_and_nothing_is_stored(client, broker):
+    body = b'{"messages":[%s]}' % b",".join([b'{"value":""}'] * 20_000)
+    answer = await client.post(
+        "/topics/pond/produce", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+    assert "where 1 to 10000 are taken" in answer.json()["message"]
+    assert broker.administration.topics() == []
+
+
+async def test_a_message_of_the_largest_size_can_be_json(client, broker):
+    """In base64 it is larger by a third."""
+    value = os.urandom(1024 * 1024 - 100)
+    encoded = base64.b64encode(value).decode()
+    answer = await client.post("/topics/pond/produce", json={"value": {"base64": encoded}})
+    assert answer.status_code == 200
+    batch = {"messages": [{"value": encoded[: 512 * 1024], "encoding": "base64"}] * 8}
+    answer = await client.post("/topics/pond/produce", json=batch)
+    assert len(answer.json()["messages"]) == 8
+    assert (await broker.read("pond"))[0].value == value
+    assert (await broker.read("pond", 1))[0].value == value[: 384 * 1024]
 
 
 # -- heads ----------------------------------------------------------------------------------------------------

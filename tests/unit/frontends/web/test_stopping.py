@@ -1,6 +1,7 @@
 """Stopping: what has begun is answered, what waits is let go, what is idle is closed."""
 
 import asyncio
+import logging
 
 import pytest
 from tests.unit.frontends.web.wire import HEALTH, HOST, PRODUCE, connect, produce, until
@@ -77,6 +78,68 @@ async def test_a_stream_ends_as_it_should(broker):
         assert b'event: failure\ndata: {"code":"Stopping"' in rest
         assert await wire.is_closed()
         await stopping
+
+
+UNREAD = {
+    "a stream": b"GET /topics/pond/stream HTTP/1.1\r\n" + HOST + b"\r\n",
+    "a large fetch": b"GET /topics/pond/fetch/0?max_bytes=16000000 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "many answers": (b"GET /topics/pond/fetch/0/0 HTTP/1.1\r\n" + HOST + b"\r\n") * 20,
+}
+
+
+@pytest.mark.parametrize("asked", UNREAD.values(), ids=UNREAD)
+async def test_a_client_that_does_not_read_is_not_waited_for(limited, caplog, asked):
+    async with limited(unread_at_stop_ms=100, watch_at_stop_ms=10) as broker:
+        await fill(broker)
+        async with connect(broker) as wire:
+            wire.writer.transport.pause_reading()
+            wire.send(asked)
+            await until(lambda: any(each._unread_since is not None for each in broker.web._connections()))
+            async with asyncio.timeout(broker.web.limits.drain_ms / 1000 / 2):
+                await broker.stop()
+            assert not broker.web._connections()
+            assert not broker.web._state.tasks
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_a_client_that_reads_slowly_is_waited_for(limited):
+    """It takes long, but never nothing for long."""
+    async with limited(unread_at_stop_ms=500, watch_at_stop_ms=10) as broker:
+        await fill(broker)
+        async with connect(broker) as wire:
+            wire.writer.transport.pause_reading()
+            wire.send(UNREAD["a large fetch"])
+            await until(lambda: any(each._unread_since is not None for each in broker.web._connections()))
+            stopping = asyncio.create_task(broker.stop())
+            await until(lambda: broker.web.stopping)
+            transport = wire.writer.transport
+            loop = asyncio.get_running_loop()
+            reading = asyncio.create_task(wire.response())
+            begun = loop.time()
+            while not reading.done() and loop.time() < begun + 1.5:
+                transport.resume_reading()
+                await asyncio.sleep(0.001)
+                transport.pause_reading()
+                await asyncio.sleep(0.05)
+            transport.resume_reading()
+            assert len((await reading).json()["messages"]) >= 15
+            await stopping
+
+
+async def test_an_unread_answer_that_is_given_up_leaves_no_traceback(limited, caplog):
+    async with limited(drain_ms=1) as broker:
+        await fill(broker)
+        async with connect(broker) as wire:
+            wire.writer.transport.pause_reading()
+            wire.send(UNREAD["a large fetch"])
+            await until(lambda: any(each._unread_since is not None for each in broker.web._connections()))
+            await broker.stop()
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def fill(broker):
+    for _ in range(16):
+        await broker.produce("pond", b"x" * 1_000_000)
 
 
 async def test_what_takes_too_long_is_given_up(limited, monkeypatch):

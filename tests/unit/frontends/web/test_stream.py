@@ -7,6 +7,7 @@ import os
 import pytest
 from tests.unit.frontends.web.wire import ANSWER_SECONDS_MAX, HOST, connect, until
 
+from millpond.model.errors import UnreadableBatch
 from millpond.records import Record
 
 
@@ -151,6 +152,45 @@ async def test_a_stream_of_a_topic_that_is_deleted_says_so_and_ends(broker):
     await until(lambda: broker.web._site.streams == 0)
 
 
+async def test_a_stream_of_a_topic_that_is_made_anew_says_so_and_ends(limited):
+    """Positions in the old one mean nothing in the new one."""
+    async with limited(keep_alive_ms=1) as broker:
+        await broker.produce("pond", b"x", b"y")
+        async with connect(broker) as wire:
+            wire.send(get("/topics/pond/stream"))
+            await wire.head()
+            await wire.chunk()
+            await broker.administration.delete_topic("pond")
+            await broker.produce("pond", b"z")
+            last = lines_of(b"".join([chunk async for chunk in wire.chunks()]).decode())[-1]
+            assert last["error"]["code"] in ("TopicReplaced", "UnknownTopic", "UnknownPartition")
+
+
+@pytest.mark.parametrize(("query", "opening"), [("", '{"error":'), ("?format=sse", "event: failure\ndata: ")])
+async def test_a_stream_that_meets_a_batch_it_cannot_read_says_where_it_goes_on(
+    broker, monkeypatch, query, opening
+):
+    await broker.produce("pond", b"x")
+    poll = broker.poller.poll
+    topic_id = broker.administration.topic("pond").id
+
+    async def unreadable(request):
+        if request.positions == {0: 1}:
+            assert request.topic_id == topic_id  # it goes on in the topic in which it began
+            raise UnreadableBatch(partition=0, offset=1, next_offset=5, reason="it is damaged")
+        return await poll(request)
+
+    monkeypatch.setattr(broker.poller, "poll", unreadable)
+    async with connect(broker) as wire:
+        wire.send(get(f"/topics/pond/stream{query}"))
+        await wire.head()
+        assert b'"value":"x"' in await wire.chunk()
+        last = b"".join([chunk async for chunk in wire.chunks()]).decode()
+        assert last.startswith(opening + '{"code":"UnreadableBatch"')
+        assert '"next_offset":5' in last
+    await until(lambda: broker.web._site.streams == 0)
+
+
 async def test_a_stream_whose_reader_is_gone_ends(broker):
     await broker.produce("pond", b"x")
     async with connect(broker) as wire:
@@ -218,6 +258,16 @@ async def settled(broker):
 async def test_a_stream_that_makes_no_sense_is_refused(client, query, headers):
     answer = await client.get(f"/topics/pond/stream?{query}", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+
+
+@pytest.mark.usefixtures("three_partitions")
+async def test_an_id_of_another_stream_does_not_lead_elsewhere(client):
+    url = "/topics/pond/stream?follow=false&partition=1"
+    for other in ("0:1", "0:1,1:1", "7:1"):
+        answer = await client.get(url, headers={"Last-Event-ID": other})
+        assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+    answer = await client.get(url, headers={"Last-Event-ID": "1:2"})
+    assert [each["value"] for each in lines_of(answer.text)] == ["7"]
 
 
 async def test_a_stream_of_nothing_is_not_found(client, broker):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 ANSWER_SECONDS_MAX = 30.0
-HOST = b"Host: pond\r\n"
+HOST = b"Host: localhost\r\n"
 PRODUCE = b"POST /topics/pond/produce/0 HTTP/1.1\r\n" + HOST
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
 

@@ -16,6 +16,7 @@ from millpond.frontends.web.schemas import (
     Produced,
     ProducedMessages,
 )
+from millpond.frontends.web.site import Site
 from millpond.records import Record
 from millpond.service import Placed
 
@@ -30,9 +31,10 @@ class Records(NamedTuple):
     is_batch: bool
 
 
-def records_of(kind: str, headers: Headers, content: bytes) -> Records:
+def records_of(site: Site, kind: str, headers: Headers, content: bytes) -> Records:
     if kind == JSON:
-        return Records(*json_records(content))
+        check_count = site.services.messages.check_count
+        return Records(*json_records(content, check_count, site.limits.message_parts_max))
     if kind == BINARY:
         return Records([binary_record(headers.raw, content)], is_batch=False)
     return Records([raw_record(content)], is_batch=False)
@@ -48,6 +50,7 @@ RECORDS = Body(
     },
     records_of,
     required=False,
+    holds_messages=True,
 )
 
 

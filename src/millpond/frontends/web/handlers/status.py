@@ -37,7 +37,8 @@ async def check_health(_: NoInput) -> Status:
 
 @operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
 async def check_readiness(call: NoInput) -> Status:
-    """Whether messages are taken (503 if not)."""
+    """Whether the broker has started, is not stopping and has not failed for good (503 if not). That the store cannot
+    be reached shows only when something is produced."""
     if not call.site.services.is_ready():
         raise Refused(503, "NotReady", "The broker is not taking messages.", retriable=True)
     return Status("ok")

@@ -106,7 +106,7 @@ async def _positions(call: Call[TopicPath, StreamQuery, None]) -> Positions:
     chosen = _partitions(call)
     last_id = call.headers.get("last-event-id")
     if last_id:
-        return dict.fromkeys(chosen, 0) | _parsed(last_id)
+        return dict.fromkeys(chosen, 0) | _asked_for(call, _parsed(last_id))
     start = call.query.start
     if start == "oldest":
         return dict.fromkeys(chosen, OLDEST)
@@ -126,6 +126,13 @@ def _partitions(call: Call[TopicPath, StreamQuery, None]) -> list[int]:
         limit = call.site.limits.stream_partitions_max
         raise InvalidRequest(reason=f"a stream has at most {limit} partitions: say which with `partition`")
     return list(range(count))
+
+
+def _asked_for(call: Call[TopicPath, StreamQuery, None], found: Positions) -> Positions:
+    """An id of another stream must not lead to what this request does not ask for."""
+    if call.query.partition is not UNSET and found.keys() != {call.query.partition}:
+        raise InvalidRequest(reason="Last-Event-ID names other partitions than `partition`")
+    return found
 
 
 def _parsed(last_id: str) -> Positions:
@@ -182,7 +189,10 @@ async def _pieces(
             if not follow and (_reached(positions, ends) or positions == before):
                 return
             following = replace(
-                request, positions=positions | _new_partitions(call, positions), wait_ms=wait_ms
+                request,
+                positions=positions | _new_partitions(call, positions),
+                wait_ms=wait_ms,
+                topic_id=polled.topic_id,
             )
             polled = await poller.poll(following)
     except MillpondError as error:
