@@ -5,7 +5,6 @@ default. Only the assembly (`broker.py`) and the CLI see this module; parts rece
 """
 
 import dataclasses
-import ipaddress
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
+from millpond.model.addresses import is_loopback
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.service.limits import ServiceLimits
@@ -28,7 +28,6 @@ ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
 PORTS: Final = 65_536
 EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # named, in order to be refused
-LOCALHOST: Final = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +291,6 @@ def split_address(address: str) -> tuple[str, int]:
 
 def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """By what it is, not by how it begins: `127.example.com` is anywhere."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == LOCALHOST
 
 
 def is_everywhere(address: str) -> bool:

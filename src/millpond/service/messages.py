@@ -217,6 +217,10 @@ def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: i
 async def _answer(
     count: int, shares: Sequence[Share], futures: "Sequence[asyncio.Future[AppendResult]]"
 ) -> list[Placed]:
+    if len(futures) == 1:
+        [share] = shares
+        done = await futures[0]
+        return [Placed(share.partition, done.base_offset + delta, done.timestamp) for delta in range(count)]
     placed = [Placed(-1, -1, -1)] * count
     for share, outcome in zip(shares, await asyncio.gather(*futures, return_exceptions=True), strict=True):
         if isinstance(outcome, BaseException):

@@ -4,16 +4,17 @@ A page from elsewhere can have its own name resolved to 127.0.0.1 and then reads
 (DNS rebinding). Its browser still says in `Host` which name it asked for.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from typing import Final
 
 from millpond.frontends.web.errors import Refused
+from millpond.model.addresses import is_loopback
 
 HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
-LOCALHOST: Final = "localhost"
 NAME_SHOWN_MAX: Final = 100
+KNOWN_MAX: Final = 100
+"""Hosts that were found right and need not be looked at again."""
 
 
 class Hosts:
@@ -23,27 +24,25 @@ class Hosts:
     def __init__(self, listening: str, advertised: str) -> None:
         self._any = not is_loopback(listening)
         self._advertised = _name_of(advertised)
+        self._known: set[str] = set()
 
     def check(self, named: Iterable[str]) -> None:
         """`named` are the `Host` headers of a request: none in HTTP/1.0."""
         for host in named:
-            if not self._any and not self._is_ours(_name_of(host)):
+            if self._any or host in self._known:
+                continue
+            if not self._is_ours(_name_of(host)):
                 raise Refused(
                     403,
                     "ForeignHost",
                     f"This broker is not {host[:NAME_SHOWN_MAX]!r}: it listens on loopback, and answers under such a "
                     "name or the one it advertises.",
                 )
+            if len(self._known) < KNOWN_MAX:
+                self._known.add(host)
 
     def _is_ours(self, name: str) -> bool:
         return bool(name) and (name == self._advertised or is_loopback(name))
-
-
-def is_loopback(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name.lower() == LOCALHOST
 
 
 def _name_of(host: str) -> str:

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.frontends.rpc.wire import details_of, serving, values
 
 from millpond import Broker, Settings
+from millpond.model.addresses import is_loopback
 from millpond.model.errors import InvalidSettings, UnknownTopic
 from millpond.records import Codec, Record, build_batch
 from millpond.records.batch import HEADER_SIZE, seal
 from millpond.service import PollRequest
-from millpond.settings import is_loopback
 from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2
 
 FAR_AHEAD_MS = 10**15

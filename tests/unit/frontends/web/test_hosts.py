@@ -4,8 +4,9 @@ import pytest
 from tests.unit.frontends.web.wire import connect
 
 from millpond.frontends.web.errors import Refused
-from millpond.frontends.web.hosts import Hosts, is_loopback
+from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.operations import OPERATIONS
+from millpond.model.addresses import is_loopback
 from millpond.testing import running_broker
 
 OURS = ["localhost", "LocalHost:8000", "127.0.0.1", "127.8.9.1:1", "[::1]", "[::1]:8000", "pond.example:8000"]
