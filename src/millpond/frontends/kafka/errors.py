@@ -31,6 +31,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.ObjectMissing: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.UnknownGroup: ErrorCode.GROUP_ID_NOT_FOUND,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    errors.TopicReplaced: ErrorCode.INCONSISTENT_TOPIC_ID,
     errors.ObjectExists: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.ExtentsChanged: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
