@@ -33,7 +33,7 @@ PUBLIC = {
     ],
     millpond.service: [
         *("Administration", "GroupDescription", "GroupPartition", "Messages", "Owners", "Placed"),
-        *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing"),
+        *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing", "OLDEST"),
         *("TopicDescription", "Workers"),
     ],
     millpond.groups: [

@@ -8,11 +8,11 @@ from typing import Final
 
 from millpond.cli.checks import Finding
 from millpond.client import Admin
+from millpond.model.addresses import FACES
 from millpond.model.errors import MillpondError
 from millpond.settings import Settings, join_address
 
 ASK_S: Final = 1.0
-FACES: Final = ("kafka", "grpc", "http")
 
 
 def of_faces(settings: Settings) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import uvloop
 
 from millpond.broker import Broker
 from millpond.cli.options import json_option, load_settings, settings_options
+from millpond.model.addresses import FACES
 from millpond.model.errors import InvalidSettings, MillpondError
 from millpond.observability.logs import set_up_logging
 from millpond.settings import Settings
@@ -112,7 +113,7 @@ def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
     click.echo(f"  catalog    {facts['catalog']}")
     click.echo(f"  store      {facts['store']}")
     click.echo(f"  topics     {facts['topics']}")
-    for face in ("kafka", "grpc", "http"):
+    for face in FACES:
         click.echo(f"  {face:<10} {broker.listeners.get(face, 'off')}")
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from millpond.model.addresses import FACES
 from millpond.model.errors import CannotStart
 
 ANY_PORT: Final = "127.0.0.1:0"
-FACES: Final = ("kafka", "grpc", "http")
 STOP_S: Final = 20.0
 
 

@@ -1,8 +1,9 @@
-"""Hosts: which of them are this machine."""
+"""Where a broker is reached: the names of its faces, and which hosts are this machine."""
 
 import ipaddress
 from typing import Final
 
+FACES: Final = ("kafka", "grpc", "http")
 LOCALHOST: Final = "localhost"
 
 

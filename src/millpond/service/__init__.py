@@ -14,10 +14,11 @@ from millpond.service.administration import (
 from millpond.service.limits import ServiceLimits
 from millpond.service.messages import Messages, Placed
 from millpond.service.owners import Owners
-from millpond.service.polling import Polled, Poller, PollRequest, Standing
+from millpond.service.polling import OLDEST, Polled, Poller, PollRequest, Standing
 from millpond.service.workers import Workers
 
 __all__ = [
+    "OLDEST",
     "Administration",
     "GroupDescription",
     "GroupPartition",

@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeVar
 from millpond.broker import Broker
 from millpond.client import Admin, Consumer, Producer
 from millpond.client.consumer import Start
+from millpond.model.addresses import FACES
 from millpond.model.errors import MillpondError
 from millpond.model.units import parse_duration_ms
 from millpond.settings import Settings, load
@@ -28,7 +29,6 @@ from millpond.testing.outages import WRITES, Outages
 from millpond.testing.travel import TravellingClock, travel
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a directory that is made here has a name nobody can guess
-FACES: Final = ("kafka", "grpc", "http")
 DEFAULTS: Final = {
     **{f"{face}_listen": "127.0.0.1:0" for face in FACES},
     "group_initial_rebalance_delay": "0ms",

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping
 
+from millpond.frontends.rpc.convert import NUMBER_MAX
 from millpond.frontends.rpc.memory import Context
 from millpond.groups import GroupListing
 from millpond.model.errors import InvalidRequest
@@ -11,7 +12,6 @@ from millpond.service import Administration, GroupDescription, Messages, Partiti
 from millpond.stubs import admin_pb2 as pb
 
 EVERYTHING = -1
-NUMBER_MAX = 2**62
 
 
 class AdminService:

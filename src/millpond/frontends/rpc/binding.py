@@ -6,7 +6,6 @@ to gRPC, bytes that are no request would be answered as UNKNOWN and logged with 
 """
 
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
@@ -15,12 +14,10 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 
-from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, status_of
+from millpond.frontends.rpc.errors import DETAILS_KEY, in_words, refusal_of, status_of
 from millpond.frontends.rpc.memory import Context, Intake
 from millpond.model.errors import Defect, InvalidRequest, MillpondError
 from millpond.observability.metrics import AnswerMetrics
-
-_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 Decode = Callable[[bytes], Any]
 OK: Final = grpc.StatusCode.OK.name
@@ -45,7 +42,7 @@ def bind(
 def _handler(
     method: MethodDescriptor, servicer: object, intake: Intake, outcomes: "_Outcomes"
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    call = getattr(servicer, _WORD.sub("_", method.name).lower())
+    call = getattr(servicer, in_words(method.name).lower())
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import TopicId
 from millpond.records import NO_TIMESTAMP, Record
-from millpond.service import Placed, Polled, PollRequest
-from millpond.service.polling import OLDEST
+from millpond.service import OLDEST, Placed, Polled, PollRequest
 from millpond.stubs import log_pb2
 
+NUMBER_MAX = 2**62
 MESSAGES_DEFAULT = 1_000
 BYTES_DEFAULT = 1024 * 1024
 PART_BYTES = 32
@@ -70,7 +70,7 @@ def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
     for each in positions:
         if each.partition in found:
             raise InvalidRequest(reason=f"partition {each.partition} is named more than once")
-        if each.read_from > 2**62:
+        if each.read_from > NUMBER_MAX:
             raise InvalidRequest(reason=f"{each.read_from} is no message number")
         found[each.partition] = each.read_from - 1 if each.read_from else OLDEST
     return found

@@ -79,7 +79,12 @@ def code_of(error: MillpondError) -> grpc.StatusCode:
 
 def reason_of(error: MillpondError) -> str:
     """The error's name as google.rpc.ErrorInfo wants it: UNKNOWN_TOPIC."""
-    return _WORD.sub("_", type(error).__name__).upper()
+    return in_words(type(error).__name__).upper()
+
+
+def in_words(name: str) -> str:
+    """`UnknownTopic` as `Unknown_Topic`."""
+    return _WORD.sub("_", name)
 
 
 def number_of(code: grpc.StatusCode) -> int:

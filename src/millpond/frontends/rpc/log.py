@@ -21,8 +21,7 @@ from millpond.frontends.rpc.pipeline import Pipeline
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
-from millpond.service import Messages, Placed, Polled, Poller, PollRequest
-from millpond.service.polling import OLDEST
+from millpond.service import OLDEST, Messages, Placed, Polled, Poller, PollRequest
 from millpond.stubs import log_pb2
 
 FOLLOW_WAIT_MS = 5_000

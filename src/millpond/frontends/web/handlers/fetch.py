@@ -22,9 +22,8 @@ from millpond.frontends.web.schemas import (
 from millpond.frontends.web.site import unless_gone
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange
 from millpond.records import Record
-from millpond.service import Polled, PollRequest
+from millpond.service import OLDEST, Polled, PollRequest
 
-OLDEST = -1
 DEFAULT_BYTES = 1024 * 1024
 encode = msgspec.json.Encoder().encode
 

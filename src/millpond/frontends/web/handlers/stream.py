@@ -19,11 +19,10 @@ from millpond.frontends.web.operations import NO_BODY, Call, Other, Stream, oper
 from millpond.frontends.web.schemas import Given, Message, PartitionNumber, Problem, Shown
 from millpond.frontends.web.site import Site
 from millpond.model.errors import InvalidRequest, MillpondError
-from millpond.service import Polled, PollRequest
+from millpond.service import OLDEST, Polled, PollRequest
 
 NDJSON: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
-OLDEST: Final = -1
 EVENT_ID: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,18}(?:,[0-9]{1,10}:[0-9]{1,18})*")
 encode = msgspec.json.Encoder().encode
 
