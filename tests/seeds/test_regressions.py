@@ -190,16 +190,21 @@ async def check_survivor(before, copy, contents, acknowledged):
 class Work:
     """What the catalog's writer does: statements, the steps of SQLite's virtual machine, rows scanned."""
 
-    def __init__(self, connection):
+    def __init__(self, broker):
         self.statements = self.steps = self.scans = 0
-        self._connection = connection
+        self._broker = broker
 
-    def __enter__(self):
-        self._connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._profile)
+    async def __aenter__(self):
+        await self._trace(apsw.SQLITE_TRACE_PROFILE, self._profile)
         return self
 
-    def __exit__(self, *_):
-        self._connection.trace_v2(0, None)
+    async def __aexit__(self, *_):
+        await self._trace(0, None)
+
+    async def _trace(self, mask, callback):
+        """From the thread that writes: another one might find the connection busy."""
+        connection = self._broker.database._writer
+        await self._broker.log.write(lambda tx: connection.trace_v2(mask, callback))
 
     def _profile(self, event):
         if event["sql"].lower().startswith("pragma"):
@@ -222,7 +227,7 @@ async def test_m5_an_append_costs_the_same_at_message_fifty_thousand_as_at_one_t
         for messages in (1_000, 50_000):
             await fill(broker, where, messages)
             await broker.produce("topic", bytes(size))  # the first of a session opens its journal
-            with Work(broker.database._writer) as work:
+            async with Work(broker) as work:
                 for _ in range(20):
                     await broker.produce("topic", bytes(size))
             measured[messages] = work
