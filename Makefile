@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Two processes: many tests wait more than they work. All of Spark's go to one, which keeps one session.
+PARALLEL ?= -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo test test-long coverage test-peers lint format bench docs stubs pins clean
@@ -27,10 +29,10 @@ demo: $(READY) ## see the product at work, in a temporary directory
 	$(BIN)/millpond demo
 
 test: $(READY) ## run all tests
-	$(BIN)/python -m pytest -m "not long and not peers"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long and not peers"
 
 test-long: $(READY) ## the same, and the longer forms of the fault tests
-	$(BIN)/python -m pytest -m "not peers"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
 
 coverage: $(READY) ## which lines the tests run, without the processes they start (slow)
 	$(BIN)/python -m coverage run -m pytest -q -m "not long and not peers"

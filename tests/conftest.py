@@ -16,10 +16,24 @@ def figures(request: pytest.FixtureRequest) -> list[str]:
     return request.config.stash.setdefault(FIGURES, [])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist hands its lines to the one that prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = session.config.stash.get(FIGURES, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    lines = getattr(node, "workeroutput", {}).get("figures", [])
+    node.config.stash.setdefault(FIGURES, []).extend(lines)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if lines := config.stash.get(FIGURES, []):
         terminalreporter.section("figures")
-        for line in lines:
+        for line in sorted(lines):
             terminalreporter.line(line)
 
 

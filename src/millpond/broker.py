@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
+from millpond.catalog.open import CATALOG_FILE, sqlite_url
 from millpond.catalog.schema import read_meta
-from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
 from millpond.cluster.membership import Heartbeat, join, leave
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -345,24 +346,8 @@ class Broker:
 
 
 def open_database(settings: Settings) -> Database:
-    """The catalog a broker, a tool or a Spark job of these settings uses."""
-    if not settings.catalog:
-        return SqliteDatabase(settings.data_dir / "catalog.db")
-    if settings.catalog == "memory://":
-        return SqliteMemoryDatabase()
-    if settings.catalog.startswith(("postgresql://", "postgres://")):
-        return _open_postgres(settings.catalog)
-    reason = "it is neither empty nor memory:// nor postgresql://…"
-    raise InvalidSettings(name="catalog", value=settings.catalog, reason=reason)
-
-
-def _open_postgres(url: str) -> Database:
-    try:
-        from millpond.catalog.postgres import PostgresDatabase
-    except ImportError as error:
-        reason = "it needs one more package: pip install 'millpond[postgres]'"
-        raise InvalidSettings(name="catalog", value=url.partition("@")[2] or url, reason=reason) from error
-    return PostgresDatabase(url)
+    """The catalog a broker or a tool of these settings uses."""
+    return catalog_open.open_database(settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE))
 
 
 def lock_data_dir(path: Path) -> int:

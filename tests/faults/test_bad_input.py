@@ -272,7 +272,7 @@ BAD_SETTINGS = {
     "auto_create_topics": ("maybe", "write true or false"),
     "default_partitions": ("many", "whole number"),
     "no_such_thing": ("1", "no such setting"),
-    "catalog": ("mysql://db", "neither empty nor"),
+    "catalog": ("mysql://db", "neither memory:// nor sqlite"),
     "store": ("ftp://host/dir", "starts with none of"),
     "log_level": ("banana", "log_level"),
 }

@@ -47,7 +47,7 @@ SMALL = (
     mock.patch.object(log, "REMOVED_PER_STEP", 3),
     mock.patch.object(index.build_index, "__defaults__", (2 * KIB,)),
     mock.patch("millpond.log.buffer.INDEX_EVERY_BYTES", 2 * KIB),
-    mock.patch("millpond.log.plan.GAP_BYTES_MAX", 4 * KIB),
+    mock.patch("millpond.reading.plan.GAP_BYTES_MAX", 4 * KIB),
 )
 
 

@@ -10,10 +10,10 @@ from typing import Final, Literal
 from millpond.catalog.database import Transaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 1
+CODE_VERSION: Final = 2
 """The newest migration this code knows."""
 
-MIN_CODE_VERSION: Final = 1
+MIN_CODE_VERSION: Final = 2
 """The oldest code that may run on the schema this code makes."""
 
 COORDINATOR_SHARDS: Final = 64
@@ -110,7 +110,26 @@ FIRST: Final = (
     "INSERT INTO counters (name, next) VALUES ('producer_id', 1)",
 )
 
-MIGRATIONS: Final = (FIRST,)
+SECOND: Final = (
+    """
+    CREATE TABLE sink_commits (
+      sink TEXT PRIMARY KEY, batch BIGINT NOT NULL, session TEXT NOT NULL, committed_at BIGINT NOT NULL)
+    """,
+    """
+    CREATE TABLE pipeline_runs (
+      id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, topics TEXT NOT NULL, session TEXT NOT NULL,
+      state TEXT NOT NULL, started_at BIGINT NOT NULL, ended_at BIGINT, report TEXT NOT NULL)
+    """,
+    "CREATE INDEX pipeline_runs_by_start ON pipeline_runs (started_at)",
+    """
+    CREATE TABLE compactions (
+      topic_id BLOB NOT NULL, partition BIGINT NOT NULL, end_offset BIGINT NOT NULL,
+      compacted_at BIGINT NOT NULL,
+      PRIMARY KEY (topic_id, partition, end_offset)) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final = (FIRST, SECOND)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

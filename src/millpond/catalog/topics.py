@@ -32,7 +32,14 @@ DELETE: Final = "UPDATE topics SET deleted_at = ? WHERE id = ?"
 DELETE_PARTITIONS: Final = "DELETE FROM partitions WHERE topic_id = ?"
 DELETED: Final = "SELECT id, partitions FROM topics WHERE deleted_at IS NOT NULL"
 FORGET: Final = "DELETE FROM topics WHERE id = ? AND deleted_at IS NOT NULL"
-TABLES_BY_TOPIC: Final = ("producers", "txn_partitions", "txn_offsets", "aborted_txns", "group_offsets")
+TABLES_BY_TOPIC: Final = (
+    "producers",
+    "txn_partitions",
+    "txn_offsets",
+    "aborted_txns",
+    "group_offsets",
+    "compactions",
+)
 
 
 def create(

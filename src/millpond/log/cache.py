@@ -7,8 +7,8 @@ Changes only between awaits.
 from bisect import bisect_right, insort
 from collections import OrderedDict
 
-from millpond.log.runs import Run
 from millpond.model.ids import TopicPartition
+from millpond.reading.runs import Run
 
 
 class ReadCache:

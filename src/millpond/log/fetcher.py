@@ -17,13 +17,13 @@ from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
 from millpond.log.partition import Partition
-from millpond.log.reader import StoreReader
 from millpond.log.room import Room
-from millpond.log.runs import Run, take
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
+from millpond.reading.reader import StoreReader
+from millpond.reading.runs import Run, take
 from millpond.records import Buffer
 
 UNKNOWN_OFFSET = -1

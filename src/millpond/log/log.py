@@ -25,8 +25,6 @@ from millpond.log.limits import LogLimits
 from millpond.log.offsets import OffsetFinder, TimedOffset
 from millpond.log.ongoing import ABORTED_MAX
 from millpond.log.partition import Partition
-from millpond.log.reader import StoreReader
-from millpond.log.runs import stamped
 from millpond.log.tail import TailCache
 from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
@@ -48,6 +46,8 @@ from millpond.model.producers import CommittedBatch, SequencedBatch
 from millpond.model.topics import Topic, TopicConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import LogMetrics
+from millpond.reading.reader import StoreReader
+from millpond.reading.runs import stamped
 from millpond.records import Buffer, walk
 
 EVERYTHING = -1

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import Database
-from millpond.log.reader import StoreReader
-from millpond.log.runs import Run
 from millpond.model.errors import ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
+from millpond.reading.reader import StoreReader
+from millpond.reading.runs import Run
 from millpond.records import BatchHeader, iter_records, walk
 from millpond.segments.index import entry_for_timestamp
 

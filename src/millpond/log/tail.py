@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from millpond.log.runs import Run
+from millpond.reading.runs import Run
 
 COMPACT_AFTER = 512
 EVICTED = Run(0, 0, b"")

@@ -22,10 +22,10 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
+from millpond.reading.visible import visible
 from millpond.records import BatchHeader, Codec, Record, encoded_size_max, iter_records, walk
 from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
-from millpond.service.visible import visible
 from millpond.service.workers import Workers
 
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]

@@ -22,7 +22,15 @@ from millpond.model.topics import Topic
 NOW = 1_000_000
 FILLED = (
     *("writers", "topics", "partitions", "objects", "extents", "producers", "transactions", "txn_partitions"),
-    *("txn_offsets", "aborted_txns", "groups", "group_offsets"),
+    *(
+        "txn_offsets",
+        "aborted_txns",
+        "groups",
+        "group_offsets",
+        "sink_commits",
+        "pipeline_runs",
+        "compactions",
+    ),
 )
 
 

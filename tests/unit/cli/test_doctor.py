@@ -63,7 +63,7 @@ def test_a_directory_that_cannot_be_used(tmp_path):
     ("setting", "check", "words"),
     [
         ("retention=soon", "settings", "Setting retention cannot be 'soon'"),
-        ("catalog=mysql://x", "catalog", "neither empty nor memory://"),
+        ("catalog=mysql://x", "catalog", "neither memory:// nor sqlite"),
         ("store=ftp://x", "store", "starts with none of"),
         (
             "store=s3://bucket/x?endpoint=http://127.0.0.1:1&skip_signature=true&region=us-east-1",

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.log.cache import ReadCache
-from millpond.log.runs import Run
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.reading.runs import Run
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 OTHER = TopicPartition(TopicId(b"t" * 16), 1)

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.catalog import extents
 from millpond.log import FetchRequest
-from millpond.log.plan import slice_extent
+from millpond.reading.plan import slice_extent
 from millpond.records import Record, iter_records
 from millpond.segments.index import build_index, pack_index
 

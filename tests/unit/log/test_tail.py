@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.log.runs import Run
 from millpond.log.tail import COMPACT_AFTER, Tail, TailCache
+from millpond.reading.runs import Run
 
 
 def run(base, end=None, size=10):

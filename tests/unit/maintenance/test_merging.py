@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
-from millpond.maintenance.merging import (
-    FAN_IN,
-    LARGE_BYTES,
-    ROWS_MAX,
-    SEGMENT_BYTES_MAX,
-    Merging,
-    build_segment,
-    plan_merges,
-    read_group,
-)
+from millpond.maintenance.merging import Merging
 from millpond.model.errors import StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import Codec
+from millpond.rewriting.merging import (
+    FAN_IN,
+    LARGE_BYTES,
+    ROWS_MAX,
+    SEGMENT_BYTES_MAX,
+    build_segment,
+    plan_merges,
+    read_group,
+)
 from millpond.segments.segment import check_segment
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
@@ -378,7 +378,7 @@ async def test_a_merged_log_is_found_by_time_through_its_index(start):
 
 
 async def test_a_group_is_read_in_as_many_reads_as_it_takes(start):
-    from millpond.log.reader import StoreReader
+    from millpond.reading.reader import StoreReader
 
     kept = await start(inline_bytes_max=0)
     await fill(kept, 12)

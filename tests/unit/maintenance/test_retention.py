@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maintenance.retention import expired_by_age, expired_by_size
 from millpond.model.errors import StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.rewriting.expiry import expired_by_age, expired_by_size
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 SECOND = 1_000

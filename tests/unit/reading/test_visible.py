@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.catalog.transactions import Aborted
+from millpond.reading.visible import visible
 from millpond.records import MarkerKind, Record, build_batch, build_control_batch, iter_records
-from millpond.service.visible import visible
 
 LIMIT = 1 << 20
 steps = st.lists(

@@ -8,12 +8,12 @@ from typing import Final
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import Database
-from millpond.log.plan import Read, Slice, plan_reads, slice_extent
-from millpond.log.runs import Run
 from millpond.model.errors import CorruptBatch, CorruptObject, ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.objects.store import ObjectStore
+from millpond.reading.plan import Read, Slice, plan_reads, slice_extent
+from millpond.reading.runs import Run
 from millpond.records import check_crc, stamp_run, walk
 
 LOOK_UPS_MAX: Final = 5

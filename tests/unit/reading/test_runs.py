@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.log.runs import Run, stamped, take
+from millpond.reading.runs import Run, stamped, take
 from millpond.records import Record, build_batch, walk
 
 

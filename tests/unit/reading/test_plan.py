@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.log.plan import GAP_BYTES_MAX, plan_reads, slice_extent
 from millpond.model.extents import Extent, IndexEntry
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.reading.plan import GAP_BYTES_MAX, plan_reads, slice_extent
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 

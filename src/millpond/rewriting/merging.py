@@ -1,0 +1,149 @@
+"""Merging, the pure part: many small extents become few larger ones, so that rows and files follow bytes, not flushes.
+
+The plan is pure and serves any executor. Neighbouring extents are merged when they are many and of like size
+(eight or more of a tier), which rewrites a byte about four times on its way from a kilobyte row to a megabyte
+segment, or when together they fill a segment. Extents of a mebibyte and more stay where they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Final
+
+from millpond.catalog.extents import NewExtent
+from millpond.model.errors import ObjectMissing
+from millpond.model.extents import Extent
+from millpond.model.ids import Session
+from millpond.reading.reader import StoreReader
+from millpond.reading.runs import Run
+from millpond.records import Buffer, walk
+from millpond.segments.frame import FRAME_BYTES
+from millpond.segments.index import build_index, pack_index
+from millpond.segments.keys import segment_key
+from millpond.segments.segment import write_segment
+
+LARGE_BYTES: Final = 1024 * 1024
+"""Extents from here on are left alone, and extents that together reach it are merged."""
+SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
+TIERS: Final = (8 * 1024, 64 * 1024, 512 * 1024)
+FAN_IN: Final = 8
+ROWS_MAX: Final = 4 * FAN_IN
+"""So many small extents in a row are merged whatever their sizes. A steady stream stays below it."""
+
+
+def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
+    """Groups of neighbouring extents of one partition, each to become one segment. `extents` are in order."""
+    return [group for run in _small_runs(extents) for group in _groups(run)]
+
+
+def _small_runs(extents: Sequence[Extent]) -> Iterator[list[Extent]]:
+    """Maximal runs of adjoining small extents."""
+    for is_small, run in groupby(extents, key=lambda extent: extent.length < LARGE_BYTES):
+        if is_small:
+            yield list(run)
+
+
+def _groups(run: list[Extent]) -> Iterator[list[Extent]]:
+    if sum(extent.length for extent in run) >= LARGE_BYTES and len(run) > 1:
+        yield from _filled(run)
+        return
+    for low, high in pairwise((0, *TIERS)):
+        many = [group for group in _below(run, high) if _count_from(group, low) >= FAN_IN]
+        if many:
+            yield from many
+            return
+    if len(run) >= ROWS_MAX:
+        yield run
+
+
+def _below(run: Sequence[Extent], bound: int) -> list[list[Extent]]:
+    """Neighbours that are all smaller than the bound."""
+    return [list(group) for below, group in groupby(run, key=lambda e: e.length < bound) if below]
+
+
+def _count_from(group: Sequence[Extent], bound: int) -> int:
+    """How many are not smaller than the bound. The others do not count, else the large ones among them would
+    be written anew with every few small ones that follow."""
+    return sum(extent.length >= bound for extent in group)
+
+
+def _filled(run: list[Extent]) -> Iterator[list[Extent]]:
+    """Cut a long run into groups of at least a mebibyte; a remainder waits for company."""
+    group: list[Extent] = []
+    size = 0
+    for extent in run:
+        if group and size + extent.length > SEGMENT_BYTES_MAX:
+            yield group
+            group, size = [], 0
+        group.append(extent)
+        size += extent.length
+    if len(group) > 1 and (size >= LARGE_BYTES or len(group) >= FAN_IN):
+        yield group
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSegment:
+    """A segment ready to be put and registered."""
+
+    key: str
+    parts: list[Buffer]
+    row: NewExtent
+    size: int
+
+
+def build_segment(
+    session: Session, sequence: int, old: Sequence[Extent], runs: Sequence[Run]
+) -> MergedSegment:
+    """One segment of the batches of several extents, in their order. Offsets stay what they are."""
+    where, base, end = old[0].where, old[0].base_offset, old[-1].end_offset
+    epoch = max(extent.epoch for extent in old)
+    oldest = min(extent.min_timestamp for extent in old)
+    newest = max(extent.max_timestamp for extent in old)
+    facts = list(_batch_facts(runs, base))
+    records = sum(extent.records for extent in old)
+    index = build_index(facts)
+    parts = write_segment(
+        where,
+        base,
+        end,
+        [run.data for run in runs],
+        batches=len(facts),
+        records=records,
+        epoch=epoch,
+        min_timestamp=oldest,
+        max_timestamp=newest,
+        index=index,
+    )
+    length = sum(len(run.data) for run in runs)
+    row = NewExtent(
+        where, base, end, epoch, None, FRAME_BYTES, length, records, oldest, newest, newest, True,
+        pack_index(index) or None, None,
+    )  # fmt: skip
+    return MergedSegment(
+        segment_key(session, where.topic_id, where.partition, base, end, sequence),
+        parts,
+        row,
+        sum(map(len, parts)),
+    )
+
+
+def _batch_facts(runs: Sequence[Run], base_offset: int) -> Iterator[tuple[int, int, int]]:
+    start = 0
+    for run in runs:
+        for position, header in walk(run.data):
+            yield header.base_offset - base_offset, start + position, header.newest_timestamp
+        start += len(run.data)
+
+
+def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
+    """The bytes of every extent of a group, stamped. The plan knows no inline bytes, so rows are read again."""
+    runs: list[Run] = []
+    where, offset, end = group[0].where, group[0].base_offset, group[-1].end_offset
+    while offset < end:
+        found = reader.read_runs(where, offset, max(sum(e.length for e in group), 1))
+        within = [run for run in found if run.end_offset <= end]
+        if not within or within[0].base_offset < offset:
+            raise ObjectMissing(key=f"extents at offset {offset}")
+        runs.extend(within)
+        offset = within[-1].end_offset
+    return runs
