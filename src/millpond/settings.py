@@ -199,6 +199,17 @@ class Settings:
     garbage_grace: int = _setting(
         _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
     )
+    compaction_every: int = _setting(
+        _UPKEEP.compaction_every_ms,
+        DURATION,
+        "How often compacted topics are looked after; 0ms leaves them to `millpond pipeline compact`.",
+    )
+    compaction_bytes_per_second: int = _setting(
+        _UPKEEP.compaction_bytes_per_second, BUFFER, "How fast compaction reads."
+    )
+    compaction_keys_bytes: int = _setting(
+        _UPKEEP.compaction_keys_bytes, SIZE, "Memory that compaction may use for keys."
+    )
     lease: int = _setting(30_000, LEASE, "A broker that does not renew its lease for this long is dead.")
 
     def topic_defaults(self) -> dict[str, str]:
@@ -221,7 +232,12 @@ class Settings:
         )
 
     def maintenance_limits(self) -> MaintenanceLimits:
-        return MaintenanceLimits(garbage_grace_ms=self.garbage_grace)
+        return MaintenanceLimits(
+            garbage_grace_ms=self.garbage_grace,
+            compaction_every_ms=self.compaction_every,
+            compaction_bytes_per_second=self.compaction_bytes_per_second,
+            compaction_keys_bytes=self.compaction_keys_bytes,
+        )
 
     def group_limits(self) -> GroupLimits:
         return GroupLimits(

@@ -2,19 +2,28 @@
 
 Everything below a point had been compacted by its time. The last point is where the next compaction finds its
 first dirty record; a tombstone may go once the point above it is older than the topic's `delete.retention.ms`.
+Points below which no tombstone is left are kept as one, with the time `TOMBSTONES_GONE`.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from millpond.catalog.database import Transaction
-from millpond.model.ids import TopicPartition
+from millpond.model.ids import TopicId, TopicPartition
+
+TOMBSTONES_GONE: Final = 0
+"""The time of a point that nothing waits for any more."""
+POINTS_PER_RETENTION: Final = 32
+"""How finely tombstones are told apart by age: they stay up to a thirty-second of `delete.retention.ms` longer."""
 
 READ: Final = """
     SELECT end_offset, compacted_at FROM compactions WHERE topic_id = ? AND partition = ? ORDER BY end_offset
 """
 CLEAR: Final = "DELETE FROM compactions WHERE topic_id = ? AND partition = ?"
 ADD: Final = "INSERT INTO compactions (topic_id, partition, end_offset, compacted_at) VALUES (?, ?, ?, ?)"
+MARKS: Final = """
+    SELECT topic_id, partition, max(end_offset), sum(compacted_at) FROM compactions GROUP BY topic_id, partition
+"""
 
 
 class CompactionPoint(NamedTuple):
@@ -28,6 +37,25 @@ def read(tx: Transaction, where: TopicPartition) -> tuple[CompactionPoint, ...]:
     return tuple(CompactionPoint(*row) for row in tx.rows(READ, where))
 
 
+def marks(tx: Transaction) -> dict[TopicPartition, tuple[int, int]]:
+    """For each partition that has been compacted something that is another after each compaction."""
+    rows = tx.rows(MARKS)
+    return {TopicPartition(TopicId(bytes(row[0])), row[1]): (row[2], int(row[3])) for row in rows}
+
+
 def write(tx: Transaction, where: TopicPartition, points: Sequence[CompactionPoint]) -> None:
+    """In place of those that are there. Whoever calls it holds the partition's row."""
     tx.rows(CLEAR, where)
     tx.each(ADD, [(*where, *point) for point in points])
+
+
+def thinned(points: Sequence[CompactionPoint], delete_retention_ms: int) -> list[CompactionPoint]:
+    """So few points that they do not pile up however often a log is compacted. Leaving one out is always safe: what
+    lies below it waits for the next one."""
+    apart_ms = delete_retention_ms // POINTS_PER_RETENTION
+    kept: list[CompactionPoint] = []
+    for point in points:
+        if len(kept) > 1 and kept[-1].compacted_at - kept[-2].compacted_at < apart_ms:
+            kept.pop()
+        kept.append(point)
+    return kept

@@ -12,6 +12,7 @@ CLAIM: Final = "UPDATE coordinators SET owner = ?, epoch = epoch + 1 WHERE shard
 HOLD: Final = """
     UPDATE coordinators SET epoch = epoch WHERE shard = ? AND owner = ? AND epoch = ? RETURNING shard
 """
+LOCK: Final = "UPDATE coordinators SET epoch = epoch WHERE shard = ?"
 ALL: Final = "SELECT shard, owner, epoch FROM coordinators ORDER BY shard"
 
 
@@ -31,6 +32,11 @@ def hold(tx: Transaction, shard: int, owner: str, epoch: int) -> None:
     """Lock the shard for the rest of the transaction, or raise `NotOwner` if it has moved on."""
     if not tx.rows(HOLD, (shard, owner, epoch)):
         raise NotOwner(f"Coordinator shard {shard} has moved to another broker.")
+
+
+def lock(tx: Transaction, shard: int) -> None:
+    """Lock the shard for the rest of the transaction, whoever owns it: for one who only writes beside its owner."""
+    tx.rows(LOCK, (shard,))
 
 
 def owners(tx: Transaction) -> dict[int, tuple[str | None, int]]:

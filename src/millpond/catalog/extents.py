@@ -39,6 +39,7 @@ SCAN: Final = f"""
 SCAN_FACTS: Final = f"""
     SELECT {COLUMNS}, NULL {FROM} AND e.base_offset >= ? ORDER BY e.base_offset LIMIT ?
 """
+SCAN_OUTLINES: Final = SCAN_FACTS.replace("e.sparse_index", "NULL")
 BY_MAX_TIMESTAMP: Final = f"""
     SELECT {COLUMNS}, e.inline {FROM} AND e.max_timestamp >= ? AND e.base_offset >= ?
     ORDER BY e.base_offset LIMIT 1
@@ -64,7 +65,7 @@ REMOVE_EXACT: Final = """
       AND position = ? AND length = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
     RETURNING object_id, high_timestamp, base_offset
 """
-SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ?"
+SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ? RETURNING bytes"
 SMALL: Final = """
     SELECT topic_id, partition, min(base_offset) FROM extents WHERE length < ?
     GROUP BY topic_id, partition HAVING count(*) > 1 ORDER BY topic_id, partition
@@ -130,6 +131,11 @@ def facts(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> li
     return [_extent(row) for row in tx.rows(SCAN_FACTS, (*where, offset, limit))]
 
 
+def outlines(tx: Transaction, where: TopicPartition, limit: int) -> list[Extent]:
+    """The first extents without their indexes, too: for whoever looks at a whole partition."""
+    return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*where, 0, limit))]
+
+
 def first_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int) -> Extent | None:
     """The first extent that holds a record of this time or later. O(log n) unless retention has taken the
     extent that reached it first, which only times that run backwards can bring about."""
@@ -178,15 +184,37 @@ def replace(
     tx: Transaction, old: Sequence[Extent], new: NewExtent, new_object: objects.NewObject, *, now_ms: int
 ) -> None:
     """Put one extent in the place of several. Raises `ExtentsChanged` unless all of them are as they were."""
-    keys = [(*e.where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in old]
+    replace_all(tx, new.where, old, [(new, new_object)], now_ms=now_ms)
+
+
+def replace_all(
+    tx: Transaction,
+    where: TopicPartition,
+    old: Sequence[Extent],
+    new: Sequence[tuple[NewExtent, objects.NewObject]],
+    *,
+    now_ms: int,
+) -> None:
+    """Put new extents, each with its object, in the place of old ones of the same partition; each new one covers
+    whole old ones. Raises `ExtentsChanged` unless all old ones are as they were and the partition is still there.
+    Holds the partition's row from then on, even if there is nothing to replace."""
+    keys = [(*where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in old]
     removed = [row for rows in tx.each(REMOVE_EXACT, keys) for row in rows]
-    if len(removed) != len(old):
+    shrunk = sum(e.length for e in old) - sum(row.length for row, _ in new)
+    if len(removed) != len(old) or not tx.rows(SHRINK, (shrunk, *where)):
         raise ExtentsChanged
-    high = max(removed, key=lambda row: row[2])[1]
-    tx.rows(SHRINK, (sum(e.length for e in old) - new.length, *new.where))
-    object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
-    insert(tx, [dataclasses.replace(new, object_id=object_id, high_timestamp=high)])
+    insert(tx, [_registered(tx, row, new_object, removed, now_ms) for row, new_object in new])
     objects.release(tx, (row[0] for row in removed if row[0] is not None), now_ms=now_ms)
+
+
+def _registered(
+    tx: Transaction, new: NewExtent, new_object: objects.NewObject, removed: Sequence[Row], now_ms: int
+) -> NewExtent:
+    """With its object's id. What was the newest timestamp up to the last extent replaced still bounds those up to
+    here, and does not fall from one extent to the next."""
+    object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
+    last = max((row for row in removed if row[2] < new.end_offset), key=lambda row: row[2])
+    return dataclasses.replace(new, object_id=object_id, high_timestamp=last[1])
 
 
 def partitions_with_small_extents(tx: Transaction, smaller_than: int) -> list[tuple[TopicPartition, int]]:

@@ -1,13 +1,20 @@
 """What makes a sink exactly once: its newest batch, moved up in the same transaction as the batch's extents.
 
 A sink's batches come in rising numbers, one at a time. One that comes again finds its number taken and changes
-nothing, whether it is the last one or an older one.
+nothing, whether it is the last one or an older one. A *passing* sink has one batch only, a random name, and is
+forgotten when no lost answer can make anybody ask for it again.
 """
 
+from collections.abc import Sequence
 from typing import Final
+from uuid import uuid4
 
 from millpond.catalog.database import Transaction
-from millpond.model.ids import Session
+from millpond.model.errors import UnknownPartition
+from millpond.model.ids import Session, TopicPartition
+
+PASSING: Final = "passing/"
+PASSING_KEPT_MS: Final = 24 * 60 * 60 * 1000
 
 CLAIM: Final = """
     INSERT INTO sink_commits (sink, batch, session, committed_at) VALUES (?, ?, ?, ?)
@@ -16,6 +23,23 @@ CLAIM: Final = """
     RETURNING batch
 """
 NEWEST: Final = "SELECT batch FROM sink_commits WHERE sink = ?"
+FORGET_PASSING: Final = "DELETE FROM sink_commits WHERE sink >= ? AND sink < ? AND committed_at < ?"
+LOCK_PARTITION: Final = """
+    UPDATE partitions SET owner = owner WHERE topic_id = ? AND partition = ? RETURNING partition
+"""
+
+
+def passing_sink() -> str:
+    return f"{PASSING}{uuid4()}"
+
+
+def batch_sink(name: str) -> str:
+    """The sink of batches that somebody numbers."""
+    return f"batch/{name}"
+
+
+def stream_sink(query: str) -> str:
+    return f"stream/{query}"
 
 
 def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: int) -> bool:
@@ -26,3 +50,16 @@ def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: i
 def newest_batch(tx: Transaction, sink: str) -> int | None:
     found = tx.rows(NEWEST, (sink,))
     return found[0][0] if found else None
+
+
+def forget_passing(tx: Transaction, *, now_ms: int) -> None:
+    """Drop the rows of passing sinks that are a day old."""
+    after_all = PASSING[:-1] + chr(ord("/") + 1)
+    tx.rows(FORGET_PASSING, (PASSING, after_all, now_ms - PASSING_KEPT_MS))
+
+
+def lock_partitions(tx: Transaction, wheres: Sequence[TopicPartition]) -> None:
+    """Keep the append rows until the transaction ends. Give them in order, as every writer takes them."""
+    for where, rows in zip(wheres, tx.each(LOCK_PARTITION, wheres), strict=True):
+        if not rows:
+            raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)

@@ -5,8 +5,8 @@ from millpond.log.buffer import AppendResult
 from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
-from millpond.log.offsets import TimedOffset
 from millpond.log.transactions import TransactionLimits, Transactions
+from millpond.reading.offsets import TimedOffset
 
 __all__ = [
     "AppendResult",

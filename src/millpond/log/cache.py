@@ -1,6 +1,7 @@
 """The read cache: runs that lagging readers brought back from the store, least recently used first out.
 
-Keyed by offset, not by object: what a partition holds at an offset never changes, whichever object it is in.
+Keyed by offset, not by object: what a partition holds at an offset is the same, whichever object it is in. When it is
+compacted, what is here of it is forgotten.
 Changes only between awaits.
 """
 

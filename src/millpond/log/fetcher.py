@@ -117,7 +117,10 @@ class Fetcher:
                 await watch.wait(left_s)
 
     def forget(self, where: TopicPartition) -> None:
+        """What is being read at the moment is given to those who wait for it, and not kept."""
         self._cache.forget(where)
+        for place in [each for each in self._under_way if each[0] == where]:
+            del self._under_way[place]
 
     async def _gather(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -292,7 +295,12 @@ class Fetcher:
         return task
 
     def _on_read(self, place: Place, task: "asyncio.Task[list[Run]]") -> None:
-        self._under_way.pop(place, None)
-        if not task.cancelled() and task.exception() is None:  # nobody may be waiting for it
+        failed = (
+            task.cancelled() or task.exception() is not None
+        )  # looked at, for nobody may be waiting for it
+        if self._under_way.get(place) is not task:
+            return  # forgotten meanwhile
+        del self._under_way[place]
+        if not failed:
             for run in task.result():
                 self._cache.put(place[0], run)

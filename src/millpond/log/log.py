@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from millpond.catalog import extents, partitions, producers, topics, transactions
+from millpond.catalog import compactions, extents, partitions, producers, topics, transactions
 from millpond.catalog.appends import Placed
 from millpond.catalog.commits import Committer, Operation
 from millpond.catalog.database import Database, Transaction
@@ -22,7 +22,6 @@ from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
 from millpond.log.limits import LogLimits
-from millpond.log.offsets import OffsetFinder, TimedOffset
 from millpond.log.ongoing import ABORTED_MAX
 from millpond.log.partition import Partition
 from millpond.log.tail import TailCache
@@ -46,6 +45,7 @@ from millpond.model.producers import CommittedBatch, SequencedBatch
 from millpond.model.topics import Topic, TopicConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import LogMetrics
+from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.reading.runs import stamped
 from millpond.records import Buffer, walk
@@ -83,6 +83,7 @@ class Log:
         self._limits = limits
         self._partitions: dict[TopicPartition, Partition] = {}
         self._grown: dict[TopicPartition, int] = {}
+        self._compaction_marks: dict[TopicPartition, tuple[int, int]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_wanted = False
         self._ending = False
@@ -374,10 +375,15 @@ class Log:
         """Take in what the catalog says now: topics, partitions, and appends by others. In turns: what was read
         first must not be taken in last, or a topic just made would be forgotten again."""
         async with self._refresh_turn:
-            known, rows = await self.read(
-                lambda tx: (topics.all_topics(tx), partitions.owned_by(tx, self._session))
+            known, rows, marks = await self.read(
+                lambda tx: (
+                    topics.all_topics(tx),
+                    partitions.owned_by(tx, self._session),
+                    compactions.marks(tx),
+                )
             )
             self._take_in_all(known, rows)
+            self._forget_compacted(marks)
 
     async def _change(self, name: str, operation: Operation) -> Topic:
         """Write, then take in one topic, for a broker may have thousands."""
@@ -405,6 +411,18 @@ class Log:
                 self._drop(where, partition)
         for where, row in owned.items():
             self._take_in(where, row)
+
+    def _forget_compacted(self, marks: dict[TopicPartition, tuple[int, int]]) -> None:
+        for where, mark in marks.items():
+            if self._compaction_marks.get(where) != mark:
+                self.forget_cached(where)
+        self._compaction_marks = marks
+
+    def forget_cached(self, where: TopicPartition) -> None:
+        """The partition has been compacted: nobody may be given what was read before. A tombstone goes some day, and
+        whoever then still read the record it deletes would take it for living. The tail reaches to the end of the
+        log, so that it holds the tombstone, too."""
+        self._fetcher.forget(where)
 
     def _take_in(self, where: TopicPartition, row: PartitionRow) -> None:
         partition = self._partitions.get(where)

@@ -1,7 +1,8 @@
 """Merging in the broker: performs the plans of `millpond.rewriting.merging` through the log's commit queue."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -34,7 +35,18 @@ class Merging:
         self._clock = clock
         self._from: dict[TopicPartition, int] = {}
         self._due: set[TopicPartition] | None = None
-        self._sequence = count(1)
+        self._spared: dict[TopicPartition, int] = {}
+        self.attempts = count(1)
+        """Numbers that tell apart the session's segments for one range. Compaction takes from them, too."""
+
+    @contextmanager
+    def spare(self, where: TopicPartition, end_offset: int) -> Iterator[None]:
+        """Leave alone what lies below `end_offset`: somebody is about to replace it."""
+        self._spared[where] = end_offset
+        try:
+            yield
+        finally:
+            del self._spared[where]
 
     async def run_once(self) -> int:
         """Merge what is worth merging, up to a budget of bytes; returns how many extents were replaced."""
@@ -81,10 +93,13 @@ class Merging:
     async def _step(self, where: TopicPartition) -> "Step":
         start = self._from[where]
         rows = await self._log.read(lambda tx: catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK))
-        groups = plan_merges(rows)
+        spared = self._spared.get(where, 0)
+        groups = plan_merges([row for row in rows if row.base_offset >= spared])
         if not rows:
             del self._from[where]  # expired or deleted; if it grows again, it begins there
             return Step(0, 0, has_more=False)
+        if not groups and spared:
+            return Step(0, 0, has_more=False, is_due=True)
         if not groups:
             self._from[where] = _last_small_run(rows)
             return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
@@ -120,7 +135,7 @@ class Merging:
 
     def _write(self, group: Sequence[Extent]) -> MergedSegment:
         runs = read_group(self._log.reader, group)
-        segment = build_segment(self._session, next(self._sequence), group, runs)
+        segment = build_segment(self._session, next(self.attempts), group, runs)
         self._store.put(segment.key, segment.parts)
         return segment
 

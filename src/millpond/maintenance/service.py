@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from millpond.catalog import producers
 from millpond.catalog.database import Transaction
 from millpond.log.log import Log
+from millpond.maintenance.compaction import Compaction
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
 from millpond.maintenance.retention import Retention
@@ -29,6 +30,13 @@ class MaintenanceLimits:
     more, just when the broker has other things to do."""
     merge_turns_missed_max: int = 15
     """But it does not wait for ever."""
+    compaction_every_ms: int = 15_000
+    """How often partitions are looked at that may be worth a compaction; 0 leaves it to others. It gives way as
+    merging does."""
+    compaction_bytes_per_second: int = 16 * 1024 * 1024
+    """How much a compaction reads: it decodes every record, and others need the processor more."""
+    compaction_keys_bytes: int = 64 * 1024 * 1024
+    """Memory for the keys of a dirty range. If they do not fit, less is compacted at a time."""
     garbage_every_ms: int = 10_000
     expiry_every_ms: int = 10 * 60 * 1000
     garbage_grace_ms: int = 60_000
@@ -52,10 +60,20 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._limits = limits
-        self._moved_before = 0
-        self._turns_missed = 0
+        self._merge_turns = Turns(log)
+        self._compaction_turns = Turns(log)
         self.retention = Retention(log, clock)
         self.merging = Merging(log, store, session, clock)
+        self.compaction = Compaction(
+            log,
+            store,
+            session,
+            clock,
+            self.merging,
+            bytes_per_second=limits.compaction_bytes_per_second,
+            keys_bytes_max=limits.compaction_keys_bytes,
+            metrics=metrics,
+        )
         self.garbage = Garbage(log, store, session, clock, grace_ms=limits.garbage_grace_ms)
 
     async def run(self) -> None:
@@ -63,6 +81,10 @@ class Maintenance:
         async with asyncio.TaskGroup() as duties:
             duties.create_task(self._repeat("retention", self.retention.run_once, limits.retention_every_ms))
             duties.create_task(self._repeat("merging", self.merge_unless_busy, limits.merge_every_ms))
+            if limits.compaction_every_ms:
+                duties.create_task(
+                    self._repeat("compaction", self.compact_unless_busy, limits.compaction_every_ms)
+                )
             duties.create_task(self._repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
             duties.create_task(self._repeat("expiry", self.expire_once, limits.expiry_every_ms))
 
@@ -79,14 +101,10 @@ class Maintenance:
                 logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
     async def merge_unless_busy(self) -> int:
-        moved = self._log.moved_bytes
-        is_busy = moved - self._moved_before > self._limits.merge_busy_bytes
-        self._moved_before = moved
-        if is_busy and self._turns_missed < self._limits.merge_turns_missed_max:
-            self._turns_missed += 1
-            return 0
-        self._turns_missed = 0
-        return await self.merging.run_once()
+        return await self.merging.run_once() if self._merge_turns.take(self._limits) else 0
+
+    async def compact_unless_busy(self) -> int:
+        return await self.compaction.run_once() if self._compaction_turns.take(self._limits) else 0
 
     async def expire_once(self) -> int:
         """Forget producers that have been silent for long. Skipped while the clock is off."""
@@ -102,3 +120,23 @@ class Maintenance:
             for partition in self._log.partitions():
                 partition.sequences.forget_committed()
         return expired
+
+
+class Turns:
+    """Who moves bytes a second time gives way while producers and readers move many."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._moved_before = 0
+        self._missed = 0
+
+    def take(self, limits: MaintenanceLimits) -> bool:
+        """Whether it is time, or has been for too long."""
+        moved = self._log.moved_bytes
+        is_busy = moved - self._moved_before > limits.merge_busy_bytes
+        self._moved_before = moved
+        if is_busy and self._missed < limits.merge_turns_missed_max:
+            self._missed += 1
+            return False
+        self._missed = 0
+        return True

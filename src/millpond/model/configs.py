@@ -102,7 +102,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             Kind.LIST,
             "delete",
             _some_of("delete", "compact"),
-            "`delete` lets age and size remove records; `compact` keeps them and demands a key of each.",
+            "`delete` lets age and size remove records; `compact` keeps the last one of each key, and demands a key.",
         ),
         _honoured(
             "compression.type",
@@ -111,12 +111,12 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             _one_of(*_CODECS),
             "The codec batches are stored with: `producer` keeps them as they come.",
         ),
-        _reported(
+        _honoured(
             "delete.retention.ms",
             Kind.LONG,
             DAY_MS,
             _NATURAL,
-            "How long compaction keeps the record that deletes a key.",
+            "How long compaction keeps the record that deletes a key, once what it deletes has gone.",
         ),
         _honoured(
             "max.message.bytes",
@@ -139,7 +139,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             _one_of("CreateTime", "LogAppendTime"),
             "Whether a record's time is its producer's or that of its append.",
         ),
-        _reported(
+        _honoured(
             "min.compaction.lag.ms",
             Kind.LONG,
             0,
@@ -229,12 +229,12 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             _between(-2, LONG_MAX),
             "How long records stay on local disk beside a remote tier.",
         ),
-        _reported(
+        _honoured(
             "max.compaction.lag.ms",
             Kind.LONG,
             LONG_MAX,
             _between(1, LONG_MAX),
-            "How long a record may stay out of compaction at most.",
+            "How long a record may wait until its log is compacted, however little of it is dirty.",
         ),
         _honoured(
             "message.timestamp.before.max.ms",
@@ -243,12 +243,12 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             _NATURAL,
             "How far behind the broker's clock a record's timestamp may lie.",
         ),
-        _reported(
+        _honoured(
             "min.cleanable.dirty.ratio",
             Kind.DOUBLE,
             "0.5",
             _fraction,
-            "How much of a log must be uncompacted before it is compacted.",
+            "How much of a log must be dirty before it is compacted: the part that no compaction has seen yet.",
         ),
         _reported(
             "min.insync.replicas",

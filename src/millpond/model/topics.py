@@ -42,6 +42,8 @@ class TopicConfig:
     timestamp_before_max_ms: int
     compression: str
     min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
     delete_retention_ms: int
 
 
@@ -71,6 +73,8 @@ class Topic:
             timestamp_before_max_ms=self._number("message.timestamp.before.max.ms"),
             compression=self._text("compression.type"),
             min_compaction_lag_ms=self._number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=self._number("max.compaction.lag.ms"),
+            min_cleanable_dirty_ratio=float(self._text("min.cleanable.dirty.ratio")),
             delete_retention_ms=self._number("delete.retention.ms"),
         )
 

@@ -107,7 +107,8 @@ class MaintenanceMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.done = Counter(
             "millpond_maintenance_done",
-            "Log starts moved by retention, extents replaced by merging, objects collected by garbage, rows expired.",
+            "Log starts moved by retention, extents replaced by merging, records removed by compaction, "
+            "objects collected by garbage, rows expired.",
             ["duty"],
             registry=registry,
         )
@@ -115,6 +116,11 @@ class MaintenanceMetrics:
             "millpond_maintenance_failures",
             "Passes that failed and are tried again.",
             ["duty"],
+            registry=registry,
+        )
+        self.freed_bytes = Counter(
+            "millpond_compaction_freed_bytes",
+            "By how much compaction has made partitions smaller.",
             registry=registry,
         )
 

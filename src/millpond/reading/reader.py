@@ -4,6 +4,7 @@ Merging and compaction replace objects under running readers, so a missing objec
 look the offset up again. Every batch's CRC is checked on the way: wrong bytes are never passed on.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
@@ -16,15 +17,33 @@ from millpond.reading.plan import Read, Slice, plan_reads, slice_extent
 from millpond.reading.runs import Run
 from millpond.records import check_crc, stamp_run, walk
 
+Settle = Callable[[bytearray, int, int, bool], int]
+"""See `settle`."""
+
 LOOK_UPS_MAX: Final = 5
 """How often an offset is looked up again because its object was replaced meanwhile."""
 
 
+def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
+    """Check every batch; unless they are stamped already, give them consecutive offsets from `base_offset` on, and
+    the epoch. Returns the offset that follows them. Raises `CorruptBatch`."""
+    following = base_offset
+    for position, header in walk(data):
+        check_crc(data, position, header)
+        following = header.next_offset
+    return following if stamped else stamp_run(data, base_offset, epoch)
+
+
 class StoreReader:
-    def __init__(self, database: Database, store: ObjectStore, *, extents_per_read: int) -> None:
+    """`settle` may be another way to do the same: Spark's is compiled."""
+
+    def __init__(
+        self, database: Database, store: ObjectStore, *, extents_per_read: int, settle: Settle = settle
+    ) -> None:
         self._database = database
         self._store = store
         self._extents_per_read = extents_per_read
+        self._settle = settle
 
     def read_runs(self, where: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
         """Runs from the one that holds `offset` (or the next, in a gap) on; empty if nothing follows."""
@@ -58,9 +77,9 @@ class StoreReader:
 
     def _perform(self, read: Read) -> list[Run]:
         if read.key is None:
-            return [_run(piece, _inline(piece)) for piece in read.slices]
+            return [_run(piece, _inline(piece), self._settle) for piece in read.slices]
         data = self._store.read(read.key, read.position, read.end - read.position)
-        return [_run(piece, _cut(data, read, piece)) for piece in read.slices]
+        return [_run(piece, _cut(data, read, piece), self._settle) for piece in read.slices]
 
 
 def _inline(piece: Slice) -> bytearray:
@@ -73,16 +92,11 @@ def _cut(data: bytes, read: Read, piece: Slice) -> bytearray:
     return bytearray(memoryview(data)[start : start + piece.length])
 
 
-def _run(piece: Slice, data: bytearray) -> Run:
+def _run(piece: Slice, data: bytearray, settle: Settle) -> Run:
     """Check and stamp. An extent whose batches are stamped already keeps its own offsets: it may have gaps."""
     extent = piece.extent
     try:
-        following = piece.base_offset
-        for position, header in walk(data):
-            check_crc(data, position, header)
-            following = header.next_offset
-        if not extent.stamped:
-            following = stamp_run(data, piece.base_offset, extent.epoch)
+        following = settle(data, piece.base_offset, extent.epoch, extent.stamped)
     except CorruptBatch as error:
         raise _damaged(piece, error.facts.get("reason")) from error
     if following > piece.end_offset:

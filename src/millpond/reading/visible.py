@@ -4,7 +4,7 @@ Kafka's rule: a transactional batch is hidden if its transaction was aborted, an
 on up to its marker. Markers themselves are the broker's and nobody's messages.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from millpond.catalog.transactions import Aborted
 from millpond.records import BatchHeader, Buffer, walk
@@ -13,7 +13,7 @@ PlacedBatch = tuple[Buffer, int, BatchHeader]
 """A buffer, where in it a batch begins, and the batch's header."""
 
 
-def visible(batches: Sequence[Buffer], aborted: Sequence[Aborted]) -> Iterator[PlacedBatch]:
+def visible(batches: Iterable[Buffer], aborted: Sequence[Aborted]) -> Iterator[PlacedBatch]:
     """The batches that hold messages, in order."""
     ahead = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     hidden: set[int] = set()

@@ -5,6 +5,7 @@ one. What a reader may not see (aborted transactions, markers) is passed over, a
 """
 
 import asyncio
+import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from millpond.service.workers import Workers
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]
 OLDEST = -1
 """A position that means: from the oldest message on."""
+EMPTY_FETCHES_MAX = 16
+"""Whoever does not wait is still led past this many fetches of what compaction emptied or transactions hide: told
+that there is nothing, a reader may take it for the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,17 @@ class Poller:
         if request.topic_id not in (None, topic.id):
             raise TopicReplaced(topic=request.topic)
         wanted = self._positions(request, topic)
-        while True:
+        for fetches in itertools.count(1):
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
             results = await self._fetch_unless_stopping(request, topic, wanted, left_ms)
             polled = await unpack(request, wanted, results)
             wanted = {each.partition: each.next_offset for each in polled.standings}
-            if polled.records or polled.batches or loop.time() >= deadline:
+            if polled.records or polled.batches:
                 return polled
+            goes_on = fetches < EMPTY_FETCHES_MAX and any(result.has_more for result in results)
+            if loop.time() >= deadline and not goes_on:
+                return polled
+        raise AssertionError("unreachable: it counts for ever")
 
     def _positions(self, request: PollRequest, topic: Topic) -> dict[int, int]:
         """In turns: else a partition with a long backlog would hide those behind it for ever."""
@@ -213,7 +221,7 @@ class Poller:
         for result in results:
             start = wanted[result.where.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
-                if header.last_offset >= start:
+                if header.last_offset >= start and header.record_count:
                     data = memoryview(buffer)[position : position + header.size]
                     polled.batches.append((result.where.partition, data))
             polled.standings.append(_standing(result, start))

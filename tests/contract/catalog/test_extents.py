@@ -124,6 +124,8 @@ def test_a_sparse_index_is_kept(catalog):
     share = dataclasses.replace(catalog.share(where, 9), sparse_index=pack_index(index))
     catalog.append(share)
     assert facts(catalog, where)[0].index == index
+    [outline] = catalog.read(extents.outlines, where, 9)
+    assert outline == dataclasses.replace(facts(catalog, where)[0], index=())
 
 
 def test_removing_takes_the_oldest_whole_extents_and_their_bytes(catalog):

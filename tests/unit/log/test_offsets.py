@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.catalog import transactions
-from millpond.log.offsets import OffsetFinder
+from millpond.reading.offsets import OffsetFinder
 from millpond.records import Codec, Record
 from millpond.testing import running_broker
 
@@ -138,7 +138,7 @@ async def test_only_one_batch_is_decoded(start, make_batch, monkeypatch):
     engine = await start()
     batches = [make_batch(*[Record(b"v", timestamp=t)] * 10, compression=Codec.GZIP) for t in range(100, 120)]
     await engine.log.append(engine.where(), b"".join(batches))
-    import millpond.log.offsets as module
+    import millpond.reading.offsets as module
 
     decoded = []
     real = module.iter_records

@@ -1,0 +1,73 @@
+"""Questions that only an inspection asks: they read whole tables, and change nothing.
+
+Each is one statement, hence one snapshot: counts and what they count cannot drift apart under running brokers.
+"""
+
+from typing import Final, NamedTuple
+
+from millpond.catalog.database import Transaction
+from millpond.model.ids import Session, TopicId, TopicPartition
+
+COUNT_EXTENTS: Final = "SELECT count(*) FROM extents WHERE topic_id = ?"
+OBJECTS: Final = """
+    SELECT o.key, o.session, o.bytes, o.extents, o.dead_since, coalesce(c.extents, 0) FROM objects o
+    LEFT JOIN (SELECT object_id, count(*) AS extents FROM extents WHERE object_id IS NOT NULL GROUP BY object_id) c
+      ON c.object_id = o.id
+    ORDER BY o.key
+"""
+STORED_BYTES: Final = """
+    SELECT p.bytes, coalesce((SELECT sum(e.length) FROM extents e
+      WHERE e.topic_id = p.topic_id AND e.partition = p.partition), 0)
+    FROM partitions p WHERE p.topic_id = ? AND p.partition = ?
+"""
+OPEN_TRANSACTIONS: Final = """
+    SELECT t.producer_id, t.first_offset, p.log_start, p.end_offset FROM txn_partitions t
+    JOIN partitions p ON p.topic_id = t.topic_id AND p.partition = t.partition
+    WHERE t.topic_id = ? AND t.partition = ? AND t.first_offset IS NOT NULL
+"""
+NEWEST_OBJECT: Final = "SELECT max(created_at) FROM objects"
+
+
+class ObjectCount(NamedTuple):
+    """An object as the catalog has it: `counted` extents by its own row, `actual` ones by theirs."""
+
+    key: str
+    session: Session
+    bytes: int
+    counted: int
+    dead_since: int | None
+    actual: int
+
+
+class OpenTransaction(NamedTuple):
+    """Where an open transaction begins in a partition, and the partition's bounds at that moment."""
+
+    producer_id: int
+    first_offset: int
+    log_start: int
+    end_offset: int
+
+
+def count_extents(tx: Transaction, topic_id: TopicId) -> int:
+    return int(tx.rows(COUNT_EXTENTS, (topic_id,))[0][0])
+
+
+def objects(tx: Transaction) -> list[ObjectCount]:
+    rows = tx.rows(OBJECTS)
+    return [ObjectCount(key, Session(by), size, n, dead, actual) for key, by, size, n, dead, actual in rows]
+
+
+def stored_bytes(tx: Transaction, where: TopicPartition) -> tuple[int, int]:
+    """(what the partition's row says, what its extents add up to)"""
+    rows = tx.rows(STORED_BYTES, where)
+    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+
+def open_transactions(tx: Transaction, where: TopicPartition) -> list[OpenTransaction]:
+    return [OpenTransaction(*row) for row in tx.rows(OPEN_TRANSACTIONS, where)]
+
+
+def newest_object_ms(tx: Transaction) -> int | None:
+    """When the newest object was registered, by its writer's clock."""
+    found: int | None = tx.rows(NEWEST_OBJECT)[0][0]
+    return found

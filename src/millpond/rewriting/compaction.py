@@ -1,0 +1,395 @@
+"""Log compaction, the pure part: of each key the last record stays. Brokers and Spark jobs perform it.
+
+**The plan** (`plan_compaction`). A partition is compacted up to a safe point: whole extents below the last stable
+offset, and older than `min.compaction.lag.ms`. What lies between the last compaction point and the safe point is
+dirty. It is worth the work when the dirty part of the log reaches `min.cleanable.dirty.ratio`, when a dirty record
+has waited for `max.compaction.lag.ms`, when tombstones may go, or when somebody asks for it (`force`).
+
+**The deed** (`compact`), in two passes as Kafka's cleaner makes them. The first reads the dirty range and maps each
+key to its last offset. The map is bounded: when it is full, the range ends right there (`clean_end`), in the middle
+of an extent or even of a batch if need be, and the next compaction goes on. The second pass reads everything from
+the log start to the clean end and leaves out
+
+* records that a later one of the same key in the map replaces,
+* tombstones below `tombstones_end`,
+* records of aborted transactions,
+* records without a key (as Kafka does; they are there if the topic was not always compacted),
+* records below the log start, which nobody can read.
+
+Every control batch stays: without an abort marker a reader would go on to hide its producer's later records. Offsets
+never change. A batch that cannot be decoded stays as it is, and its keys count for nothing. Records at or past the
+clean end stay.
+
+**The delete horizon.** A tombstone must be there for `delete.retention.ms` after what it deletes has gone, so that a
+slow reader learns of it. The catalog keeps points (`millpond.catalog.compactions`): below a point of that age,
+tombstones go. Nothing in the batches changes for it.
+
+**The commit** (`register`) is one transaction that fails with `ExtentsChanged` if anything it rests on has changed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog import compactions, partitions, transactions
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
+from millpond.catalog.database import Transaction
+from millpond.catalog.extents import NewExtent
+from millpond.catalog.objects import NewObject
+from millpond.catalog.partitions import PartitionRow
+from millpond.catalog.transactions import Aborted
+from millpond.model.errors import ExtentsChanged, InvalidInput
+from millpond.model.extents import Extent
+from millpond.model.ids import Session, TopicPartition
+from millpond.model.topics import TopicConfig
+from millpond.reading.runs import Run
+from millpond.reading.visible import PlacedBatch
+from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, walk
+from millpond.rewriting.compaction_batches import with_records
+from millpond.rewriting.compaction_keys import NO_TOMBSTONE, KeyMap, Sieve, Sifted
+from millpond.rewriting.compaction_segments import SegmentWriter
+from millpond.rewriting.merging import LARGE_BYTES, SEGMENT_BYTES_MAX
+from millpond.segments.keys import segment_key
+
+EXTENTS_MAX: Final = 100_000
+"""Of one partition that a compaction looks at; what lies behind them waits for the next."""
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""What is read and sifted at a time."""
+
+ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
+"""`StoreReader.read_runs`: partition, offset, bytes wanted."""
+PutObject = Callable[[str, list[Buffer]], object]
+"""`ObjectStore.put`: key, parts."""
+Pause = Callable[[int], None]
+"""Told how many bytes have just been worked on; may sleep, and may raise to give up."""
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What a plan rests on. `extents` are outlines from the first one on."""
+
+    row: PartitionRow
+    extents: tuple[Extent, ...]
+    last_stable_offset: int
+    aborted: tuple[Aborted, ...]
+    points: tuple[CompactionPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """`extents` are all that lie below `clean_end`; the dirty range is [`dirty_start`, `clean_end`), and empty if only
+    tombstones are to go. Plain values: a plan can be sent to another process."""
+
+    where: TopicPartition
+    extents: tuple[Extent, ...]
+    log_start: int
+    dirty_start: int
+    clean_end: int
+    tombstones_end: int
+    aborted: tuple[Aborted, ...]
+    points: tuple[CompactionPoint, ...]
+    delete_retention_ms: int
+    now_ms: int
+    dirty_bytes: int
+    total_bytes: int
+
+
+def read_state(tx: Transaction, where: TopicPartition) -> PartitionState:
+    """In this order: a transaction that is decided by the time the stable offset is read is in the list of aborted
+    ones that is read after it, whatever happens between the statements."""
+    points = compactions.read(tx, where)
+    row = partitions.read(tx, where)
+    stable = transactions.last_stable_offset(tx, where, row.end_offset)
+    aborted = transactions.aborted(tx, where, row.log_start, stable)
+    extents = catalog_extents.outlines(tx, where, EXTENTS_MAX)
+    return PartitionState(row, tuple(extents), stable, tuple(aborted), points)
+
+
+def plan_compaction(
+    state: PartitionState, config: TopicConfig, *, now_ms: int, force: bool = False, spare_tail: bool = False
+) -> CompactionPlan | None:
+    """None if there is nothing to do, or not enough. With `spare_tail` the small extents at the end are left out:
+    a running broker is about to merge them, and a long compaction would lose its commit to that."""
+    log_start, points = state.row.log_start, state.points
+    dirty_start = max(log_start, points[-1].end_offset if points else 0)
+    clean_end = max(dirty_start, _safe_end(state, config, now_ms, spare_tail))
+    covered = tuple(extent for extent in state.extents if extent.base_offset < clean_end)
+    dirty = [extent for extent in covered if dirty_start < clean_end and extent.end_offset > dirty_start]
+    dirty_bytes, total_bytes = (sum(e.length for e in some) for some in (dirty, covered))
+    due = [point for point in points if _is_due(point, config, now_ms)]
+    is_worth_it = bool(dirty) and (
+        force
+        or dirty_bytes >= config.min_cleanable_dirty_ratio * total_bytes
+        or any(_has_waited(extent, config, now_ms) for extent in dirty)
+    )
+    if not covered or not (is_worth_it or any(point.compacted_at != TOMBSTONES_GONE for point in due)):
+        return None
+    return CompactionPlan(
+        state.row.where,
+        covered,
+        log_start,
+        dirty_start,
+        clean_end,
+        max((point.end_offset for point in due), default=0),
+        state.aborted,
+        points,
+        config.delete_retention_ms,
+        now_ms,
+        dirty_bytes,
+        total_bytes,
+    )
+
+
+def _safe_end(state: PartitionState, config: TopicConfig, now_ms: int, spare_tail: bool) -> int:
+    """The end of the last whole extent of which every record is stable and old enough."""
+    end = 0
+    extents = _without_small_tail(state.extents) if spare_tail else state.extents
+    for extent in extents:
+        too_young = extent.max_timestamp > now_ms - config.min_compaction_lag_ms
+        if extent.end_offset > state.last_stable_offset or (config.min_compaction_lag_ms and too_young):
+            break
+        end = extent.end_offset
+    return end
+
+
+def _without_small_tail(extents: Sequence[Extent]) -> Sequence[Extent]:
+    count = len(extents)
+    while count and extents[count - 1].length < LARGE_BYTES:
+        count -= 1
+    return extents[:count]
+
+
+def _is_due(point: CompactionPoint, config: TopicConfig, now_ms: int) -> bool:
+    """Whether the tombstones below a point may go, or have gone already."""
+    gone = point.compacted_at == TOMBSTONES_GONE
+    return gone or point.compacted_at + config.delete_retention_ms <= now_ms
+
+
+def _has_waited(extent: Extent, config: TopicConfig, now_ms: int) -> bool:
+    oldest = extent.min_timestamp
+    return oldest != NO_TIMESTAMP and oldest + config.max_compaction_lag_ms <= now_ms
+
+
+# -- the deed ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedSegment:
+    """A segment that has been put, the row that describes it, and the extents whose place it takes."""
+
+    old: tuple[Extent, ...]
+    row: NewExtent
+    new_object: NewObject
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a commit needs to know. Segments are in order; extents between them that did not change stay. Plain values
+    without any record's bytes: a task can send it to its driver."""
+
+    plan: CompactionPlan
+    segments: tuple[CompactedSegment, ...]
+    points: tuple[CompactionPoint, ...]
+    clean_end: int
+    records_read: int
+    records_kept: int
+    unreadable_batches: int
+
+    @property
+    def bytes_freed(self) -> int:
+        """How much smaller the partition becomes."""
+        old = sum(extent.length for segment in self.segments for extent in segment.old)
+        return old - sum(segment.row.length for segment in self.segments)
+
+
+def compact(
+    plan: CompactionPlan,
+    read_runs: ReadRuns,
+    keys: KeyMap,
+    *,
+    session: Session,
+    attempts: Iterator[int],
+    put: PutObject,
+    pause: Pause = lambda _: None,
+    chunk_bytes: int = CHUNK_BYTES,
+    segment_bytes_max: int = SEGMENT_BYTES_MAX,
+) -> Compacted:
+    """Both passes. Segments are put one by one as they fill; whoever gets an error deletes what was put, or leaves it
+    to die with its session. `attempts` never gives a number twice to one session. `keys` is empty."""
+    deed = _Deed(plan, read_runs, keys, pause, chunk_bytes)
+    segments: list[CompactedSegment] = []
+
+    def put_segment(old: tuple[Extent, ...], row: NewExtent, parts: list[Buffer]) -> None:
+        key = segment_key(session, *row.where, row.base_offset, row.end_offset, next(attempts))
+        new_object = NewObject(key, "segment", session, sum(map(len, parts)), sealed=True)
+        put(key, parts)
+        segments.append(CompactedSegment(old, row, new_object))
+
+    clean_end = deed.learn()
+    deed.rewrite(clean_end, SegmentWriter(plan.extents, put_segment, segment_bytes_max=segment_bytes_max))
+    return Compacted(
+        plan,
+        tuple(segments),
+        points_after(plan, clean_end, deed.first_tombstone),
+        clean_end,
+        deed.records_read,
+        deed.records_kept,
+        deed.unreadable_batches,
+    )
+
+
+def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> None:
+    """The commit: rows, objects and points. Raises `ExtentsChanged` if an extent it replaces is not as it was, or if
+    somebody else has compacted the partition since the plan was made."""
+    plan = compacted.plan
+    old = [extent for segment in compacted.segments for extent in segment.old]
+    new = [(segment.row, segment.new_object) for segment in compacted.segments]
+    catalog_extents.replace_all(tx, plan.where, old, new, now_ms=now_ms)
+    if compactions.read(tx, plan.where) != plan.points:
+        raise ExtentsChanged
+    compactions.write(tx, plan.where, compacted.points)
+
+
+def points_after(plan: CompactionPlan, clean_end: int, first_tombstone: int) -> tuple[CompactionPoint, ...]:
+    """The points that hold once everything below `clean_end` is compacted. Those below which there is no tombstone
+    any more are one, without a time."""
+    points = [point for point in plan.points if point.end_offset <= clean_end]
+    if not points or points[-1].end_offset < clean_end:
+        points.append(CompactionPoint(clean_end, plan.now_ms))
+    bare_end = clean_end if first_tombstone == NO_TOMBSTONE else first_tombstone
+    gone = [point.end_offset for point in points if point.end_offset <= bare_end]
+    waiting = [point for point in points if point.end_offset > bare_end]
+    begin = [CompactionPoint(gone[-1], TOMBSTONES_GONE)] if gone else []
+    return (*begin, *compactions.thinned(waiting, plan.delete_retention_ms))
+
+
+class _Deed:
+    """One compaction under way."""
+
+    def __init__(
+        self, plan: CompactionPlan, read_runs: ReadRuns, keys: KeyMap, pause: Pause, chunk_bytes: int
+    ) -> None:
+        self._plan = plan
+        self._read_runs = read_runs
+        self._keys = keys
+        self._pause = pause
+        self._chunk_bytes = chunk_bytes
+        self.records_read = 0
+        self.records_kept = 0
+        self.unreadable_batches = 0
+        self.first_tombstone = NO_TOMBSTONE
+
+    def learn(self) -> int:
+        """The first pass. Returns the clean end: the plan's, or where the map was full."""
+        start, end = self._plan.dirty_start, self._plan.clean_end
+        for chunk in self._chunks(start, end):
+            full_at = _learn(self._keys, [batch for batch, is_data in chunk if is_data], start, end)
+            if full_at < end:
+                return full_at
+        return end
+
+    def rewrite(self, clean_end: int, writer: SegmentWriter) -> None:
+        """The second pass."""
+        plan = self._plan
+        sieve = Sieve(plan.log_start, clean_end, plan.tombstones_end)
+        for chunk in self._chunks(plan.extents[0].base_offset, plan.extents[-1].end_offset):
+            data = [batch for batch, is_data in chunk if is_data and batch[2].base_offset < clean_end]
+            sifted = iter(_sift(self._keys, data, sieve))
+            for batch, is_data in chunk:
+                header = batch[2]
+                self.records_read += header.record_count
+                if header.is_control or header.base_offset >= clean_end:
+                    self._keep(writer, batch)
+                elif is_data:
+                    self._write(writer, batch, next(sifted))
+                else:
+                    writer.drop(header)
+        writer.finish()
+
+    def _write(self, writer: SegmentWriter, batch: PlacedBatch, sifted: Sifted | None) -> None:
+        header = batch[2]
+        if sifted is None:
+            self.unreadable_batches += 1
+            self._keep(writer, batch)
+            return
+        if self.first_tombstone == NO_TOMBSTONE:
+            self.first_tombstone = sifted.first_tombstone
+        if sifted.records is None:
+            self._keep(writer, batch)
+        elif sifted.kept == 0:
+            writer.drop(header)
+        else:
+            self.records_kept += sifted.kept
+            changed = with_records(header, sifted.kept, sifted.records, sifted.newest_timestamp)
+            writer.change(next(walk(changed))[1], changed)
+
+    def _keep(self, writer: SegmentWriter, batch: PlacedBatch) -> None:
+        buffer, position, header = batch
+        self.records_kept += header.record_count
+        writer.keep(header, memoryview(buffer)[position : position + header.size])
+
+    def _chunks(self, start: int, end: int) -> Iterator[list[tuple[PlacedBatch, bool]]]:
+        """Batches from `start` to `end`, each with whether it holds records that anybody may see."""
+        aborts = _Aborts(self._plan.aborted, start)
+        offset = start
+        while offset < end:
+            runs = self._read_runs(self._plan.where, offset, self._chunk_bytes)
+            if not runs:
+                raise ExtentsChanged  # they have expired
+            yield [
+                ((run.data, position, header), aborts.shows(header))
+                for run in runs
+                for position, header in walk(run.data)
+                if header.next_offset > offset and header.base_offset < end
+            ]
+            self._pause(sum(len(run.data) for run in runs))
+            offset = max(run.end_offset for run in runs)
+
+
+class _Aborts:
+    """Told of all batches in order, it knows those that hold visible records: as `visible`, but over many reads."""
+
+    def __init__(self, aborted: Sequence[Aborted], start: int) -> None:
+        touching = (each for each in aborted if each.last_offset >= start)
+        self._ahead = sorted(touching, key=lambda each: each.first_offset, reverse=True)
+        self._hidden: set[int] = set()
+
+    def shows(self, header: BatchHeader) -> bool:
+        while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
+            self._hidden.add(self._ahead.pop().producer_id)
+        if header.is_control:
+            self._hidden.discard(header.producer_id)
+            return False
+        is_aborted = header.is_transactional and header.producer_id in self._hidden
+        return header.record_count > 0 and not is_aborted
+
+
+def _learn(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+    """Learn what can be decoded: who cannot be is found by halves."""
+    if not batches:
+        return end
+    try:
+        return keys.learn(batches, start, end)
+    except InvalidInput:
+        if len(batches) == 1:
+            return end
+        half = len(batches) // 2
+        full_at = _learn(keys, batches[:half], start, end)
+        return full_at if full_at < end else _learn(keys, batches[half:], start, end)
+
+
+def _sift(keys: KeyMap, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted | None]:
+    """None for a batch that cannot be decoded."""
+    if not batches:
+        return ()
+    try:
+        return keys.sift(batches, sieve)
+    except InvalidInput:
+        if len(batches) == 1:
+            return (None,)
+        half = len(batches) // 2
+        return (*_sift(keys, batches[:half], sieve), *_sift(keys, batches[half:], sieve))

@@ -1,0 +1,159 @@
+"""Key maps: which offset is the last of each key, and the sieve that follows from it.
+
+A compaction asks a key map two things, batches at a time: learn the keys of a dirty range, then sift batches by what
+it learned. `PlainKeys` here is a dictionary and needs nothing but Python; the compiled one in
+`millpond.spark.kernels.compaction` does the same at some millions of records a second. A property test holds them
+against each other.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from millpond.model.errors import CorruptBatch
+from millpond.reading.visible import PlacedBatch
+from millpond.records import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, decompress
+from millpond.records.varint import NULL_LENGTH, read_varint, read_varlong
+
+NO_TOMBSTONE: Final = -1
+INT64_MAX: Final = 2**63 - 1
+PLAIN_ENTRY_BYTES: Final = 160
+"""What a dictionary takes for an entry beside the bytes of its key: slot, table, objects of key and offset."""
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of one batch. One that is larger counts as unreadable and stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Which records a compaction drops: those below `log_start`, and below `clean_end` those without a key, those
+    that a later record of the same key replaces, and tombstones below `tombstones_end`."""
+
+    log_start: int
+    clean_end: int
+    tombstones_end: int
+
+
+class Sifted(NamedTuple):
+    """What a sieve leaves of one batch: how many records; their bytes, not compressed, or None if all of them
+    stay; the newest timestamp among them; and the offset of the first tombstone below the clean end."""
+
+    kept: int
+    records: bytes | memoryview | None
+    newest_timestamp: int
+    first_tombstone: int
+
+
+class KeyMap(Protocol):
+    """The last offset of every key it has learned, within a bound of bytes. For one thread, and one compaction.
+
+    Batches are whole, hold data (no markers) and come in order of their offsets. A batch that cannot be decoded
+    raises `InvalidInput`; a call that raises has learned nothing.
+    """
+
+    def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+        """Take in the keys of the records from offset `start` up to `end`. Returns `end`, or the offset of the first
+        record whose key had no room. One key always has room, so that a compaction gets on whatever its bound."""
+
+    def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted]:
+        """What stays of each batch."""
+
+
+class PlainKeys:
+    """A dictionary, bounded by an estimate of what it takes."""
+
+    def __init__(self, bytes_max: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._room = bytes_max
+        self._decompressed_bytes_max = decompressed_bytes_max
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+        found = [
+            (field.offset, data[field.key_at : field.key_end])
+            for data, fields in map(self._fields, batches)
+            for field in fields
+            if start <= field.offset < end and field.key_at != NULL_LENGTH
+        ]
+        for offset, key in found:
+            if key not in self._offsets:
+                size = PLAIN_ENTRY_BYTES + len(key)
+                if self._offsets and size > self._room:
+                    return offset
+                self._room -= size
+            self._offsets[key] = offset
+        return end
+
+    def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
+        return [self._sift(batch, sieve) for batch in batches]
+
+    def _sift(self, batch: PlacedBatch, sieve: Sieve) -> Sifted:
+        data, fields = self._fields(batch)
+        kept = [field for field in fields if self._keeps(data, field, sieve)]
+        tombstones = (f.offset for f in kept if f.is_tombstone and f.offset < sieve.clean_end)
+        return Sifted(
+            len(kept),
+            None if len(kept) == len(fields) else b"".join(data[f.start : f.end] for f in kept),
+            max((NO_TIMESTAMP, *(field.timestamp for field in kept))),
+            next(tombstones, NO_TOMBSTONE),
+        )
+
+    def _keeps(self, data: bytes, field: "_Field", sieve: Sieve) -> bool:
+        if field.offset >= sieve.clean_end:
+            return True
+        if field.offset < sieve.log_start or field.key_at == NULL_LENGTH:
+            return False
+        if field.is_tombstone and field.offset < sieve.tombstones_end:
+            return False
+        return self._offsets.get(data[field.key_at : field.key_end], -1) <= field.offset
+
+    def _fields(self, batch: PlacedBatch) -> tuple[bytes, list["_Field"]]:
+        """The plain bytes of a batch's records, and where in them each record's fields are."""
+        buffer, position, header = batch
+        packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        data = decompress(header.codec, packed, max(self._decompressed_bytes_max, len(packed)))
+        return data, list(_walk_fields(data, header))
+
+
+class _Field(NamedTuple):
+    """A record inside the bytes of its batch. `key_at` is -1 if it has no key."""
+
+    offset: int
+    timestamp: int
+    key_at: int
+    key_end: int
+    is_tombstone: bool
+    start: int
+    end: int
+
+
+def _walk_fields(data: bytes, header: BatchHeader) -> Iterator[_Field]:
+    """As `iter_records`, without making records: only what a sieve looks at."""
+    at, before = 0, -1
+    for _ in range(header.record_count):
+        start = at
+        length, at = read_varint(data, at, len(data))
+        end = at + length
+        if length < 1 or end > len(data):
+            raise CorruptBatch(reason=f"a record of {length} bytes where {len(data) - at} are left")
+        timestamp_delta, at = read_varlong(data, at + 1, end)
+        delta, at = read_varint(data, at, end)
+        key_length, key_at = read_varint(data, at, end)
+        key_end = key_at + max(key_length, 0)
+        value_length, value_at = read_varint(data, key_end, end)
+        if min(key_length, value_length) < NULL_LENGTH or value_at + max(value_length, 0) > end:
+            raise CorruptBatch(reason="a key or a value does not fit its record")
+        if not before < delta <= header.last_offset_delta:
+            raise CorruptBatch(reason=f"offset delta {delta} after {before}")
+        timestamp = (
+            header.max_timestamp if header.has_append_time else header.base_timestamp + timestamp_delta
+        )
+        if not -INT64_MAX <= timestamp <= INT64_MAX:
+            raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
+        key_start = NULL_LENGTH if key_length == NULL_LENGTH else key_at
+        tombstone = value_length == NULL_LENGTH
+        yield _Field(header.base_offset + delta, timestamp, key_start, key_end, tombstone, start, end)
+        at, before = end, delta
+    if at != len(data):
+        raise CorruptBatch(reason=f"{len(data) - at} bytes after the last record")
