@@ -194,10 +194,8 @@ class FileStore:
     @contextlib.contextmanager
     def _temporary(self, parts: Sequence[Buffer]) -> Iterator[Path]:
         """A file with the parts, synced, that is nobody's object yet. Its lock says that its writer lives."""
-        path = self._temporaries / f"{self._session}.{os.urandom(8).hex()}"
-        descriptor = files.new_file(path)
+        path, descriptor = self._new_temporary()
         try:
-            files.lock_file(descriptor)
             files.write_all(descriptor, parts, 0)
             os.fsync(descriptor)
             yield path
@@ -205,6 +203,15 @@ class FileStore:
             os.close(descriptor)
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def _new_temporary(self) -> tuple[Path, int]:
+        """Made and locked. A process that starts just between the two takes it for a leftover: then another one."""
+        while True:
+            path = self._temporaries / f"{self._session}.{os.urandom(8).hex()}"
+            descriptor = files.new_file(path)
+            if files.lock_file(descriptor) and os.fstat(descriptor).st_nlink:
+                return path, descriptor
+            os.close(descriptor)
 
     def _sync_name(self, path: Path) -> None:
         try:

@@ -9,6 +9,7 @@ import pytest
 
 from millpond.model.errors import DataDirectoryUnusable, ObjectExists, ObjectMissing, StoreUnavailable
 from millpond.model.ids import Session, new_session
+from millpond.objects import files
 from millpond.objects.file import TEMPORARIES, FileStore
 
 SESSION = Session("s1")
@@ -64,6 +65,25 @@ class TestLeftovers:
         monkeypatch.setattr(os, "link", link)
         store.put("payloads/a", [b"x"])
         assert store.read("payloads/a", 0, 1) == b"x"
+        assert list((root / TEMPORARIES).iterdir()) == []
+
+    def test_a_temporary_file_taken_for_a_leftover_before_it_is_locked_costs_nothing(
+        self, store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another process starts just when a put has made its file and not locked it yet."""
+        real, made = files.new_file, []
+
+        def new_file(path: Path) -> int:
+            descriptor = real(path)
+            made.append(path)
+            if len(made) == 1:
+                FileStore(root, new_session())
+            return descriptor
+
+        monkeypatch.setattr(files, "new_file", new_file)
+        store.put("segments/a", [b"whole"])
+        assert not made[0].exists()
+        assert store.read("segments/a", 0, 5) == b"whole"
         assert list((root / TEMPORARIES).iterdir()) == []
 
     def test_a_torn_tail_of_a_dead_process_harms_nobody(self, store: FileStore, root: Path) -> None:
