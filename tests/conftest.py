@@ -1,5 +1,6 @@
 """Fixtures for every folder of tests."""
 
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -35,6 +36,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("figures")
         for line in sorted(lines):
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or 21, and there is no java on the PATH")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,23 @@
+"""Millpond on Spark: topics as DataFrames and streams, an exactly-once sink, and pipelines over what is stored.
+
+Spark talks to the catalog and the object store directly; brokers carry none of the load, and none need be running.
+`import millpond.spark` is cheap: pyspark, numpy and numba are loaded when they are used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millpond.spark.place import Place
+    from millpond.spark.sessions import session
+
+__all__ = ["Place", "session"]
+
+_HOMES = {"Place": "millpond.spark.place", "session": "millpond.spark.sessions"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,155 @@
+"""Find every field of every record of many batches, in one compiled pass.
+
+Nothing in the bytes is trusted: each length is held against what is left before it is followed. Positions in the
+result point into the sections' data; what a reader wants of it is copied later (`columns.py`), or never.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from millpond.model.errors import CorruptBatch
+from millpond.spark.kernels.sections import Sections
+
+Int64s = NDArray[np.int64]
+NULL: Final = -1
+"""The length of a field that is null."""
+
+
+class Scan(NamedTuple):
+    """One row per record, in order. A length of -1 is null; the record's own bytes run from `start` to `end`
+    (its length prefix included), its headers from `headers_at` to `end`."""
+
+    section: NDArray[np.int32]
+    offset: Int64s
+    timestamp: Int64s
+    key_at: Int64s
+    key_length: Int64s
+    value_at: Int64s
+    value_length: Int64s
+    headers_at: Int64s
+    header_count: NDArray[np.int32]
+    start: Int64s
+    end: Int64s
+
+
+def scan(sections: Sections) -> Scan:
+    """Raises `CorruptBatch` with the `offset` of the batch that cannot be decoded."""
+    total = int(sections.count.sum()) if len(sections.count) else 0
+    fields = np.empty((9, total), dtype=np.int64)
+    small = np.empty((2, total), dtype=np.int32)
+    bad = _scan(
+        sections.data,
+        sections.start,
+        sections.end,
+        sections.count,
+        sections.base_offset,
+        sections.last_delta,
+        sections.base_timestamp,
+        sections.append_time,
+        fields,
+        small,
+    )
+    if bad >= 0:
+        offset = int(sections.base_offset[bad])
+        raise CorruptBatch(reason=f"the records of the batch at offset {offset} are not whole", offset=offset)
+    return Scan(
+        section=small[0],
+        offset=fields[0],
+        timestamp=fields[1],
+        key_at=fields[2],
+        key_length=fields[3],
+        value_at=fields[4],
+        value_length=fields[5],
+        headers_at=fields[6],
+        header_count=small[1],
+        start=fields[7],
+        end=fields[8],
+    )
+
+
+@njit(cache=True, nogil=True)
+def read_varint(data: Any, at: int, end: int) -> tuple[Any, int]:
+    """(zigzag-decoded value, position after it); a position of -1 if there is none."""
+    result = np.uint64(0)
+    shift = np.uint64(0)
+    for _ in range(10):
+        if at >= end:
+            return 0, -1
+        byte = data[at]
+        at += 1
+        result |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            return np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1)), at
+        shift += np.uint64(7)
+    return 0, -1
+
+
+@njit(cache=True, nogil=True)
+def _scan(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    counts: Any,
+    base_offsets: Any,
+    last_deltas: Any,
+    base_timestamps: Any,
+    append_times: Any,
+    fields: Any,
+    small: Any,
+) -> int:
+    """-1, or the section that is damaged."""
+    row = 0
+    for section in range(len(starts)):
+        at = starts[section]
+        section_end = ends[section]
+        delta_before = -1
+        for _ in range(counts[section]):
+            start = at
+            length, at = read_varint(data, at, section_end)
+            if at < 0 or length < 1 or length > section_end - at:
+                return section
+            end = at + length
+            timestamp_delta, at = read_varint(data, at + 1, end)
+            if at < 0:
+                return section
+            delta, at = read_varint(data, at, end)
+            if at < 0 or delta <= delta_before or delta > last_deltas[section]:
+                return section
+            key_length, at = read_varint(data, at, end)
+            if at < 0 or key_length < -1 or key_length > end - at:
+                return section
+            key_at = at
+            at += max(key_length, 0)
+            value_length, at = read_varint(data, at, end)
+            if at < 0 or value_length < -1 or value_length > end - at:
+                return section
+            value_at = at
+            at += max(value_length, 0)
+            header_count, at = read_varint(data, at, end)
+            if at < 0 or header_count < 0 or header_count * 2 > end - at:
+                return section
+            if header_count == 0 and at != end:
+                return section
+            small[0, row] = section
+            small[1, row] = header_count
+            fields[0, row] = base_offsets[section] + delta
+            if append_times[section] >= 0:
+                fields[1, row] = append_times[section]
+            else:
+                fields[1, row] = base_timestamps[section] + timestamp_delta
+            fields[2, row] = key_at
+            fields[3, row] = key_length
+            fields[4, row] = value_at
+            fields[5, row] = value_length
+            fields[6, row] = at
+            fields[7, row] = start
+            fields[8, row] = end
+            row += 1
+            delta_before = delta
+            at = end
+        if at != section_end:
+            return section
+    return -1

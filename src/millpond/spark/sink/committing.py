@@ -1,0 +1,109 @@
+"""The commit of a sink: one catalog transaction that gives every row its offset, or none.
+
+It claims the batch first, so that one that is committed again, because its answer was lost or Spark runs it again,
+changes nothing but to give up what its tasks stored.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from millpond.catalog import appends, sinks, writers
+from millpond.catalog.database import Database, Transaction
+from millpond.catalog.objects import NewObject
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import (
+    CatalogFailed,
+    CatalogUnavailable,
+    MillpondError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from millpond.model.ids import Session, TopicId
+from millpond.spark.sink.messages import Flushed, TaskCommit
+from millpond.spark.writing import end_sessions
+
+TRIES_MAX: Final = 10
+RETRY_DELAY_S: Final = 0.1
+RETRY_DELAY_S_MAX: Final = 5.0
+"""A catalog may be away for about half a minute."""
+NO_SESSION: Final = Session("")
+
+T = TypeVar("T")
+
+
+def commit(
+    database: Database,
+    sink: str,
+    batch: int,
+    tasks: Sequence[TaskCommit],
+    *,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Whether the batch is new. If it is not, nothing was appended."""
+    now_ms = (clock or SystemClock()).now_ms()
+    return _patiently(lambda: _commit(database, sink, batch, tasks, now_ms), sleep)
+
+
+def abandon(database: Database, tasks: Iterable[TaskCommit | None], *, clock: Clock | None = None) -> None:
+    """Give up what tasks have stored: their sessions can no longer commit, so it may be collected."""
+    now_ms = (clock or SystemClock()).now_ms()
+    with database.write() as tx:
+        _bury(tx, [task for task in tasks if task is not None], now_ms)
+
+
+def _commit(database: Database, sink: str, batch: int, tasks: Sequence[TaskCommit], now_ms: int) -> bool:
+    sessions = [task.session for task in tasks if task.session is not None]
+    with database.write() as tx:
+        sinks.forget_passing(tx, now_ms=now_ms)
+        is_new = sinks.claim(tx, sink, batch, min(sessions, default=NO_SESSION), now_ms=now_ms)
+        if is_new:
+            end_sessions(tx, sessions, now_ms=now_ms)
+            _append(tx, tasks, now_ms)
+        else:
+            _bury(tx, tasks, now_ms)
+    return is_new
+
+
+def _append(tx: Transaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
+    names = {topic_id: name for task in tasks for topic_id, name in task.topics}
+    try:
+        # All rows at once and in order: flush by flush, two sinks could wait for each other.
+        sinks.lock_partitions(
+            tx, sorted({share.where for _, flush in _flushes(tasks) for share in flush.shares})
+        )
+        for session, flush in _flushes(tasks):
+            new = NewObject(flush.key, "journal", session, flush.bytes, sealed=True)
+            for result in appends.append(tx, flush.shares, new, now_ms=now_ms):
+                if isinstance(result, MillpondError):
+                    raise result
+    except UnknownPartition as error:
+        raise UnknownTopic(topic=names[TopicId(bytes.fromhex(error.facts["topic"]))]) from error
+
+
+def _flushes(tasks: Sequence[TaskCommit]) -> Iterator[tuple[Session, Flushed]]:
+    """In the order of tasks, and of each task's flushes: the order in which a partition's rows get their offsets."""
+    for task in tasks:
+        for flush in task.flushes:
+            assert task.session is not None, "what is stored has a session in its key"
+            yield task.session, flush
+
+
+def _bury(tx: Transaction, tasks: Iterable[TaskCommit], now_ms: int) -> None:
+    for session in sorted(task.session for task in tasks if task.session is not None):
+        writers.bury(tx, session, now_ms)
+
+
+def _patiently(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
+    """Try again when the catalog is away or its answer was lost: the claim makes that safe."""
+    for attempt in range(1, TRIES_MAX):
+        try:
+            return work()
+        except CatalogFailed:
+            raise
+        except CatalogUnavailable:
+            delay_s = min(RETRY_DELAY_S * 2**attempt, RETRY_DELAY_S_MAX)
+            sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+    return work()

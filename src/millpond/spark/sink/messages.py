@@ -1,0 +1,29 @@
+"""What tasks tell the driver. It is apart from the tasks, because a commit needs nothing else: no numba, no Arrow."""
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from millpond.catalog.appends import Share
+from millpond.model.ids import Session, TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """One append to the store: the object and what of it belongs to which partition."""
+
+    key: str
+    bytes: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """What a task stored, as plain data. A task without rows has no session."""
+
+    session: Session | None
+    flushes: tuple[Flushed, ...]
+    topics: tuple[tuple[TopicId, str], ...]
+    query: str | None = None
+    """The streaming query and its batch that the task worked for."""
+    batch: int | None = None

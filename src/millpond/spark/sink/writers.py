@@ -1,0 +1,125 @@
+"""The objects that Spark asks for. They travel: made in one process, `write` runs in tasks, and `commit` in a process
+of its own, where a stream's writer is made anew. So they hold options only, and what a commit must know comes with
+the tasks' messages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from millpond.catalog.sinks import batch_sink, passing_sink, stream_sink
+from millpond.model.errors import Defect, InvalidRequest
+from millpond.spark.place import database, prepare
+from millpond.spark.sink.committing import abandon, commit
+from millpond.spark.sink.messages import TaskCommit
+from millpond.spark.sink.options import SinkOptions
+from millpond.spark.sink.schema import check_schema
+from millpond.spark.sink.topics import find_or_create
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+Messages = list[WriterCommitMessage | None]
+
+
+def writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "BatchWriter":
+    """For `df.write.format("millpond")`. Raises before anything is written if it cannot work."""
+    if overwrite:
+        raise InvalidRequest(reason="a topic cannot be overwritten: use mode('append')")
+    return BatchWriter(_checked(options, schema))
+
+
+def stream_writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "StreamWriter":
+    """For `df.writeStream.format("millpond")`. As with Kafka's sink, output mode `complete` appends the whole result
+    each time: that is what `overwrite` means here."""
+    checked = _checked(options, schema)
+    if checked.transaction is not None:
+        raise InvalidRequest(reason="txnAppId and txnVersion are for batches: a stream numbers its own")
+    return StreamWriter(checked)
+
+
+def _checked(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
+    parsed = SinkOptions.parse(options)
+    check_schema(schema, topic=parsed.topic)
+    catalog = prepare(parsed.place)
+    if parsed.topic is not None:
+        find_or_create(catalog, parsed.topic, parsed.partitions if parsed.creates_topics else None)
+    return parsed
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._sink, self._batch = _batch_identity(options)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return _write(self._options, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        commit(database(self._options.place), self._sink, self._batch, _tasks(messages))
+
+    def abort(self, messages: Messages) -> None:
+        _abandon(self._options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        query, batch = _running_batch()
+        return replace(_write(self._options, iterator), query=query, batch=batch)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+        tasks = _tasks(messages)
+        if tasks:  # without tasks there were no rows, nor is there anybody to say whose batch it is
+            commit(database(self._options.place), _stream_sink(tasks, batchId), batchId, tasks)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        _abandon(self._options, messages)
+
+
+def _batch_identity(options: SinkOptions) -> tuple[str, int]:
+    """A write that nobody has named is a sink of its own with one batch."""
+    if options.transaction is None:
+        return passing_sink(), 0
+    name, version = options.transaction
+    return batch_sink(name), version
+
+
+def _running_batch() -> tuple[str, int]:
+    """The streaming query and batch that this task works for. The query's id is kept in its checkpoint."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY_PROPERTY) if context else None
+    batch = context.getLocalProperty(BATCH_PROPERTY) if context else None
+    if query is None or batch is None:
+        raise Defect(reason="Spark does not say which streaming query and batch a task works for")
+    return query, int(batch)
+
+
+def _stream_sink(tasks: Sequence[TaskCommit], batch: int) -> str:
+    """Tasks and driver must mean the same batch: a wrong number would be skipped, or let rows in twice."""
+    found = {(task.query, task.batch) for task in tasks}
+    if len(found) != 1 or next(iter(found))[1] != batch:
+        raise Defect(reason=f"batch {batch} is committed with the tasks of {sorted(map(str, found))}")
+    return stream_sink(str(tasks[0].query))
+
+
+def _write(options: SinkOptions, iterator: "Iterator[pa.RecordBatch]") -> TaskCommit:
+    from millpond.spark.sink.task import write_task  # it loads numba, which a commit does not need
+
+    context = TaskContext.get()
+    return write_task(options, iterator, turn=context.partitionId() if context else 0)
+
+
+def _abandon(options: SinkOptions, messages: Messages) -> None:
+    abandon(database(options.place), _tasks(messages))
+
+
+def _tasks(messages: Messages) -> list[TaskCommit]:
+    return [cast("TaskCommit", message) for message in messages if message is not None]

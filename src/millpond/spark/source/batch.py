@@ -1,0 +1,85 @@
+"""A batch read: the snapshot is taken when Spark plans it, and every task reads its share of that."""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from millpond.model.clock import SystemClock
+from millpond.spark.place import database, reader
+from millpond.spark.source.losses import Losses
+from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
+from millpond.spark.source.options import Limit, SourceOptions, check_batch, refused
+from millpond.spark.source.planning import Range
+from millpond.spark.source.positions import Resolver
+from millpond.spark.source.splits import Split, plan_splits
+from millpond.spark.source.standing import Standing, look
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOGGER = logging.getLogger(__name__)
+START_DEFAULT: Final = Limit("startingOffsets", everywhere=EARLIEST)
+END_DEFAULT: Final = Limit("endingOffsets", everywhere=LATEST)
+
+
+class BatchReader(DataSourceReader):
+    """Never give it `pushFilters`: Spark plans the partitions of a DataFrame once, so that a second filter on the
+    same DataFrame would read what the first one left."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_batch(options)
+        self._options = options
+        self._schema = schema
+        for name in ("offsets_per_trigger_max", "offsets_per_trigger_min", "bytes_per_trigger_max"):
+            if getattr(options, name) is not None:
+                LOGGER.warning("a batch ignores limits per trigger", extra={"limit": name})
+
+    def partitions(self) -> list[Split]:
+        return plan_splits(database(self._options.place), self._ranges(), self._options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        return read_split(self._options, self._schema, partition)
+
+    def _ranges(self) -> list[Range]:
+        options, place = self._options, self._options.place
+        standings = look(database(place), options.subscription, committed_only=options.committed_only)
+        resolver = Resolver(database(place), reader(place), SystemClock())
+        starts = resolver.start(options.starting or START_DEFAULT, standings, options.unmatched)
+        ends = resolver.end(options.ending or END_DEFAULT, standings)
+        return [self._range(name, standings[name], starts[name], ends[name]) for name in standings]
+
+    def _range(self, name: NamedPartition, standing: Standing, start: int, end: int) -> Range:
+        losses = Losses(self._options.fail_on_data_loss)
+        if end > standing.end_offset:
+            losses.beyond(name, end, standing.end_offset)
+        if start > standing.end_offset:
+            losses.beyond(name, start, standing.end_offset)
+        if start > end and self._options.ending is not None:
+            raise refused(self._options.ending.option, f"{name}: {end}", f"that is below its start, {start}")
+        if 0 <= start < standing.log_start:
+            losses.expired(name, start, standing.log_start)
+        end = min(end, standing.latest)
+        start = end if start == LATEST else min(max(start, standing.log_start), end)
+        return Range(name, standing.where, start, end)
+
+
+def read_split(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    """The rows of one task; of none, where Spark had no partition to give."""
+    if not isinstance(partition, Split):
+        return
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from millpond.spark.source.tasks import RangeReader
+
+    arrow = cast("Any", to_arrow_schema)(schema, timezone="UTC")
+    ranges = RangeReader(
+        options.place,
+        arrow,
+        committed_only=options.committed_only,
+        losses=Losses(options.fail_on_data_loss),
+    )
+    for each in partition.ranges:
+        yield from ranges.read(each)

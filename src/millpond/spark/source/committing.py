@@ -1,0 +1,40 @@
+"""`commitOffsetsToGroup`: a stream's progress as a consumer group's offsets, for everyone who watches lag.
+
+It is only shown: Spark itself goes on from its checkpoint. A group that has members is theirs, and is left alone.
+"""
+
+from collections.abc import Mapping
+
+from millpond.catalog import coordinators, groups
+from millpond.catalog.database import Database, Transaction
+from millpond.model.errors import GroupNotEmpty
+from millpond.model.ids import TopicPartition
+
+EMPTY = "Empty"
+
+
+def check_free(database: Database, group: str) -> None:
+    with database.read() as tx:
+        _check_free(tx, group)
+
+
+def commit_to_group(
+    database: Database, group: str, offsets: Mapping[TopicPartition, int], *, now_ms: int
+) -> None:
+    with database.write() as tx:
+        coordinators.lock(tx, coordinators.shard_of(group))  # nobody joins between the check and the commit
+        _check_free(tx, group)
+        committed = [
+            groups.GroupOffset(where, offset) for where, offset in sorted(offsets.items()) if offset >= 0
+        ]
+        groups.commit_offsets_now(tx, group, committed, now_ms=now_ms)
+
+
+def _check_free(tx: Transaction, group: str) -> None:
+    found = groups.find(tx, group)
+    if found is not None and found.state != EMPTY:
+        raise GroupNotEmpty(
+            f"Group {group!r} has members: option commitOffsetsToGroup would move their offsets. Give the stream "
+            "a group of its own.",
+            group=group,
+        )

@@ -1,0 +1,175 @@
+"""How much a micro-batch takes, and which task reads what. Pure: ranges and their weights in, ranges out.
+
+Work follows bytes: large ranges are cut where an extent or its sparse index lets a reader enter, small ones share
+a task. A range is offsets and nothing else; what object holds them is looked up when it is read.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicPartition
+from millpond.spark.source.offsets import NamedPartition
+
+SPLIT_BYTES_MIN: Final = 1024 * 1024
+SPLIT_BYTES_MAX: Final = 32 * 1024 * 1024
+SPLITS_PER_CORE: Final = 4
+"""Tasks differ in length: with a few for each core none is idle for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition to read, and about how many stored bytes they are."""
+
+    name: NamedPartition
+    where: TopicPartition
+    start: int
+    end: int
+    bytes: int = 0
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+class Stretch(NamedTuple):
+    """A part of a range that begins where the one before it ends."""
+
+    end: int
+    bytes: int
+
+
+def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[Stretch]:
+    """The stretches of a range, of about `every` bytes each or one entry of a sparse index. They fill the range,
+    gaps included."""
+    stretches: list[Stretch] = []
+    size = 0
+    for _, piece_end, piece_bytes in _pieces(extents, start, end):
+        size += piece_bytes
+        if size >= every:
+            stretches.append(Stretch(piece_end, size))
+            size = 0
+    if size or not stretches:
+        stretches.append(Stretch(end, size))
+    stretches[-1] = Stretch(end, stretches[-1].bytes)
+    return stretches
+
+
+def _pieces(extents: Iterable[Extent], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(start, end, bytes) between places to enter, as far as they lie in the range."""
+    for extent in extents:
+        base = extent.base_offset
+        entries = [(base + each.offset, each.position) for each in extent.index] or [(base, 0)]
+        ends = [*entries[1:], (extent.end_offset, extent.length)]
+        for (low, position), (high, following) in zip(entries, ends, strict=True):
+            if high > start and low < end:
+                yield max(low, start), min(high, end), following - position
+
+
+def split_bytes(total: int, cores: int) -> int:
+    """How much one task should read."""
+    return max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, total // (SPLITS_PER_CORE * cores)))
+
+
+def cut(whole: Range, stretches: Sequence[Stretch], bytes_wanted: int) -> list[Range]:
+    """Ranges of about `bytes_wanted`, cut between stretches."""
+    ranges: list[Range] = []
+    start, size = whole.start, 0
+    for number, stretch in enumerate(stretches):
+        size += stretch.bytes
+        if size >= bytes_wanted or number + 1 == len(stretches):
+            if stretch.end > start:
+                ranges.append(replace(whole, start=start, end=stretch.end, bytes=size))
+            start, size = stretch.end, 0
+    return ranges
+
+
+def arrange(
+    ranges: Sequence[Range],
+    *,
+    bytes_wanted: int,
+    min_partitions: int | None = None,
+    records_max: int | None = None,
+) -> list[tuple[Range, ...]]:
+    """The ranges of each task: small neighbours share one, unless the reader said how to divide."""
+    if min_partitions is None and records_max is None:
+        return _packed(ranges, bytes_wanted)
+    if records_max is not None:
+        ranges = [piece for each in ranges for piece in _in_parts(each, -(-each.offsets // records_max))]
+    return [(each,) for each in _at_least(ranges, min_partitions or 1)]
+
+
+def _packed(ranges: Sequence[Range], bytes_wanted: int) -> list[tuple[Range, ...]]:
+    tasks: list[list[Range]] = []
+    size = 0
+    for each in ranges:
+        if not tasks or size + each.bytes > bytes_wanted:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(each)
+        size += each.bytes
+    return [tuple(task) for task in tasks]
+
+
+def _at_least(ranges: Sequence[Range], count: int) -> list[Range]:
+    """Halve the longest until there are enough, or nothing is left to halve."""
+    heap = [(-each.offsets, number, each) for number, each in enumerate(ranges)]
+    heapq.heapify(heap)
+    number = len(heap)
+    while heap and len(heap) < count and heap[0][2].offsets > 1:
+        for piece in _in_parts(heapq.heappop(heap)[2], 2):
+            number += 1
+            heapq.heappush(heap, (-piece.offsets, number, piece))
+    return sorted((each for _, _, each in heap), key=lambda each: (each.name, each.start))
+
+
+def _in_parts(whole: Range, parts: int) -> list[Range]:
+    """Equal numbers of offsets, with a share of the bytes."""
+    bounds = [whole.start + whole.offsets * part // parts for part in range(parts + 1)]
+    return [replace(whole, start=low, end=high, bytes=whole.bytes // parts) for low, high in pairwise(bounds)]
+
+
+def limit_offsets(
+    starts: Mapping[NamedPartition, int], ends: Mapping[NamedPartition, int], most: int
+) -> dict[NamedPartition, int]:
+    """Ends that take about `most` offsets, each partition in proportion to what it has, and at least one of each."""
+    sizes = {name: max(0, end - starts[name]) for name, end in ends.items()}
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(ends)
+    return {name: min(end, starts[name] + _share(sizes[name], total, most)) for name, end in ends.items()}
+
+
+def _share(size: int, total: int, most: int) -> int:
+    """Rounded down, but one at least where there is anything: small partitions must not starve."""
+    return max(most * size // total, min(size, 1))
+
+
+def limit_bytes(
+    starts: Mapping[NamedPartition, int], weights: Mapping[NamedPartition, Sequence[Stretch]], most: int
+) -> dict[NamedPartition, int]:
+    """Ends that take about `most` bytes, each partition in proportion to what it has, and at least one offset of
+    each."""
+    sizes = {name: sum(each.bytes for each in stretches) for name, stretches in weights.items()}
+    total = sum(sizes.values())
+    if total <= most:
+        return {name: stretches[-1].end for name, stretches in weights.items()}
+    return {
+        name: _end_after(starts[name], stretches, most * sizes[name] // total)
+        for name, stretches in weights.items()
+    }
+
+
+def _end_after(start: int, stretches: Sequence[Stretch], room: int) -> int:
+    """The offset at which `room` bytes are used up; within a stretch its bytes are shared out evenly."""
+    at = start
+    for stretch in stretches:
+        if stretch.bytes > room:
+            taken = (stretch.end - at) * room // stretch.bytes
+            return at + taken if at + taken > start else min(start + 1, stretch.end)
+        room -= stretch.bytes
+        at = stretch.end
+    return at

@@ -1,0 +1,103 @@
+"""From the options to offsets: where a batch starts and ends, and where a stream starts.
+
+`LATEST` stays as it is in a start: a batch has nothing to read there, and a stream means by it the end of its first
+micro-batch (see `stream`).
+"""
+
+from millpond.catalog import groups
+from millpond.catalog.database import Database
+from millpond.model.clock import Clock
+from millpond.model.errors import InvalidSettings, UnknownGroup
+from millpond.model.ids import TopicPartition
+from millpond.reading.offsets import OffsetFinder
+from millpond.reading.reader import StoreReader
+from millpond.spark.kernels.sections import DECOMPRESSED_BYTES_MAX
+from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition, Offsets
+from millpond.spark.source.options import Limit, Unmatched, refused
+from millpond.spark.source.standing import Standing, Standings
+
+
+class Resolver:
+    def __init__(self, database: Database, reader: StoreReader, clock: Clock) -> None:
+        self._database = database
+        self._finder = OffsetFinder(database, reader, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        self._clock = clock
+
+    def start(self, limit: Limit, standings: Standings, unmatched: Unmatched) -> dict[NamedPartition, int]:
+        """Offsets, or `LATEST`."""
+        if limit.everywhere is not None:
+            return {name: _earliest(limit.everywhere, each) for name, each in standings.items()}
+        if limit.offsets is not None:
+            _check_all_named(limit.option, limit.offsets, standings)
+            return {name: _earliest(limit.offsets[name], each) for name, each in standings.items()}
+        if limit.group is not None:
+            return self._of_group(limit.group, standings)
+        found = self._by_time(limit, standings)
+        missing = [name for name, offset in found.items() if offset is None]
+        if missing and unmatched is Unmatched.ERROR:
+            raise _unmatched(limit, missing[0])
+        return {name: LATEST if offset is None else offset for name, offset in found.items()}
+
+    def end(self, limit: Limit, standings: Standings) -> dict[NamedPartition, int]:
+        """Offsets. Those that were given are not held against what there is."""
+        if limit.offsets is not None:
+            _check_all_named(limit.option, limit.offsets, standings)
+            given = limit.offsets
+            return {n: each.latest if given[n] == LATEST else given[n] for n, each in standings.items()}
+        if limit.everywhere is not None:
+            return {name: each.latest for name, each in standings.items()}
+        found = self._by_time(limit, standings)
+        return {n: each.latest if (at := found[n]) is None else at for n, each in standings.items()}
+
+    def _by_time(self, limit: Limit, standings: Standings) -> dict[NamedPartition, int | None]:
+        if limit.times is not None:
+            _check_all_named(limit.option, limit.times, standings)
+            return {name: self._at(limit.times[name], each) for name, each in standings.items()}
+        time_ms = limit.time_ms
+        if time_ms is None:
+            assert limit.ago_ms is not None, "a limit says something"
+            time_ms = self._clock.now_ms() - limit.ago_ms
+        return {name: self._at(time_ms, each) for name, each in standings.items()}
+
+    def _at(self, time_ms: int, standing: Standing) -> int | None:
+        found = self._finder.at_or_after(standing.where, time_ms, standing.log_start)
+        return found.offset if found is not None and found.offset < standing.latest else None
+
+    def _of_group(self, group: str, standings: Standings) -> dict[NamedPartition, int]:
+        """A partition that the group has not committed is read from its start."""
+        with self._database.read() as tx:
+            committed: dict[TopicPartition, int] = {
+                each.where: each.offset for each in groups.committed_offsets(tx, group)
+            }
+        if not committed:
+            raise UnknownGroup(f"Group {group!r} has no committed offsets to start from.", group=group)
+        return {name: committed.get(each.where, each.log_start) for name, each in standings.items()}
+
+
+def _earliest(offset: int, standing: Standing) -> int:
+    return standing.log_start if offset == EARLIEST else offset
+
+
+def _check_all_named(option: str, given: Offsets, standings: Standings) -> None:
+    if given.keys() != standings.keys():
+        missing = ", ".join(map(str, sorted(standings.keys() - given.keys()))) or "none"
+        unknown = ", ".join(map(str, sorted(given.keys() - standings.keys()))) or "none"
+        reason = (
+            "it must name every partition that is read (-1: latest, -2: earliest). "
+            f"Missing: {missing}; not read or not there: {unknown}"
+        )
+        raise refused(option, ", ".join(map(str, sorted(given))), reason)
+
+
+def _unmatched(limit: Limit, name: NamedPartition) -> InvalidSettings:
+    reason = (
+        f"topic {name.topic!r}, partition {name.partition} has no record at or after that time; with "
+        "startingOffsetsByTimestampStrategy=latest it would start at its end"
+    )
+    return refused(limit.option, _shown(limit, name), reason)
+
+
+def _shown(limit: Limit, name: NamedPartition) -> str:
+    if limit.times is not None:
+        return str(limit.times[name])
+    return f"-{limit.ago_ms}ms" if limit.time_ms is None else str(limit.time_ms)

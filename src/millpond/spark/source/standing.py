@@ -1,0 +1,72 @@
+"""What there is to read now: the subscribed partitions with the bounds of their logs, from the catalog alone."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millpond.catalog import partitions, topics, transactions
+from millpond.catalog.database import Database, Transaction
+from millpond.model.errors import UnknownPartition, UnknownTopic
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
+from millpond.spark.source.offsets import NamedPartition
+from millpond.spark.source.options import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`latest` is where a reader of this isolation ends; `end_offset` is all that is stored."""
+
+    where: TopicPartition
+    log_start: int
+    end_offset: int
+    latest: int
+
+
+Standings = dict[NamedPartition, Standing]
+
+
+def look(
+    database: Database, subscription: Subscription, *, committed_only: bool, strict: bool = True
+) -> Standings:
+    """Every subscribed partition. If `strict`, one that is named and missing raises; else it is left out."""
+    with database.read() as tx:
+        if subscription.pattern:
+            wanted = re.compile(subscription.pattern)
+            found = [topic for topic in topics.all_topics(tx) if wanted.fullmatch(topic.name)]
+        else:
+            names = subscription.topics or sorted({each.topic for each in subscription.assigned})
+            found = list(_named(tx, names, strict))
+        standings = {
+            name: standing
+            for topic in found
+            for name, standing in _standings(tx, topic, committed_only)
+            if not subscription.assigned or name in subscription.assigned
+        }
+    if strict:
+        _check_assigned(subscription, standings)
+    return dict(sorted(standings.items()))
+
+
+def _named(tx: Transaction, names: Iterable[str], strict: bool) -> Iterable[Topic]:
+    for name in names:
+        try:
+            yield topics.find(tx, name)
+        except UnknownTopic:
+            if strict:
+                raise
+
+
+def _standings(
+    tx: Transaction, topic: Topic, committed_only: bool
+) -> Iterable[tuple[NamedPartition, Standing]]:
+    for row in partitions.of_topic(tx, topic.id):
+        end = row.end_offset
+        latest = transactions.last_stable_offset(tx, row.where, end) if committed_only else end
+        yield NamedPartition(topic.name, row.where.partition), Standing(row.where, row.log_start, end, latest)
+
+
+def _check_assigned(subscription: Subscription, standings: Standings) -> None:
+    for name in subscription.assigned:
+        if name not in standings:
+            raise UnknownPartition(topic=name.topic, partition=name.partition)

@@ -1,0 +1,248 @@
+"""A stream read: what Spark asks on the driver between micro-batches.
+
+Spark keeps offsets in its checkpoint and may ask again for any range it wrote down; such a range always gives the same
+records. The first position of a stream is not written down before the first micro-batch is done: Spark asks for it
+anew after a crash. So a start at the latest offset is given as -1 and means *where the first micro-batch ends*: that
+batch has nothing to read from there, however often it is tried, and nothing that comes later is missed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import InvalidSettings, Unavailable
+from millpond.model.ids import TopicId
+from millpond.spark.place import database, reader
+from millpond.spark.source.batch import read_split
+from millpond.spark.source.committing import check_free, commit_to_group
+from millpond.spark.source.losses import Losses
+from millpond.spark.source.offsets import LATEST, NamedPartition, Offsets, from_json, to_json
+from millpond.spark.source.options import Limit, SourceOptions, check_stream
+from millpond.spark.source.planning import Range, limit_bytes, limit_offsets
+from millpond.spark.source.positions import Resolver
+from millpond.spark.source.splits import plan_splits
+from millpond.spark.source.standing import Standing, Standings, look
+from millpond.spark.source.weighing import STRETCH_BYTES, stretches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+START_DEFAULT: Final = Limit("startingOffsets", everywhere=LATEST)
+FIRST_OFFSET: Final = 0
+"""Where a partition begins that has appeared since the last micro-batch."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process for as long as the query runs, and is copied to executors, which only call `read`."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, *, clock: Clock | None = None) -> None:
+        check_stream(options)
+        self._options = options
+        self._schema = schema
+        self._clock = clock or SystemClock()
+        self._losses = Losses(options.fail_on_data_loss)
+        self._topic_ids: dict[str, TopicId] = {}
+        self._made_anew: set[str] = set()
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._committed: Offsets | None = None
+        self._triggered_ms = 0
+
+    # -- what Spark calls, in its own words ---------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where a new query starts. Spark ignores it if the checkpoint says more."""
+        options, place = self._options, self._options.place
+        standings = look(database(place), options.subscription, committed_only=options.committed_only)
+        resolver = Resolver(database(place), reader(place), self._clock)
+        self._initial = resolver.start(options.starting or START_DEFAULT, standings, options.unmatched)
+        if options.group is not None:
+            check_free(database(place), options.group)
+        return to_json(self._initial)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends: `start` itself if there is nothing for it."""
+        starts, standings = _from_checkpoint(start), self._look()
+        self._commit(starts, standings)
+        self._check_lost(starts, standings)
+        ends = {name: self._end(name, starts, standing) for name, standing in standings.items()}
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(ends)
+        begins = {name: self._begin(name, starts, standings[name]) for name in ends}
+        if self._must_wait(begins, ends):
+            return start
+        return to_json(self._limited(begins, ends, standings))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Only tells Spark that there is one: the options say which, and all of them hold."""
+        options = self._options
+        if options.offsets_per_trigger_max is not None:
+            return ReadMaxRows(options.offsets_per_trigger_max)
+        if options.bytes_per_trigger_max is not None:
+            return ReadMaxBytes(options.bytes_per_trigger_max)
+        if options.offsets_per_trigger_min is not None:
+            return ReadMinRows(options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What there would be without limits, for the query's progress."""
+        return to_json({name: each.latest for name, each in self._look().items()})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {name: each.latest for name, each in self._look().items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        starts, ends, standings = _from_checkpoint(start), _from_checkpoint(end), self._look()
+        self._check_lost({name: at for name, at in starts.items() if name not in ends}, standings)
+        ranges = [self._range(name, starts, ends[name], standings.get(name)) for name in sorted(ends)]
+        self._made_anew.clear()
+        planned = [each for each in ranges if each is not None]
+        return plan_splits(database(self._options.place), planned, self._options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        return read_split(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit(_from_checkpoint(end), self._look())
+
+    def stop(self) -> None:
+        """Nothing is held open that the process's end would not close."""
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> Standings:
+        """What there is now; notices topics that are no longer those that were read before."""
+        options = self._options
+        standings = look(
+            database(options.place),
+            options.subscription,
+            committed_only=options.committed_only,
+            strict=False,
+        )
+        for name, standing in standings.items():
+            known = self._topic_ids.setdefault(name.topic, standing.where.topic_id)
+            if known != standing.where.topic_id:
+                self._losses.replaced(name.topic)
+                self._topic_ids[name.topic] = standing.where.topic_id
+                self._made_anew.add(name.topic)
+        return standings
+
+    def _check_lost(self, starts: Offsets, standings: Standings) -> None:
+        for name, start in starts.items():
+            standing = standings.get(name)
+            if standing is None:
+                self._losses.gone(name)
+            elif start > standing.end_offset and name.topic not in self._made_anew:
+                self._losses.beyond(name, start, standing.end_offset)
+
+    def _end(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
+        """The latest, or the target of AvailableNow. Never below the start: a run before this one may have gone
+        further than this one is to go."""
+        latest = standing.latest
+        if self._target is not None:
+            latest = min(latest, self._target.get(name, FIRST_OFFSET))
+        start = starts.get(name, LATEST)
+        is_valid = start <= standing.end_offset and name.topic not in self._made_anew
+        return max(start, latest) if is_valid else latest
+
+    def _begin(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
+        """From where the next micro-batch has something to read."""
+        start = starts.get(name, standing.log_start)
+        if start == LATEST:
+            return standing.latest
+        return standing.log_start if name.topic in self._made_anew else max(start, standing.log_start)
+
+    def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
+        """`minOffsetsPerTrigger`: whether there is too little, and it has not waited too long. Under AvailableNow
+        nobody waits: what is missing would not come."""
+        least, now_ms = self._options.offsets_per_trigger_min, self._clock.now_ms()
+        if least is None or self._target is not None:
+            return False
+        waited_ms = now_ms - self._triggered_ms
+        available = sum(max(0, end - begins[name]) for name, end in ends.items())
+        if available < least and waited_ms < self._options.trigger_delay_max_ms:
+            return True
+        self._triggered_ms = now_ms
+        return False
+
+    def _limited(
+        self, begins: Offsets, ends: dict[NamedPartition, int], standings: Standings
+    ) -> dict[NamedPartition, int]:
+        offsets_max, bytes_max = self._options.offsets_per_trigger_max, self._options.bytes_per_trigger_max
+        if offsets_max is not None:
+            ends = limit_offsets(begins, ends, offsets_max)
+        if bytes_max is not None:
+            weights = {
+                name: stretches(
+                    database(self._options.place),
+                    Range(name, standings[name].where, begins[name], end),
+                    every=min(STRETCH_BYTES, bytes_max),
+                )
+                for name, end in ends.items()
+                if end > begins[name]
+            }
+            ends = {**ends, **limit_bytes(begins, weights, bytes_max)}
+        return ends
+
+    # -- ranges ---------------------------------------------------------------------------------------------------
+
+    def _range(
+        self, name: NamedPartition, starts: Offsets, end: int, standing: Standing | None
+    ) -> Range | None:
+        start = starts.get(name, FIRST_OFFSET)
+        if start == LATEST or end == LATEST:
+            return None
+        if standing is None:
+            self._losses.gone(name)
+            return None
+        if name.topic in self._made_anew:
+            start = standing.log_start
+        elif start > end:
+            if starts == self._initial:
+                return None  # a start in time has moved on since this micro-batch was planned first
+            self._losses.beyond(name, start, end)
+            start = standing.log_start
+        if end > standing.end_offset:
+            self._losses.beyond(name, end, standing.end_offset)
+            end = standing.end_offset
+        if end > standing.latest:
+            raise Unavailable(
+                f"Topic {name.topic!r}, partition {name.partition}: a transaction below offset {end} is open. "
+                "Start the query again when it has ended."
+            )
+        if start < min(standing.log_start, end):
+            self._losses.expired(name, start, standing.log_start)
+            start = standing.log_start
+        return Range(name, standing.where, start, end) if start < end else None
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def _commit(self, offsets: Offsets, standings: Standings) -> None:
+        """Spark says what is done one micro-batch late, and never of the last one; but it asks for the next end only
+        when everything below its start is done."""
+        group = self._options.group
+        if group is None or offsets == self._committed:
+            return
+        done = {standings[name].where: offset for name, offset in offsets.items() if name in standings}
+        commit_to_group(database(self._options.place), group, done, now_ms=self._clock.now_ms())
+        self._committed = offsets
+
+
+def _from_checkpoint(shaped: Any) -> dict[NamedPartition, int]:
+    try:
+        return from_json(shaped)
+    except ValueError as error:
+        raise InvalidSettings(
+            f"The checkpoint's offset {shaped!r} is not one of this source or of Kafka's: {error}."
+        ) from error

@@ -1,0 +1,114 @@
+"""What an executor does: read ranges of offsets from the store and yield them as Arrow.
+
+A task holds in memory what one read brings (`READ_BYTES`), its batches without compression (`GROUP_BYTES` and at
+most one batch more) and one record batch. An object that was merged away is looked up again by offset. Whatever is
+wrong is raised with topic, partition and offset; nothing is left out in silence.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from millpond.catalog import partitions, transactions
+from millpond.catalog.transactions import Aborted
+from millpond.model.errors import CorruptObject, MillpondError, UnknownPartition
+from millpond.reading.reader import StoreReader
+from millpond.reading.visible import visible
+from millpond.records import Buffer
+from millpond.spark.kernels.batches import messages_in_groups, settle
+from millpond.spark.kernels.sections import Sections, lay_out_in_groups
+from millpond.spark.place import EXTENTS_PER_READ, Place, database, store
+from millpond.spark.source.losses import Losses
+from millpond.spark.source.offsets import NamedPartition
+from millpond.spark.source.planning import Range
+from millpond.spark.source.rows import RowMaker
+
+READ_BYTES: Final = 4 * 1024 * 1024
+READ_BYTES_MIN: Final = 64 * 1024
+GROUP_BYTES: Final = 1024 * 1024
+"""Decoded at a time: small enough for a core's cache."""
+
+
+class RangeReader:
+    """Reads one range after another, each once. `schema` is Arrow's."""
+
+    def __init__(self, place: Place, schema: Any, *, committed_only: bool, losses: Losses) -> None:
+        self._database = database(place)
+        self._reader = StoreReader(
+            self._database, store(place), extents_per_read=EXTENTS_PER_READ, settle=settle
+        )
+        self._schema = schema
+        self._committed_only = committed_only
+        self._losses = losses
+
+    def read(self, wanted: Range) -> Iterator[Any]:
+        """Record batches."""
+        maker = RowMaker(wanted.name, self._schema)
+        with naming(wanted.name, wanted.start):
+            start, aborted = self._begin(wanted)
+            for sections in self._groups(self._buffers(wanted, start), aborted):
+                yield from maker.record_batches(sections, start, wanted.end)
+
+    def _groups(self, buffers: Iterator[Buffer], aborted: list[Aborted]) -> Iterator[Sections]:
+        """What a reader may see. Without aborted transactions no batch need be looked at by itself."""
+        if aborted:
+            return lay_out_in_groups(visible(buffers, aborted), bytes_max=GROUP_BYTES)
+        return messages_in_groups(buffers, bytes_max=GROUP_BYTES)
+
+    def _begin(self, wanted: Range) -> tuple[int, list[Aborted]]:
+        """Where reading starts, and the aborted transactions in the range. They are asked for first: retention
+        forgets them together with their records, so that below the log start the list is not complete."""
+        aborted: list[Aborted] = []
+        with self._database.read() as tx:
+            if self._committed_only:
+                aborted = transactions.aborted(tx, wanted.where, wanted.start, wanted.end)
+        return self._go_on(wanted, wanted.start), aborted
+
+    def _buffers(self, wanted: Range, start: int) -> Iterator[Buffer]:
+        """Whole batches in order. The first may begin below the start, the last end past the end."""
+        position, room = start, max(wanted.bytes, READ_BYTES_MIN)
+        while position < wanted.end:
+            with naming(wanted.name, position):
+                runs = self._reader.read_runs(wanted.where, position, min(room, READ_BYTES))
+                if not runs or runs[0].base_offset > position:
+                    position = self._over_gap(wanted, position, bool(runs))
+            for run in runs:
+                if run.base_offset < wanted.end:
+                    yield run.data
+                position = max(position, run.end_offset)
+                room = max(room - len(run.data), READ_BYTES_MIN)
+
+    def _over_gap(self, wanted: Range, position: int, more_follows: bool) -> int:
+        """A gap in front is none of our business, unless retention made it or nothing follows it."""
+        go_on = self._go_on(wanted, position)
+        if go_on == position and not more_follows:
+            raise CorruptObject(
+                f"The catalog has no extent for offset {position}, though its log goes on up to {wanted.end} at least.",
+                offset=position,
+            )
+        return go_on
+
+    def _go_on(self, wanted: Range, position: int) -> int:
+        """The position, or the log start if that has passed it; never past the end of the range."""
+        try:
+            with self._database.read() as tx:
+                log_start = partitions.read(tx, wanted.where).log_start
+        except UnknownPartition:
+            self._losses.gone(wanted.name)
+            return wanted.end
+        if position < log_start:
+            self._losses.expired(wanted.name, position, log_start)
+        return min(max(position, log_start), wanted.end)
+
+
+@contextmanager
+def naming(name: NamedPartition, offset: int) -> Iterator[None]:
+    """Whatever goes wrong inside bears the topic, the partition and the offset."""
+    try:
+        yield
+    except MillpondError as error:
+        if "topic" in error.facts:
+            raise
+        facts = {"offset": offset, **error.facts, "topic": name.topic, "partition": name.partition}
+        where = f"Topic {name.topic!r}, partition {name.partition}, offset {facts['offset']}"
+        raise type(error)(f"{where}: {error}", **facts) from error

@@ -1,0 +1,26 @@
+"""The weight of ranges, from the catalog: extents without their bytes, a page at a time."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from millpond.catalog import extents
+from millpond.catalog.database import Database
+from millpond.model.extents import Extent
+from millpond.spark.source.planning import Range, Stretch, weigh
+
+EXTENTS_PER_PAGE: Final = 1_000
+STRETCH_BYTES: Final = 1024 * 1024
+
+
+def stretches(database: Database, whole: Range, *, every: int = STRETCH_BYTES) -> list[Stretch]:
+    return weigh(_extents(database, whole), whole.start, whole.end, every=every)
+
+
+def _extents(database: Database, whole: Range) -> Iterator[Extent]:
+    """Those that hold the range. Merged meanwhile or not: each page is one moment, and it is only weighed."""
+    with database.read() as tx:
+        page = extents.find(tx, whole.where, whole.start, bytes_max=1, extents_max=1)
+    while page and page[0].base_offset < whole.end:
+        yield from page
+        with database.read() as tx:
+            page = extents.facts(tx, whole.where, page[-1].end_offset, EXTENTS_PER_PAGE)

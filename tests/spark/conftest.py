@@ -1,0 +1,39 @@
+"""One Spark session for all of these tests. Without Java they say so and skip."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    from millpond.spark import session
+
+    work = tmp_path_factory.mktemp("spark")
+    built = session(
+        "millpond-tests",
+        master="local[2]",
+        fast_start=True,
+        config={
+            "spark.local.dir": str(work / "local"),
+            "spark.sql.warehouse.dir": str(work / "warehouse"),
+            "spark.sql.streaming.minBatchesToRetain": "5",
+            "spark.driver.memory": "1g",
+        },
+    )
+    yield built
+    built.stop()
