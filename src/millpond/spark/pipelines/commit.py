@@ -1,0 +1,102 @@
+"""What the maintenance pipelines share: the segments their tasks store, and the commit that makes them count.
+
+A commit ends the sessions of the tasks it takes in, in the same transaction that refers to their objects: each
+session serves one commit. A commit that is refused buries its sessions instead, and what they stored becomes
+garbage that any broker collects. One transaction touches one partition and a bounded number of extents, so no
+producer waits long for it.
+"""
+
+import random
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.catalog import writers
+from millpond.catalog.database import Database, Transaction
+from millpond.catalog.extents import NewExtent
+from millpond.catalog.objects import NewObject
+from millpond.model.clock import Clock
+from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, OutcomeUnknown, WriterDead
+from millpond.model.ids import Session
+from millpond.spark.writing import end_sessions
+
+SEGMENT: Final = "segment"
+ATTEMPTS_MAX: Final = 6
+RETRY_DELAY_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment that a task has stored and the catalog does not know yet."""
+
+    key: str
+    session: Session
+    row: NewExtent
+    size: int
+
+    def new_object(self) -> NewObject:
+        return NewObject(self.key, SEGMENT, self.session, self.size, sealed=True)
+
+
+def commit(
+    database: Database,
+    sessions: Collection[Session],
+    change: Callable[[Transaction], None],
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """End the sessions and make the change, in one transaction or not at all. Raises what `change` raises, or
+    `WriterDead` if a session was given up meanwhile: then its objects may be gone. The sessions are dead in any
+    case, unless the catalog cannot be reached."""
+    now_ms = clock.now_ms()
+    try:
+        _commit(database, sessions, change, now_ms, sleep)
+    except CatalogUnavailable:
+        raise
+    except MillpondError:
+        bury(database, sessions, clock=clock)
+        raise
+
+
+def bury(database: Database, sessions: Collection[Session], *, clock: Clock) -> None:
+    """These tasks' objects will not be used."""
+    with database.write() as tx:
+        for session in sorted(sessions):
+            writers.bury(tx, session, clock.now_ms())
+
+
+def _commit(
+    database: Database,
+    sessions: Collection[Session],
+    change: Callable[[Transaction], None],
+    now_ms: int,
+    sleep: Callable[[float], None],
+) -> None:
+    """Until the catalog has taken it. If COMMIT's answer was lost, the same again: it waits for the first one, and
+    finds the sessions dead since our own `now_ms` if that one took effect."""
+    unknown = False
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            with database.write() as tx:
+                end_sessions(tx, sessions, now_ms=now_ms)
+                change(tx)
+            return
+        except CatalogFailed:
+            raise
+        except CatalogUnavailable as error:
+            unknown = unknown or isinstance(error, OutcomeUnknown)
+            if attempt + 1 == ATTEMPTS_MAX:
+                raise
+        except WriterDead:
+            if unknown and _ended_at(database, sessions, now_ms):
+                return
+            raise
+        sleep(RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+
+
+def _ended_at(database: Database, sessions: Collection[Session], now_ms: int) -> bool:
+    with database.read() as tx:
+        dead = dict(writers.dead_sessions(tx))
+    return all(dead.get(session) == now_ms for session in sessions)

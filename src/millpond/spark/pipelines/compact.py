@@ -1,0 +1,226 @@
+"""`compact`: of each key the last record stays, in every topic with `cleanup.policy=compact`. Offsets never change.
+
+The algorithm is `millpond.rewriting.compaction`, the broker's too; here it runs with a compiled key map, one task for
+each partition: keys never cross partitions, so nothing is shuffled. A compaction that lost its commit to somebody
+else's change is planned again; one whose key map was full goes on in the next round.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from millpond.catalog import writers
+from millpond.catalog.database import Transaction
+from millpond.model.errors import Damaged, ExtentsChanged, InvalidRequest, UnknownPartition, WriterDead
+from millpond.model.ids import Session, TopicId, TopicPartition
+from millpond.model.topics import Topic
+from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compaction, read_state, register
+from millpond.rewriting.compaction import compact as perform_compaction
+from millpond.spark.pipelines.commit import bury, commit
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.tasks import perform
+from millpond.spark.place import Place, reader
+from millpond.spark.writing import TaskWriter
+
+KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of one task's key map: some five million keys of twenty bytes. What does not fit takes further rounds."""
+KEYS_BYTES_MIN: Final = 1024 * 1024
+CONFLICTS_MAX: Final = 5
+"""How often a partition is compacted anew because somebody changed it meanwhile."""
+LONG_BYTES: Final = 256 * 1024 * 1024
+"""A partition of this size takes seconds, in which a broker merges what lies at its end: that is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """Which topics: names or patterns with `*`. Every compacted one if none is given; those that are not are passed
+    over, and told if they were named."""
+
+    topics: tuple[str, ...] = ()
+    force: bool = False
+    """Whether it is worth it or not: `min.cleanable.dirty.ratio` is not asked."""
+    keys_bytes_max: int = KEYS_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        if self.keys_bytes_max < KEYS_BYTES_MIN:
+            raise InvalidRequest(reason=f"a key map needs {KEYS_BYTES_MIN} bytes or more")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactItem:
+    place: Place
+    plan: CompactionPlan
+    keys_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """`compacted` is None if the partition was no longer as planned, or could not be read: then `damage` says why."""
+
+    session: Session
+    compacted: Compacted | None
+    damage: str = ""
+
+
+@dataclass(slots=True)
+class Tally:
+    compacted: set[TopicPartition] = field(default_factory=set)
+    segments: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    bytes_read: int = 0
+    bytes_freed: int = 0
+    unreadable: int = 0
+    conflicts: Counter[TopicPartition] = field(default_factory=Counter)
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def run(job: Job, request: CompactRequest) -> Report:
+    found = job.topics(request.topics)
+    topics = [topic for topic in found if topic.config().compacted]
+    passed_over = [topic.name for topic in found if topic.name in request.topics and topic not in topics]
+
+    def work_on() -> Report:
+        return {**_compact(job, topics, request), "not_compacted": passed_over}
+
+    return recorded(job, "compact", [topic.name for topic in topics], work_on)
+
+
+def _compact(job: Job, topics: Sequence[Topic], request: CompactRequest) -> Report:
+    started = time.perf_counter()
+    tally = Tally()
+    by_id = {topic.id: topic for topic in topics}
+    due = {TopicPartition(topic.id, n): request.force for topic in topics for n in range(topic.partitions)}
+    while due:
+        items = _plan(job, by_id, due, request, tally)
+        if job.is_dry_run:
+            return _planned(items, by_id)
+        if not items:
+            break
+        due = _round(job, items, tally)
+    left = sorted(where for where in tally.conflicts if tally.conflicts[where] >= CONFLICTS_MAX)
+    return _report(tally, by_id, left, time.perf_counter() - started)
+
+
+def _plan(
+    job: Job,
+    topics: Mapping[TopicId, Topic],
+    due: Mapping[TopicPartition, bool],
+    request: CompactRequest,
+    tally: Tally,
+) -> list[CompactItem]:
+    """The largest first, so that no core waits long for the last. `due` says which go on whatever it is worth."""
+    items: list[CompactItem] = []
+    now_ms = job.clock.now_ms()
+    with job.database.read() as tx:
+        has_brokers = any(kind == "broker" for _, kind, _ in writers.living(tx))
+        for where, force in due.items():
+            try:
+                state = read_state(tx, where)
+            except UnknownPartition:
+                continue  # deleted meanwhile
+            spare_tail = has_brokers and (tally.conflicts[where] > 1 or state.row.bytes >= LONG_BYTES)
+            config = topics[where.topic_id].config()
+            plan = plan_compaction(state, config, now_ms=now_ms, force=force, spare_tail=spare_tail)
+            if plan is not None:
+                items.append(CompactItem(job.place, plan, request.keys_bytes_max))
+    return sorted(items, key=lambda item: -item.plan.total_bytes)
+
+
+def work(item: CompactItem) -> CompactResult:
+    """In a task: both passes over one partition, storing its new segments."""
+    from millpond.spark.kernels.compaction import CompiledKeys  # numba: only where it is used
+
+    with TaskWriter(item.place) as writer:
+        try:
+            compacted = perform_compaction(
+                item.plan,
+                reader(item.place).read_runs,
+                CompiledKeys(item.keys_bytes_max),
+                session=writer.session,
+                attempts=count(),
+                put=writer.store.put,
+                pause=lambda _: writer.renew(),
+            )
+        except ExtentsChanged:
+            return CompactResult(writer.session, None)
+        except Damaged as error:
+            return CompactResult(writer.session, None, str(error))
+    return CompactResult(writer.session, compacted)
+
+
+def _round(job: Job, items: Sequence[CompactItem], tally: Tally) -> dict[TopicPartition, bool]:
+    """Perform and commit; returns what goes on in the next round."""
+    due: dict[TopicPartition, bool] = {}
+    results = perform(job.spark, items, work)
+    for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):
+        where = item.plan.where
+        if result.damage:
+            tally.failed[where] = result.damage
+            bury(job.database, [result.session], clock=job.clock)
+        elif not _commit(job, result, tally):
+            tally.conflicts[where] += 1
+            if tally.conflicts[where] < CONFLICTS_MAX:
+                due[where] = True
+        elif result.compacted is not None and result.compacted.clean_end < item.plan.clean_end:
+            due[where] = True
+        job.progress(done, len(items), "compacting")
+    return due
+
+
+def _commit(job: Job, result: CompactResult, tally: Tally) -> bool:
+    compacted = result.compacted
+    if compacted is None:
+        bury(job.database, [result.session], clock=job.clock)
+        return False
+
+    def replace(tx: Transaction) -> None:
+        register(tx, compacted, now_ms=job.clock.now_ms())
+
+    try:
+        commit(job.database, [result.session], replace, clock=job.clock)
+    except (ExtentsChanged, WriterDead):
+        return False
+    tally.compacted.add(compacted.plan.where)
+    tally.segments += len(compacted.segments)
+    tally.records_read += compacted.records_read
+    tally.records_kept += compacted.records_kept
+    tally.bytes_read += compacted.plan.total_bytes
+    tally.bytes_freed += compacted.bytes_freed
+    tally.unreadable += compacted.unreadable_batches
+    return True
+
+
+def _planned(items: Sequence[CompactItem], topics: Mapping[TopicId, Topic]) -> Report:
+    return {
+        "topics": len(topics),
+        "partitions": len(items),
+        "dirty_bytes": sum(item.plan.dirty_bytes for item in items),
+        "bytes": sum(item.plan.total_bytes for item in items),
+    }
+
+
+def _report(
+    tally: Tally, topics: Mapping[TopicId, Topic], left: Sequence[TopicPartition], seconds: float
+) -> Report:
+    return {
+        "topics": len(topics),
+        "partitions": len(tally.compacted),
+        "segments": tally.segments,
+        "records_read": tally.records_read,
+        "records_kept": tally.records_kept,
+        "bytes": tally.bytes_read,
+        "bytes_freed": tally.bytes_freed,
+        "unreadable_batches": tally.unreadable,
+        "conflicts": tally.conflicts.total(),
+        "failed": [
+            {"topic": topics[where.topic_id].name, "partition": where.partition, "error": error}
+            for where, error in sorted(tally.failed.items())
+        ],
+        "left": [{"topic": topics[where.topic_id].name, "partition": where.partition} for where in left],
+        "seconds": round(seconds, 3),
+        "records_per_second": round(tally.records_read / seconds) if seconds else 0,
+    }

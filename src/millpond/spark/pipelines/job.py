@@ -1,0 +1,94 @@
+"""What every pipeline is given, and the record that is kept of its run.
+
+A pipeline is a function `run(job, request) -> Report`: the request a frozen dataclass of plain values, the report
+plain values too, so that a command line, a schedule and a console can all ask for it and show what it did.
+"""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from millpond.catalog import pipelines as catalog_runs
+from millpond.catalog import topics as catalog_topics
+from millpond.catalog import writers
+from millpond.catalog.database import Database
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import UnknownTopic
+from millpond.model.ids import new_session
+from millpond.model.topics import Topic
+from millpond.spark.place import Place, prepare
+from millpond.spark.writing import KIND
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Report = dict[str, Any]
+"""What a run did, as JSON can hold it."""
+
+RUN_LEASE_MS = 24 * 60 * 60 * 1000
+"""A run that says nothing for a day is shown as interrupted."""
+
+
+class Progress(Protocol):
+    """Told of what is under way; called on the driver only."""
+
+    def __call__(self, done: int, total: int, what: str) -> None: ...
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """For whoever does not look."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where the data is, the session that works on it, and who watches."""
+
+    place: Place
+    start_spark: "Callable[[], SparkSession]"
+    """Called when there is work: a plan that comes to nothing starts no JVM."""
+    clock: Clock = field(default_factory=SystemClock)
+    is_dry_run: bool = False
+    progress: Progress = silent
+
+    @property
+    def spark(self) -> "SparkSession":
+        return self.start_spark()
+
+    @property
+    def database(self) -> Database:
+        return prepare(self.place)
+
+    def topics(self, patterns: Sequence[str] = ()) -> list[Topic]:
+        """The topics that match one of the patterns (all without any); a plain name that is not there is an error."""
+        with self.database.read() as tx:
+            everything = catalog_topics.all_topics(tx)
+        if not patterns:
+            return everything
+        for pattern in patterns:
+            if not any(fnmatch.fnmatchcase(topic.name, pattern) for topic in everything):
+                raise UnknownTopic(topic=pattern)
+        return [t for t in everything if any(fnmatch.fnmatchcase(t.name, pattern) for pattern in patterns)]
+
+
+def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], Report]) -> Report:
+    """Do the work and keep a record of it in the catalog. A dry run leaves none."""
+    if job.is_dry_run:
+        return work()
+    run_id, session, database = str(uuid4()), new_session(), job.database
+    with database.write() as tx:
+        writers.register(tx, session, kind=KIND, address="", lease_ms=RUN_LEASE_MS)
+        catalog_runs.begin(tx, run_id, pipeline, list(topics), session, now_ms=job.clock.now_ms())
+    state, report = "failed", {}
+    try:
+        report = work()
+        state = "done"
+    except Exception as error:
+        report = {"error": str(error)}
+        raise
+    finally:
+        with database.write() as tx:
+            catalog_runs.end(tx, run_id, state, report, now_ms=job.clock.now_ms())
+            writers.bury(tx, session, job.clock.now_ms())
+    return report

@@ -1,0 +1,245 @@
+"""`merge`: many small extents become few segments, bytes only; nothing is decoded.
+
+The broker merges what arrives; this pipeline works off a backlog, with the same plan. Each item is one partition's
+and has its own session and its own commit, so that a merge lost to somebody else costs that item alone: its
+partition is planned again. Rounds go on until nothing is worth merging.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millpond.catalog import audit
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog.database import Database, Transaction
+from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, WriterDead
+from millpond.model.extents import Extent
+from millpond.model.ids import Session, TopicId, TopicPartition
+from millpond.model.topics import Topic
+from millpond.rewriting.merging import LARGE_BYTES, build_segment, plan_merges, read_group
+from millpond.spark.pipelines.commit import StoredSegment, bury, commit
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.tasks import perform
+from millpond.spark.place import Place, reader
+from millpond.spark.writing import TaskWriter
+
+EXTENTS_PER_LOOK: Final = 4_000
+ITEM_BYTES_MAX: Final = 64 * 1024 * 1024
+ITEM_EXTENTS_MAX: Final = 4_000
+"""What one commit replaces: a broker's appends wait for it."""
+ROUNDS_MAX: Final = 10
+"""Merging kilobytes into megabytes takes two or three; the others are for races lost."""
+
+Group = tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """Which topics: names or patterns with `*`. All of them if none is given."""
+
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeItem:
+    """Some groups of one partition."""
+
+    place: Place
+    where: TopicPartition
+    groups: tuple[Group, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(extent.length for group in self.groups for extent in group)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """The segments of an item, each with the number of its group. `changed`: some groups were no longer as planned.
+    `damage`: what kept some from being read."""
+
+    session: Session
+    segments: tuple[tuple[int, StoredSegment], ...]
+    changed: bool
+    damage: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the rounds came to so far."""
+
+    before: int = 0
+    merged: int = 0
+    segments: int = 0
+    bytes: int = 0
+    conflicts: int = 0
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def run(job: Job, request: MergeRequest) -> Report:
+    topics = job.topics(request.topics)
+    return recorded(job, "merge", [topic.name for topic in topics], lambda: _merge(job, topics))
+
+
+def _merge(job: Job, topics: Sequence[Topic]) -> Report:
+    started = time.perf_counter()
+    names = {topic.id: topic.name for topic in topics}
+    due = [TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)]
+    tally = Tally(before=_count_extents(job.database, topics))
+    for _ in range(ROUNDS_MAX):
+        items = plan(job.database, job.place, due)
+        if job.is_dry_run:
+            return _planned(items, tally.before)
+        if not items:
+            due = []
+            break
+        due = _round(job, items, tally)
+    left = [where for where in due if where not in tally.failed]
+    return _report(tally, names, left, time.perf_counter() - started)
+
+
+def plan(database: Database, place: Place, wheres: Sequence[TopicPartition]) -> list[MergeItem]:
+    """Items for everything in these partitions that is worth merging now."""
+    items: list[MergeItem] = []
+    with database.read() as tx:
+        for where in wheres:
+            items.extend(MergeItem(place, where, groups) for groups in _chunks(_groups(tx, where)))
+    return items
+
+
+def work(item: MergeItem) -> MergeResult:
+    """In a task: store the item's segments."""
+    source = reader(item.place)
+    segments: list[tuple[int, StoredSegment]] = []
+    damage: list[str] = []
+    changed = False
+    with TaskWriter(item.place) as writer:
+        for number, group in enumerate(item.groups):
+            try:
+                runs = read_group(source, group)
+            except ObjectMissing:
+                changed = True
+                continue
+            except Damaged as error:
+                damage.append(str(error))
+                continue
+            segment = build_segment(writer.session, 0, group, runs)
+            writer.store.put(segment.key, segment.parts)
+            writer.renew()
+            stored = StoredSegment(segment.key, writer.session, segment.row, segment.size)
+            segments.append((number, stored))
+    return MergeResult(writer.session, tuple(segments), changed, tuple(damage))
+
+
+def _groups(tx: Transaction, where: TopicPartition) -> Iterator[Group]:
+    """All groups of a partition, looked for page by page. A run of small extents at the end of a page is seen
+    whole with the next, as far as it is not in a group yet."""
+    start = 0
+    while rows := catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK):
+        groups = plan_merges(rows)
+        yield from (tuple(group) for group in groups)
+        if len(rows) < EXTENTS_PER_LOOK:
+            return
+        grouped_to = groups[-1][-1].end_offset if groups else 0
+        start = max(grouped_to, _last_small_run(rows), rows[0].base_offset + 1)
+
+
+def _last_small_run(rows: Sequence[Extent]) -> int:
+    """Where the run of small extents at the end begins."""
+    begins = rows[-1].end_offset
+    for extent in reversed(rows):
+        if extent.length >= LARGE_BYTES:
+            break
+        begins = extent.base_offset
+    return begins
+
+
+def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
+    """As many groups as one item may have."""
+    chunk: list[Group] = []
+    size = count = 0
+    for group in groups:
+        length = sum(extent.length for extent in group)
+        if chunk and (size + length > ITEM_BYTES_MAX or count + len(group) > ITEM_EXTENTS_MAX):
+            yield tuple(chunk)
+            chunk, size, count = [], 0, 0
+        chunk.append(group)
+        size, count = size + length, count + len(group)
+    if chunk:
+        yield tuple(chunk)
+
+
+def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPartition]:
+    """Perform and commit; returns the partitions to be planned again."""
+    due: dict[TopicPartition, None] = {}
+    results = perform(job.spark, items, work)
+    for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):
+        if _commit(job, item, result, tally):
+            due[item.where] = None
+        if result.damage:
+            tally.failed[item.where] = result.damage[0]
+        job.progress(done, len(items), "merging")
+    return list(due)
+
+
+def _commit(job: Job, item: MergeItem, result: MergeResult, tally: Tally) -> bool:
+    """Put the segments in their places. Whether the partition is worth another look."""
+    if not result.segments:
+        bury(job.database, [result.session], clock=job.clock)
+        tally.conflicts += result.changed
+        return result.changed
+    now_ms = job.clock.now_ms()
+
+    def replace(tx: Transaction) -> None:
+        for number, stored in result.segments:
+            catalog_extents.replace(tx, item.groups[number], stored.row, stored.new_object(), now_ms=now_ms)
+
+    try:
+        commit(job.database, [result.session], replace, clock=job.clock)
+    except (ExtentsChanged, WriterDead):
+        tally.conflicts += 1
+        return True
+    tally.conflicts += result.changed
+    tally.merged += sum(len(item.groups[number]) for number, _ in result.segments)
+    tally.segments += len(result.segments)
+    tally.bytes += sum(stored.size for _, stored in result.segments)
+    return True
+
+
+def _count_extents(database: Database, topics: Sequence[Topic]) -> int:
+    with database.read() as tx:
+        return sum(audit.count_extents(tx, topic.id) for topic in topics)
+
+
+def _planned(items: Sequence[MergeItem], before: int) -> Report:
+    """What a first round would do. Later rounds may merge further what it makes."""
+    merged = sum(len(group) for item in items for group in item.groups)
+    segments = sum(len(item.groups) for item in items)
+    return {
+        "extents_before": before,
+        "extents_after": before - merged + segments,
+        "merged_extents": merged,
+        "segments": segments,
+        "bytes": sum(item.bytes for item in items),
+    }
+
+
+def _report(
+    tally: Tally, names: Mapping[TopicId, str], left: Sequence[TopicPartition], seconds: float
+) -> Report:
+    return {
+        "extents_before": tally.before,
+        "extents_after": tally.before - tally.merged + tally.segments,
+        "merged_extents": tally.merged,
+        "segments": tally.segments,
+        "bytes": tally.bytes,
+        "conflicts": tally.conflicts,
+        "failed": [
+            {"topic": names[where.topic_id], "partition": where.partition, "error": error}
+            for where, error in sorted(tally.failed.items())
+        ],
+        "left": [{"topic": names[where.topic_id], "partition": where.partition} for where in left],
+        "seconds": round(seconds, 3),
+        "mb_per_second": round(tally.bytes / 1e6 / seconds, 1) if seconds else 0.0,
+    }

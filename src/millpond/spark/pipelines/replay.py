@@ -1,0 +1,107 @@
+"""`replay`: a range of one topic into another, with a filter, new keys or other partitions.
+
+Times and headers are kept. Rows that share a key, or a partition if partitions are kept, stay in their order: tasks
+read ranges of offsets, and are committed in that order.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from millpond.catalog import partitions
+from millpond.model.errors import InvalidRequest, UnknownPartition
+from millpond.model.topics import Topic
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.publish import Target, as_sink_columns, write_rows
+from millpond.spark.pipelines.table import place_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIMESTAMP: Final = "IF(timestamp < timestamp'1970-01-01 00:00:00Z', NULL, timestamp) AS timestamp"
+"""A record without a time gets that of its replay."""
+EVERYWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Offsets by partition, or under `EVERYWHERE` for all of them; or a time in milliseconds. Neither: all there is."""
+
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    time_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """`where` and `key` are SQL over the columns of the source: key, value, topic, partition, offset, timestamp,
+    headers. `start` is part of the range, `end` is not."""
+
+    source: str
+    target: Target
+    start: Bounds = field(default_factory=Bounds)
+    end: Bounds = field(default_factory=Bounds)
+    where: str = ""
+    key: str = ""
+    keeps_partitions: bool = False
+    """Each row goes to the partition it was in; otherwise keys decide, and rows without one take turns."""
+    creates_target: bool = False
+    """With the source's configs and, if the target says nothing else, as many partitions."""
+
+
+def run(job: Job, request: ReplayRequest) -> Report:
+    [source] = job.topics([request.source])
+    if request.target.topic == source.name:
+        raise InvalidRequest(reason=f"topic {source.name!r} cannot be replayed into itself")
+    options = _source_options(job, request, source)
+    target = _target(request, source)
+    return recorded(
+        job,
+        "replay",
+        [source.name, target.topic],
+        lambda: {"source": source.name, **write_rows(job, lambda: _messages(job, request, options), target)},
+    )
+
+
+def _target(request: ReplayRequest, source: Topic) -> Target:
+    if not request.creates_target:
+        return request.target
+    count = request.target.create_partitions or source.partitions
+    config = {**source.overrides, **request.target.create_config}
+    return replace(request.target, create_partitions=count, create_config=config)
+
+
+def _messages(job: Job, request: ReplayRequest, options: Mapping[str, str]) -> "DataFrame":
+    rows = job.spark.read.format("millpond").options(**options).load()
+    if request.where:
+        rows = rows.where(request.where)
+    key = f"({request.key}) AS key" if request.key else "key"
+    columns = [key, "value", "headers", TIMESTAMP, *(["partition"] if request.keeps_partitions else [])]
+    return as_sink_columns(rows.selectExpr(*columns))
+
+
+def _source_options(job: Job, request: ReplayRequest, source: Topic) -> dict[str, str]:
+    options = {**place_options(job.place), "subscribe": source.name, "includeHeaders": "true"}
+    options["kafka.isolation.level"] = "read_committed"
+    options["startingOffsetsByTimestampStrategy"] = "latest"
+    for word, bounds in (("starting", request.start), ("ending", request.end)):
+        if bounds.time_ms is not None:
+            options[f"{word}Timestamp"] = str(bounds.time_ms)
+        elif bounds.offsets:
+            options[f"{word}Offsets"] = json.dumps({source.name: _offsets(job, source, bounds, word)})
+    return options
+
+
+def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, int]:
+    """An offset for every partition, none of them outside what is there."""
+    unknown = bounds.offsets.keys() - {EVERYWHERE, *range(source.partitions)}
+    if unknown:
+        raise UnknownPartition(topic=source.name, partition=min(unknown))
+    with job.database.read() as tx:
+        rows = partitions.of_topic(tx, source.id)
+    found = {}
+    for row in rows:
+        otherwise = row.log_start if word == "starting" else row.end_offset
+        wanted = bounds.offsets.get(row.where.partition, bounds.offsets.get(EVERYWHERE, otherwise))
+        found[str(row.where.partition)] = min(max(wanted, row.log_start), row.end_offset)
+    return found

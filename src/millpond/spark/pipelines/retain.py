@@ -1,0 +1,377 @@
+"""`retain`: what a topic's own limits of age and bytes say must go, goes: the log start moves up, extents below it go.
+
+The rules are the broker's (`millpond.rewriting.expiry`). Tasks find the lines, because a line may run through an
+extent whose batches must be read; the driver draws them. A line is drawn only under the limits that it was found
+for, and only if nobody has made the partition smaller meanwhile. Limits that are not set on the topic itself come
+from the broker's settings, which a job cannot know: such topics are left to their brokers.
+
+A clock that runs ahead would expire everything, and a job has no memory of its own: it compares the wall clock with
+the catalog's (see `clock_fault`), and refuses to work when they are more than five minutes apart.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millpond.catalog import audit, pipelines, topics, transactions
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog import partitions as catalog_partitions
+from millpond.catalog.database import Database, Transaction
+from millpond.model.clock import Clock
+from millpond.model.errors import (
+    Damaged,
+    ExtentsChanged,
+    InvalidRequest,
+    ObjectMissing,
+    UnknownPartition,
+    UnknownTopic,
+)
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.topics import Topic
+from millpond.reading.reader import StoreReader
+from millpond.rewriting.expiry import expired_by_age, expired_by_size, line_inside
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.tasks import perform
+from millpond.spark.place import Place, database, reader
+
+NAME: Final = "retain"
+PARTITIONS_PER_ITEM: Final = 64
+EXTENTS_PER_LOOK: Final = 1_000
+REMOVED_PER_STEP: Final = 1_000
+"""Extents that one transaction removes: producers wait for it."""
+ROUNDS_MAX: Final = 5
+CLOCK_MAY_DIFFER_MS: Final = 5 * 60 * 1000
+RUNS_LOOKED_AT: Final = 1_000
+WITHOUT_LIMIT: Final = -1
+DATABASE_CLOCK: Final = "postgres"
+AGE, SIZE = "retention.ms", "retention.bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class RetainRequest:
+    """Which topics: names or patterns with `*`. All of them if none is given."""
+
+    topics: tuple[str, ...] = ()
+    trust_clock: bool = False
+    """The operator has looked at the clock and vouches for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic says of itself; -1 is no limit."""
+
+    age_ms: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetainItem:
+    place: Place
+    partitions: tuple[tuple[TopicPartition, Limits], ...]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Everything below `offset` expires, if the partition still begins where it did and is no smaller."""
+
+    where: TopicPartition
+    limits: Limits
+    log_start: int
+    bytes: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetainResult:
+    lines: tuple[Line, ...]
+    again: tuple[TopicPartition, ...]
+    failed: tuple[tuple[TopicPartition, str], ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    expired: int = 0
+    moved: set[TopicPartition] = field(default_factory=set)
+    extents: int = 0
+    bytes: int = 0
+    conflicts: int = 0
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def run(job: Job, request: RetainRequest) -> Report:
+    chosen = job.topics(request.topics)
+    return recorded(job, NAME, [topic.name for topic in chosen], lambda: _retain(job, chosen, request))
+
+
+def limits_of(topic: Topic) -> Limits | None:
+    """None if the topic sets no limit of its own, or is not cleaned by deleting."""
+    if not topic.config().deleted_by_age:
+        return None
+    limits = Limits(*(int(topic.overrides.get(name, WITHOUT_LIMIT)) for name in (AGE, SIZE)))
+    return None if limits == Limits(WITHOUT_LIMIT, WITHOUT_LIMIT) else limits
+
+
+def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report:
+    started = time.perf_counter()
+    clock_id, ahead_ms = read_clock(job.database, job.clock)
+    fault = None if request.trust_clock else clock_fault(job.database, job.clock)
+    if fault is not None:
+        raise InvalidRequest(reason=f"{fault}; nothing was expired")
+    limited = {topic.id: (topic, limits) for topic in chosen if (limits := limits_of(topic)) is not None}
+    due = [
+        (TopicPartition(topic.id, number), limits)
+        for topic, limits in limited.values()
+        for number in range(topic.partitions)
+    ]
+    tally = Tally()
+    for _ in range(ROUNDS_MAX):
+        if not due:
+            break
+        due = _round(job, due, limited, tally)
+        if job.is_dry_run:
+            break
+    names = {topic.id: topic.name for topic in chosen}
+    return {
+        "topics": len(limited),
+        "left_to_brokers": sorted(topic.name for topic in chosen if topic.id not in limited),
+        "partitions_moved": len(tally.moved),
+        "offsets_expired": tally.expired,
+        "extents_removed": tally.extents,
+        "bytes_removed": tally.bytes,
+        "conflicts": tally.conflicts,
+        "failed": [
+            {"topic": names[where.topic_id], "partition": where.partition, "error": error}
+            for where, error in sorted(tally.failed.items())
+        ],
+        "left": [{"topic": names[where.topic_id], "partition": where.partition} for where, _ in due],
+        "clock": [clock_id, ahead_ms],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+Due = list[tuple[TopicPartition, Limits]]
+
+
+def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tally: Tally) -> Due:
+    """Find lines and draw them; returns what must be looked at again."""
+    now_ms = job.clock.now_ms()
+    items = [
+        RetainItem(job.place, tuple(due[start : start + PARTITIONS_PER_ITEM]), now_ms)
+        for start in range(0, len(due), PARTITIONS_PER_ITEM)
+    ]
+    again: set[TopicPartition] = set()
+    for done, result in enumerate(perform(job.spark, items, work), start=1):
+        again.update(result.again)
+        tally.failed.update(result.failed)
+        for line in result.lines:
+            if job.is_dry_run:
+                _count_planned(job.database, line, tally)
+            elif not _draw(job, line, limited[line.where.topic_id][0].name, tally):
+                again.add(line.where)
+        job.progress(done, len(items), "expiring")
+    tally.conflicts += len(again)
+    return _limits_now(job, again, limited)
+
+
+def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]) -> Due:
+    """Read the limits anew: that they have changed may be why."""
+    if not again:
+        return []
+    with job.database.read() as tx:
+        living = {topic.id: topic for topic in topics.all_topics(tx)}
+    found = [
+        (where, limits_of(living[where.topic_id])) for where in sorted(again) if where.topic_id in living
+    ]
+    return [(where, limits) for where, limits in found if limits is not None]
+
+
+# -- finding lines, in tasks ----------------------------------------------------------------------------------
+
+
+def work(item: RetainItem) -> RetainResult:
+    catalog, source = database(item.place), reader(item.place)
+    lines: list[Line] = []
+    again: list[TopicPartition] = []
+    failed: list[tuple[TopicPartition, str]] = []
+    for where, limits in item.partitions:
+        try:
+            line = find_line(catalog, source, where, limits, item.now_ms)
+        except ObjectMissing:
+            again.append(where)
+        except Damaged as error:
+            failed.append((where, str(error)))
+        except UnknownPartition:
+            continue  # deleted meanwhile
+        else:
+            if line.offset > line.log_start or _has_leftovers(catalog, where, line.log_start):
+                lines.append(line)
+    return RetainResult(tuple(lines), tuple(again), tuple(failed))
+
+
+def find_line(
+    catalog: Database, source: StoreReader, where: TopicPartition, limits: Limits, now_ms: int
+) -> Line:
+    """The partition's row is read first: what is appended later only makes it larger."""
+    with catalog.read() as tx:
+        row = catalog_partitions.read(tx, where)
+    offset = row.log_start
+    if limits.age_ms != WITHOUT_LIMIT:
+        offset = _line_by_age(catalog, source, where, row.log_start, now_ms - limits.age_ms)
+    if limits.bytes != WITHOUT_LIMIT:
+        offset = max(offset, _line_by_size(catalog, where, row.log_start, row.bytes - limits.bytes))
+    return Line(where, limits, row.log_start, row.bytes, min(offset, row.end_offset))
+
+
+def _line_by_age(
+    catalog: Database, source: StoreReader, where: TopicPartition, log_start: int, cutoff_ms: int
+) -> int:
+    offset = start = log_start
+    while True:
+        with catalog.read() as tx:
+            rows = catalog_extents.find(tx, where, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK)
+        line = expired_by_age(rows, offset, cutoff_ms)
+        if line.boundary is not None:
+            inside, _ = line_inside(source, line.boundary, cutoff_ms)
+            return max(line.offset, inside)
+        if not rows or any(extent.max_timestamp >= cutoff_ms for extent in rows):
+            return line.offset
+        offset, start = line.offset, rows[-1].end_offset
+
+
+def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, excess_bytes: int) -> int:
+    """Leftovers below the log start still count in the partition's bytes, so they are taken off first."""
+    offset, start = log_start, 0
+    while excess_bytes > 0:
+        with catalog.read() as tx:
+            rows = catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK)
+        following = expired_by_size(rows, offset, excess_bytes)
+        excess_bytes -= sum(extent.length for extent in rows)
+        if not rows or excess_bytes < 0:
+            return following
+        offset, start = following, rows[-1].end_offset
+    return offset
+
+
+def _has_leftovers(catalog: Database, where: TopicPartition, log_start: int) -> bool:
+    """What a run that was interrupted left below the log start."""
+    with catalog.read() as tx:
+        oldest = catalog_extents.facts(tx, where, 0, 1)
+    return bool(oldest) and oldest[0].end_offset <= log_start
+
+
+# -- drawing them ---------------------------------------------------------------------------------------------
+
+
+def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
+    """Move the log start, then remove what lies below it, in steps. False if the line is no longer right."""
+    try:
+        with job.database.write() as tx:
+            _move(tx, line, topic_name)
+    except (ExtentsChanged, UnknownPartition):
+        return False
+    tally.expired += line.offset - line.log_start
+    if line.offset > line.log_start:
+        tally.moved.add(line.where)
+    while _remove_step(job, line, tally) == REMOVED_PER_STEP:
+        pass
+    return True
+
+
+def _move(tx: Transaction, line: Line, topic_name: str) -> None:
+    """Raises `ExtentsChanged` unless limits and partition are as they were when the line was found. The move takes
+    the partition's lock, so what is read after it stays true."""
+    if _limits_in(tx, topic_name, line.where.topic_id) != line.limits:
+        raise ExtentsChanged
+    if catalog_partitions.read(tx, line.where).log_start != line.log_start:
+        raise ExtentsChanged
+    catalog_partitions.advance_log_start(tx, line.where, line.offset)
+    if catalog_partitions.read(tx, line.where).bytes < line.bytes:
+        raise ExtentsChanged
+    # Readers elsewhere may not know of the new log start yet: the list of what was aborted below it stays until
+    # the next run, or they would be shown aborted records.
+    transactions.forget_aborted(tx, line.where, _first_held(tx, line))
+
+
+def _limits_in(tx: Transaction, topic_name: str, topic_id: TopicId) -> Limits | None:
+    try:
+        topic = topics.find(tx, topic_name)
+    except UnknownTopic:
+        return None
+    return limits_of(topic) if topic.id == topic_id else None
+
+
+def _remove_step(job: Job, line: Line, tally: Tally) -> int:
+    where, limit = line.where, REMOVED_PER_STEP
+    with job.database.write() as tx:
+        going = [e for e in catalog_extents.facts(tx, where, 0, limit) if e.end_offset <= line.offset]
+        removed = catalog_extents.remove_below(tx, where, line.offset, limit=limit, now_ms=job.clock.now_ms())
+    tally.extents += removed
+    tally.bytes += sum(extent.length for extent in going)
+    return removed
+
+
+def _first_held(tx: Transaction, line: Line) -> int:
+    """Below it nothing is stored any more, and nothing was when this run began."""
+    oldest = catalog_extents.facts(tx, line.where, 0, 1)
+    return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
+
+
+def _count_planned(catalog: Database, line: Line, tally: Tally) -> None:
+    tally.expired += line.offset - line.log_start
+    tally.moved.add(line.where)
+    start = 0
+    while True:
+        with catalog.read() as tx:
+            rows = catalog_extents.facts(tx, line.where, start, EXTENTS_PER_LOOK)
+        going = [extent for extent in rows if extent.end_offset <= line.offset]
+        tally.extents += len(going)
+        tally.bytes += sum(extent.length for extent in going)
+        if not rows or len(going) < len(rows):
+            return
+        start = rows[-1].end_offset
+
+
+# -- the clock ------------------------------------------------------------------------------------------------
+
+
+def read_clock(catalog: Database, clock: Clock) -> tuple[str, int]:
+    """(which clock the catalog's leases go by, how far the wall clock is ahead of it)"""
+    with catalog.read() as tx:
+        clock_id, lease_ms = tx.lease_clock()
+    return clock_id, clock.now_ms() - lease_ms
+
+
+def clock_fault(catalog: Database, clock: Clock) -> str | None:
+    """Why the wall clock is not to be trusted, if it is not.
+
+    * On PostgreSQL the catalog's clock is a wall clock too, and the two must agree.
+    * On SQLite it is this machine's time since it was started: wall clock minus that moves only when somebody sets
+      the clock, so it must be what earlier runs since then have seen.
+    * No object in the catalog may come from the future.
+    """
+    clock_id, ahead_ms = read_clock(catalog, clock)
+    if clock_id == DATABASE_CLOCK:
+        moved_ms = ahead_ms
+    else:
+        seen_ms = _seen_before(catalog, clock_id)
+        moved_ms = 0 if seen_ms is None else ahead_ms - seen_ms
+    if abs(moved_ms) > CLOCK_MAY_DIFFER_MS:
+        return f"the wall clock is {moved_ms // 1000} s off against the catalog's"
+    with catalog.read() as tx:
+        newest_ms = audit.newest_object_ms(tx)
+    if newest_ms is not None and newest_ms - clock.now_ms() > CLOCK_MAY_DIFFER_MS:
+        return f"the wall clock is {(newest_ms - clock.now_ms()) // 1000} s behind the newest object"
+    return None
+
+
+def _seen_before(catalog: Database, clock_id: str) -> int | None:
+    """How far ahead the wall clock was in the newest run that finished under this clock."""
+    with catalog.read() as tx:
+        runs = pipelines.newest(tx, RUNS_LOOKED_AT)
+    for each in runs:
+        seen = each.report.get("clock")
+        if each.pipeline == NAME and each.state == "done" and seen and seen[0] == clock_id:
+            return int(seen[1])
+    return None

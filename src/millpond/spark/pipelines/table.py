@@ -1,0 +1,338 @@
+"""`table`: a topic becomes a table, exactly once, a step at a time.
+
+Each step reads a bounded range of every partition, up to where the topic was when the run began. Tasks decode it and
+write Parquet files; one commit adds them and moves the positions. Bad rows are committed to the quarantine first, under
+positions of its own: a run that dies between the two reads the step again and leaves out what the quarantine has.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from millpond.catalog import topics as catalog_topics
+from millpond.model.errors import Conflict, InvalidRecord, InvalidRequest, TopicReplaced
+from millpond.model.topics import Topic
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.place import Place
+from millpond.spark.tables.columns import nullable, quarantine_schema, table_schema
+from millpond.spark.tables.formats.open import open_quarantine, open_table
+from millpond.spark.tables.model import DAY, Format, Held, Overtaken, WrittenFile
+from millpond.spark.tables.place import absolute, delete_files
+from millpond.spark.tables.steps import (
+    Ends,
+    Gap,
+    Range,
+    advanced,
+    assign_json,
+    look,
+    next_step,
+    offsets_json,
+    starting_positions,
+)
+from millpond.spark.tables.values import jsons
+from millpond.spark.tables.values.spec import Kind, Values, decoder
+from millpond.spark.tables.writing import TaskOrder, TaskResult, write_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+MIB: Final = 1024 * 1024
+OVERTAKEN_MAX: Final = 20
+"""How often in a run another writer of the table may be quicker before this one gives up."""
+
+
+class OnBad(StrEnum):
+    """What to do with a record whose value cannot be decoded."""
+
+    QUARANTINE = "quarantine"
+    SKIP = "skip"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    topics: tuple[str, ...]
+    """Names or patterns; all of them go into the one table."""
+    location: str
+    format: Format = Format.DELTA
+    values: Values = field(default_factory=Values)
+    is_nested: bool = False
+    """Keep decoded values in one column, `value`, and not a column for each field."""
+    keys_are_text: bool = False
+    on_bad: OnBad = OnBad.QUARANTINE
+    partition_by: str = ""
+    """`day`, or nothing."""
+    bytes_per_step: int = 512 * MIB
+    restart: bool = False
+    """Go on if a topic was deleted and made anew."""
+    allow_gaps: bool = False
+    """Go on if records expired before they were read."""
+    small_files_max: int = 100
+    """Compact the table when more files than this are small; 0: never."""
+    small_file_bytes: int = 32 * MIB
+    iceberg_catalog: Mapping[str, str] = field(default_factory=dict)
+    iceberg_table: str = ""
+
+
+@dataclass(slots=True)
+class _Counts:
+    steps: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    quarantined: int = 0
+    skipped: int = 0
+    compacted: int = 0
+
+
+def run(job: Job, request: TableRequest) -> Report:
+    if request.partition_by not in ("", DAY):
+        raise InvalidRequest(
+            reason=f"a table is partitioned by {DAY!r} or not at all, not by {request.partition_by!r}"
+        )
+    if not request.topics or request.bytes_per_step < 1:
+        raise InvalidRequest(reason="name at least one topic, and at least one byte for a step")
+    topics = job.topics(request.topics)
+    names = [topic.name for topic in topics]
+    return recorded(job, "table", names, lambda: _Run(job, request, topics).perform())
+
+
+class _Run:
+    def __init__(self, job: Job, request: TableRequest, topics: Sequence[Topic]) -> None:
+        self._job, self._request, self._topics = job, request, topics
+        self._started_ms = job.clock.now_ms()
+        self._by_day = request.partition_by == DAY
+        where = {"catalog": request.iceberg_catalog, "name": request.iceberg_table}
+        self._table = open_table(request.format, request.location, by_day=self._by_day, **where)  # type: ignore[arg-type]
+        self._quarantine = open_quarantine(request.format, request.location, **where)  # type: ignore[arg-type]
+        self._counts = _Counts()
+        self._gaps: list[Gap] = []
+        self._overtaken = 0
+
+    def perform(self) -> Report:
+        ends = look(self._job.database, self._topics)
+        positions = self._positions(ends)
+        total = _behind(positions, ends)
+        if self._job.is_dry_run:
+            return self._plan(positions, ends)
+        schema = self._schema() if total else None
+        while step := next_step(self._job.database, positions, ends, self._request.bytes_per_step):
+            assert schema is not None
+            positions = self._step(step, positions, schema, ends)
+            self._job.progress(total - _behind(positions, ends), total, self._request.location)
+        self._compact()
+        return self._report(positions)
+
+    def _positions(self, ends: Ends) -> dict[str, Held]:
+        """The table's, as they are now: another run may have moved them, also past our `ends`."""
+        held = self._table.held(self._topics)
+        positions, gaps = starting_positions(
+            self._topics,
+            held,
+            ends,
+            restart=self._request.restart,
+            allow_gaps=self._request.allow_gaps,
+        )
+        self._gaps.extend(gap for gap in gaps if gap not in self._gaps)
+        return positions
+
+    def _schema(self) -> "pa.Schema":
+        values = self._request.values
+        kind = value_type(self._job, values)
+        schema = table_schema(
+            kind, keys_are_text=self._request.keys_are_text, is_nested=self._request.is_nested
+        )
+        self._table.check_schema(schema)
+        return schema
+
+    def _step(
+        self, step: Sequence[Range], positions: dict[str, Held], schema: "pa.Schema", ends: Ends
+    ) -> dict[str, Held]:
+        """Read, write and commit one step. Returns where the table is then, which is elsewhere if another run was
+        quicker: its step counts, and ours is thrown away."""
+        keeps_bad = self._request.on_bad is OnBad.QUARANTINE
+        held_bad = self._quarantine.held(self._topics) if keeps_bad else {}
+        results = self._perform(step, schema, _offsets_of(held_bad, positions))
+        self._check_bad(results)
+        self._check_topics()
+        after = advanced(positions, step)
+        files = [file for result in results for file in result.files]
+        bad_files = [file for result in results for file in result.quarantine_files]
+        try:
+            if bad_files:
+                self._quarantine.commit(quarantine_schema(), bad_files, after)
+                self._counts.quarantined += sum(file.rows for file in bad_files)
+                bad_files = []
+            self._commit(schema, files, positions, after, ends)
+        except Overtaken:
+            self._throw_away(files, bad_files)
+            self._note_overtaken()
+            return self._positions(ends)
+        self._count(results, files)
+        return after
+
+    def _perform(
+        self, step: Sequence[Range], schema: "pa.Schema", quarantined: Mapping[tuple[str, int], int]
+    ) -> list[TaskResult]:
+        request = self._request
+        order = TaskOrder(
+            schema=schema,
+            values=request.values,
+            keys_are_text=request.keys_are_text,
+            is_nested=request.is_nested,
+            target=self._table.target,
+            quarantine=self._quarantine.target if request.on_bad is OnBad.QUARANTINE else None,
+            quarantined=quarantined,
+        )
+        frame = decoded(self._job, read_ranges(self._job, step), request.values)
+        rows = frame.mapInArrow(write_files(order), "result binary").collect()
+        return [pickle.loads(row["result"]) for row in rows]  # noqa: S301  # what our own tasks made
+
+    def _commit(
+        self,
+        schema: "pa.Schema",
+        files: Sequence[WrittenFile],
+        before: Mapping[str, Held],
+        after: Mapping[str, Held],
+        ends: Ends,
+    ) -> None:
+        """Once more if somebody changed the table and not its positions: an owner who deletes rows, a compaction."""
+        while True:
+            try:
+                return self._table.commit(schema, files, after)
+            except Overtaken:
+                if self._positions(ends) != before:
+                    raise
+                self._note_overtaken()
+
+    def _note_overtaken(self) -> None:
+        self._overtaken += 1
+        if self._overtaken > OVERTAKEN_MAX:
+            raise Conflict(f"Other writers of the table {self._request.location!r} are always quicker.")
+
+    def _check_bad(self, results: Sequence[TaskResult]) -> None:
+        bad = [result.first_bad for result in results if result.first_bad is not None]
+        if not bad or self._request.on_bad is not OnBad.FAIL:
+            return
+        self._throw_away([file for result in results for file in result.files], [])
+        first = min(bad, key=lambda each: (each.topic, each.partition, each.offset))
+        reason = (
+            f"offset {first.offset} of partition {first.partition} of topic {first.topic!r} cannot be decoded: "
+            f"{first.error}"
+        )
+        raise InvalidRecord(reason=reason)
+
+    def _check_topics(self) -> None:
+        """Read by name, committed by id: it must be the same topic still."""
+        with self._job.database.read() as tx:
+            for topic in self._topics:
+                if catalog_topics.find(tx, topic.name).id != topic.id:
+                    raise TopicReplaced(topic=topic.name)
+
+    def _throw_away(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> None:
+        delete_files(self._table.target.root, [file.path for file in files])
+        delete_files(self._quarantine.target.root, [file.path for file in bad_files])
+
+    def _count(self, results: Sequence[TaskResult], files: Sequence[WrittenFile]) -> None:
+        counts = self._counts
+        counts.steps += 1
+        counts.rows += sum(file.rows for file in files)
+        counts.bytes += sum(file.bytes for file in files)
+        counts.files += len(files)
+        if self._request.on_bad is OnBad.SKIP:
+            counts.skipped += sum(result.bad for result in results)
+
+    def _compact(self) -> None:
+        request = self._request
+        if not request.small_files_max or not self._counts.files:
+            return
+        if self._table.small_files(request.small_file_bytes) > request.small_files_max:
+            self._counts.compacted = self._table.compact(self._job.spark, request.small_file_bytes)
+
+    def _plan(self, positions: Mapping[str, Held], ends: Ends) -> Report:
+        everything = next_step(self._job.database, positions, ends, 2**62)
+        return {
+            "table": absolute(self._request.location),
+            "format": str(self._request.format),
+            "dry_run": True,
+            "bytes": sum(each.bytes for each in everything),
+            "read": [asdict(each) for each in everything],
+            "gaps": [asdict(gap) for gap in self._gaps],
+        }
+
+    def _report(self, positions: Mapping[str, Held]) -> Report:
+        return {
+            "table": absolute(self._request.location),
+            "format": str(self._request.format),
+            "version": self._table.version(),
+            **asdict(self._counts),
+            "overtaken": self._overtaken,
+            "gaps": [asdict(gap) for gap in self._gaps],
+            "positions": {
+                topic: {str(p): offset for p, offset in held.offsets.items()}
+                for topic, held in positions.items()
+            },
+            "duration_ms": self._job.clock.now_ms() - self._started_ms,
+        }
+
+
+def value_type(job: Job, values: Values) -> "pa.DataType":
+    """The type of the column that values become. Raises `InvalidRequest` if the schema is none."""
+    import pyarrow as pa
+
+    if values.kind is Kind.JSON:
+        return nullable(jsons.column_type(job.spark, values.schema))
+    if values.kind in (Kind.BINARY, Kind.STRING):
+        return pa.string() if values.kind is Kind.STRING else pa.binary()
+    kind: pa.DataType = decoder(values).type  # type: ignore[attr-defined]
+    return nullable(kind)
+
+
+def read_ranges(job: Job, step: Sequence[Range]) -> "DataFrame":
+    reader = job.spark.read.format("millpond").options(**place_options(job.place))
+    return reader.options(
+        assign=assign_json(step),
+        startingOffsets=offsets_json(step, is_end=False),
+        endingOffsets=offsets_json(step, is_end=True),
+        includeHeaders="true",
+        **{"kafka.isolation.level": "read_committed"},
+    ).load()
+
+
+def decoded(job: Job, frame: "DataFrame", values: Values) -> "DataFrame":
+    """JSON is decoded here; of its values only the bad ones go on to the tasks."""
+    from pyspark.sql import functions as f
+
+    columns = ["topic", "partition", "offset", "timestamp", "key", "headers"]
+    if values.kind is not Kind.JSON:
+        return frame.select(*columns, "value")
+    found = jsons.decode(frame, jsons.parse_ddl(job.spark, values.schema))
+    kept = f.when(f.col(jsons.REASON).isNotNull(), f.col("value")).alias("value")
+    return found.select(*columns, jsons.DECODED, jsons.REASON, kept)
+
+
+def place_options(place: Place) -> dict[str, str]:
+    """What the data source must be told to find the same data."""
+    settings = {f"storage.{name}": value for name, value in place.storage_config}
+    return {"catalog": place.catalog, "storage": place.storage, **settings}
+
+
+def _offsets_of(held: Mapping[str, Held], positions: Mapping[str, Held]) -> dict[tuple[str, int], int]:
+    """A quarantine of an older topic of the same name has nothing of this one."""
+    return {
+        (topic, partition): offset
+        for topic, each in held.items()
+        if each.topic_id == positions[topic].topic_id
+        for partition, offset in each.offsets.items()
+    }
+
+
+def _behind(positions: Mapping[str, Held], ends: Ends) -> int:
+    return sum(
+        max(0, ends[topic][partition].end - offset)
+        for topic, held in positions.items()
+        for partition, offset in held.offsets.items()
+    )

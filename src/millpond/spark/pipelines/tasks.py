@@ -1,0 +1,71 @@
+"""The one shape of maintenance on Spark: items go out to tasks, results come back to the driver one by one.
+
+Items and results are plain picklable values. Tasks store objects and return what a commit needs to know of them;
+only the driver commits. Items travel in waves of a few for each core, two waves at a time: no core waits for the
+last task of a wave, and what a task has stored is committed soon, before somebody else changes what it read.
+"""
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SCHEMA: Final = "result binary"
+TASKS_PER_CORE: Final = 2
+WAVES_AT_ONCE: Final = 2
+CORES_UNKNOWN: Final = 8
+"""What a Spark Connect session is taken for: it does not tell."""
+
+
+def perform(spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
+    """Results in the order of their items, each soon after it and those before it are there. One task for each
+    item. What a task raises ends the iteration; tasks that are running by then are waited for."""
+    under_way: deque[Future[list[Result]]] = deque()
+    start = 0
+    with ThreadPoolExecutor(WAVES_AT_ONCE, thread_name_prefix="millpond-wave") as pool:
+        while start < len(items) or under_way:
+            while start < len(items) and len(under_way) < WAVES_AT_ONCE:
+                wave = items[start : start + TASKS_PER_CORE * _cores(spark)]
+                under_way.append(pool.submit(_perform_wave, spark, wave, work))
+                start += len(wave)
+            yield from under_way.popleft().result()
+
+
+def _perform_wave(
+    spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]
+) -> list[Result]:
+    numbers = spark.range(0, len(items), 1, len(items))
+    done = numbers.mapInArrow(_worker([pickle.dumps(item) for item in items], work), SCHEMA).collect()
+    return [pickle.loads(row["result"]) for row in done]  # noqa: S301  # what our own tasks made
+
+
+def _cores(spark: "SparkSession") -> int:
+    """Asked anew for each wave: a cluster may grow while it works."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # a Connect session has no context, and says so in several ways
+        return CORES_UNKNOWN
+
+
+def _worker(
+    items: Sequence[bytes], work: Callable[[Item], Result]
+) -> "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    def run(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0):
+                result = work(pickle.loads(items[number.as_py()]))  # noqa: S301  # what our own driver made
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([pickle.dumps(result)], type=pa.binary())], names=["result"]
+                )
+
+    return run

@@ -1,0 +1,337 @@
+"""`verify`: is everything that the catalog speaks of there, whole, and as the catalog says? Changes nothing.
+
+Rows are checked on the driver, bytes in tasks, and the store's listing against the catalog's objects. Brokers and
+other pipelines may work meanwhile: whatever looks wrong is looked up again, and only what is wrong on every look is
+reported. Objects without rows are no damage: those of living writers are on their way, the others wait for a
+broker to collect them.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from millpond.catalog import audit, transactions, writers
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog import partitions as catalog_partitions
+from millpond.catalog.database import Database, Transaction
+from millpond.catalog.transactions import Aborted
+from millpond.model.errors import CorruptObject, ObjectMissing, UnknownPartition
+from millpond.model.extents import Extent
+from millpond.model.ids import Session, TopicPartition
+from millpond.model.topics import Topic
+from millpond.objects.store import ObjectStore
+from millpond.records import Buffer, stamp_run
+from millpond.rewriting.verification import (
+    UNKNOWN,
+    Finding,
+    Kind,
+    check_aborted,
+    check_batches,
+    check_chain,
+    check_journal_extent,
+    check_markers,
+    check_segment_object,
+    same_extent,
+    seen_again,
+)
+from millpond.segments.frame import FRAME_BYTES
+from millpond.segments.keys import JOURNALS, SEGMENTS, session_of
+from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.tasks import perform
+from millpond.spark.place import Place, database, store
+
+ITEM_BYTES_MAX: Final = 64 * 1024 * 1024
+EXTENTS_PER_LOOK: Final = 4_000
+EXTENTS_PER_READ: Final = 500
+LOOKS_MAX: Final = 3
+FINDINGS_MAX: Final = 1_000
+"""Of each kind in a report; their number is always told."""
+KEYS_MAX: Final = 100
+OK: Final = "ok"
+DAMAGED: Final = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Which topics: names or patterns with `*`. All of them, and the objects of the store, if none is given."""
+
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyItem:
+    """The extents of a partition whose base offsets lie in [start, end)."""
+
+    place: Place
+    where: TopicPartition
+    start: int
+    end: int
+    extents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    extents: int
+    records: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+
+Placed = tuple[TopicPartition | None, Finding]
+
+
+def run(job: Job, request: VerifyRequest) -> Report:
+    topics = job.topics(request.topics)
+    looks_at_objects = not request.topics
+
+    def verify() -> Report:
+        return _verify(job, topics, looks_at_objects=looks_at_objects)
+
+    return recorded(job, "verify", [topic.name for topic in topics], verify)
+
+
+def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Report:
+    started = time.perf_counter()
+    wheres = [TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)]
+    findings: list[Placed] = []
+    items: list[VerifyItem] = []
+    for where in wheres:
+        findings.extend((where, finding) for finding in check_rows(job.database, where))
+        items.extend(plan(job.database, job.place, where))
+    totals = {"topics": len(topics), "partitions": len(wheres)}
+    if job.is_dry_run:
+        extents, size = sum(item.extents for item in items), sum(item.bytes for item in items)
+        return {**totals, "extents": extents, "bytes": size}
+    extents = records = size = 0
+    for done, (item, result) in enumerate(_results(job, items), start=1):
+        extents, records, size = extents + result.extents, records + result.records, size + result.bytes
+        findings.extend((item.where, finding) for finding in result.findings)
+        job.progress(done, len(items), "verifying")
+    counted = {**totals, "extents": extents, "records": records, "bytes": size}
+    about_objects: Report = {}
+    if looks_at_objects:
+        about_objects, wrong = inspect_objects(job.database, store(job.place))
+        findings.extend((None, finding) for finding in wrong)
+    seconds = time.perf_counter() - started
+    return {
+        **_state(findings),
+        **counted,
+        **_findings(findings, {topic.id: topic.name for topic in topics}),
+        **about_objects,
+        "seconds": round(seconds, 3),
+        "mb_per_second": round(size / 1e6 / seconds, 1),
+    }
+
+
+def _results(job: Job, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem, VerifyResult]]:
+    if not items:
+        return iter(())
+    return zip(items, perform(job.spark, items, work), strict=True)
+
+
+# -- rows -----------------------------------------------------------------------------------------------------
+
+
+def check_rows(database: Database, where: TopicPartition) -> list[Finding]:
+    """What is wrong with a partition's rows among themselves."""
+
+    def look() -> list[Finding]:
+        with database.read() as tx:
+            try:
+                row = catalog_partitions.read(tx, where)
+            except UnknownPartition:
+                return []  # deleted meanwhile
+            chain = check_chain(_all_extents(tx, where), row.log_start, row.end_offset)
+            aborted = transactions.aborted(tx, where, row.log_start, row.end_offset)
+            return [
+                *chain,
+                *check_aborted(aborted, row.end_offset),
+                *_check_open(tx, where),
+                *_check_bytes(tx, where),
+            ]
+
+    return seen_again(look, LOOKS_MAX)
+
+
+def _check_open(tx: Transaction, where: TopicPartition) -> Iterator[Finding]:
+    for each in audit.open_transactions(tx, where):
+        if not 0 <= each.first_offset < each.end_offset:
+            reason = f"producer {each.producer_id} has a transaction open outside the log"
+            yield Finding(Kind.INCONSISTENT, reason, each.first_offset, each.end_offset)
+
+
+def _check_bytes(tx: Transaction, where: TopicPartition) -> Iterator[Finding]:
+    said, actual = audit.stored_bytes(tx, where)
+    if said != actual:
+        yield Finding(Kind.INCONSISTENT, f"the partition counts {said} bytes, its extents {actual}")
+
+
+def _all_extents(tx: Transaction, where: TopicPartition) -> Iterator[Extent]:
+    start = 0
+    while rows := catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK):
+        yield from rows
+        start = rows[-1].base_offset + 1
+        if len(rows) < EXTENTS_PER_LOOK:
+            return
+
+
+def plan(database: Database, place: Place, where: TopicPartition) -> Iterator[VerifyItem]:
+    """A partition's extents in items of like size."""
+    start = size = count = 0
+    with database.read() as tx:
+        for extent in _all_extents(tx, where):
+            if count and size + extent.length > ITEM_BYTES_MAX:
+                yield VerifyItem(place, where, start, extent.base_offset, count, size)
+                start, size, count = extent.base_offset, 0, 0
+            size, count = size + extent.length, count + 1
+    if count:
+        yield VerifyItem(place, where, start, catalog_extents.BASE_OFFSET_MAX, count, size)
+
+
+# -- bytes, in tasks ------------------------------------------------------------------------------------------
+
+
+def work(item: VerifyItem) -> VerifyResult:
+    """Look the extents up page by page and check their bytes."""
+    catalog, objects = database(item.place), store(item.place)
+    found: list[Finding] = []
+    extents = records = size = 0
+    with catalog.read() as tx:
+        aborted = transactions.aborted(tx, item.where, item.start, item.end)
+    start = item.start
+    while rows := _page(catalog, item.where, start, item.end):
+        for extent in rows:
+            findings = _check_twice(catalog, objects, extent, aborted)
+            if findings is None:
+                break  # replaced meanwhile: look the rest up again
+            found.extend(findings)
+            extents, records, size = extents + 1, records + extent.records, size + extent.length
+            start = extent.base_offset + 1
+    return VerifyResult(extents, records, size, tuple(found))
+
+
+def _page(catalog: Database, where: TopicPartition, start: int, end: int) -> list[Extent]:
+    """Extents with their inline bytes, from base offset `start` on."""
+    for _ in range(LOOKS_MAX):
+        with catalog.read() as tx:
+            first = catalog_extents.facts(tx, where, start, 1)
+            if not first or first[0].base_offset >= end:
+                return []
+            rows = catalog_extents.find(
+                tx, where, first[0].base_offset, bytes_max=ITEM_BYTES_MAX, extents_max=EXTENTS_PER_READ
+            )
+        if within := [extent for extent in rows if start <= extent.base_offset < end]:
+            return within
+    return []  # each time it was merged with earlier ones, which another item checks
+
+
+def _check_twice(
+    catalog: Database, objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]
+) -> list[Finding] | None:
+    """None if something was wrong because the extent has gone."""
+    found = _check(objects, extent, aborted)
+    if not found:
+        return []
+    with catalog.read() as tx:
+        now = catalog_extents.facts(tx, extent.where, extent.base_offset, 1)
+    return found if now and same_extent(now[0], extent) else None
+
+
+def _check(objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]) -> list[Finding]:
+    key = extent.key
+    if key is None and extent.inline is None:
+        return [_finding(extent, Kind.LOST, "neither an object nor inline bytes are known")]
+    if key is None:
+        data = memoryview(extent.inline or b"")
+        found = list(check_batches(extent, data))
+    else:
+        try:
+            found, data = _check_object(objects, extent, key)
+        except ObjectMissing:
+            return [_finding(extent, Kind.LOST, "the object is not in the store")]
+        except CorruptObject as error:
+            return [_finding(extent, Kind.DAMAGED, f"the object is too short: {error.facts.get('reason')}")]
+    ends_here = [each for each in aborted if extent.base_offset <= each.last_offset < extent.end_offset]
+    if ends_here and not found:
+        found.extend(check_markers(extent, _stamped(extent, data), ends_here))
+    return found
+
+
+def _check_object(objects: ObjectStore, extent: Extent, key: str) -> tuple[list[Finding], memoryview]:
+    if key.startswith(SEGMENTS):
+        whole = memoryview(objects.read(key, 0, objects.size(key)))
+        return check_segment_object(extent, whole), whole[extent.position : extent.position + extent.length]
+    framed = memoryview(objects.read(key, extent.position - FRAME_BYTES, FRAME_BYTES + extent.length))
+    return check_journal_extent(extent, framed), framed[FRAME_BYTES:]
+
+
+def _stamped(extent: Extent, data: memoryview) -> Buffer:
+    if extent.stamped:
+        return data
+    copy = bytearray(data)
+    stamp_run(copy, extent.base_offset, extent.epoch)
+    return copy
+
+
+def _finding(extent: Extent, kind: Kind, reason: str) -> Finding:
+    return Finding(kind, reason, extent.base_offset, extent.end_offset, extent.key or "", extent.position)
+
+
+# -- objects --------------------------------------------------------------------------------------------------
+
+
+def inspect_objects(catalog: Database, objects: ObjectStore) -> tuple[Report, list[Finding]]:
+    """The listing first, the rows second: what is listed and has no row had none before either."""
+    listed = [key for prefix in (JOURNALS, SEGMENTS) for key in objects.list(prefix)]
+    with catalog.read() as tx:
+        known = audit.objects(tx)
+        living = {session for session, _, _ in writers.living(tx)}
+    names = {each.key for each in known}
+    unknown = [key for key in listed if key not in names]
+    orphaned = [key for key in unknown if session_of(key) not in living]
+    dead = [each for each in known if each.counted <= 0 and each.actual == 0]
+    report = {
+        "objects": len(known),
+        "orphaned": len(orphaned),
+        "orphaned_keys": orphaned[:KEYS_MAX],
+        "orphaned_by_session": _by_session(orphaned),
+        "on_their_way": len(unknown) - len(orphaned),
+        "dead": len(dead),
+        "dead_bytes": sum(each.bytes for each in dead),
+    }
+    return report, [_miscounted(each) for each in known if max(each.counted, 0) != each.actual]
+
+
+def _miscounted(each: audit.ObjectCount) -> Finding:
+    reason = f"the object counts {each.counted} extents, and {each.actual} are in it"
+    return Finding(Kind.INCONSISTENT, reason, key=each.key)
+
+
+def _by_session(keys: Sequence[str]) -> dict[str, int]:
+    counts = Counter(session_of(key) or Session("") for key in keys)
+    return {str(session): count for session, count in counts.most_common(KEYS_MAX)}
+
+
+# -- the report -----------------------------------------------------------------------------------------------
+
+
+def _state(findings: Sequence[Placed]) -> Report:
+    return {"state": DAMAGED if findings else OK, "findings": len(findings)}
+
+
+def _findings(findings: Sequence[Placed], names: dict[bytes, str]) -> dict[str, list[dict[str, Any]]]:
+    shown: dict[str, list[dict[str, Any]]] = {str(kind): [] for kind in Kind}
+    for where, finding in findings:
+        if len(shown[finding.kind]) < FINDINGS_MAX:
+            shown[finding.kind].append(_shown(where, finding, names))
+    return shown
+
+
+def _shown(where: TopicPartition | None, finding: Finding, names: dict[bytes, str]) -> dict[str, Any]:
+    facts = {name: value for name, value in asdict(finding).items() if value not in (UNKNOWN, "")}
+    facts.pop("kind")
+    place = {} if where is None else {"topic": names[where.topic_id], "partition": where.partition}
+    return {**place, **facts}

@@ -1,0 +1,178 @@
+"""Iceberg: files and positions in one change of its metadata, through pyiceberg.
+
+Positions are a table property, so that they outlive the expiry of snapshots, set in the same transaction that adds
+the snapshot; the snapshot's summary has them too, for whoever looks at history. A commit asserts that the branch is
+where it was. pyiceberg would by itself rebase a commit that lost a race, and so add the same records twice: the
+property `commit.retry.num-retries` is 0 on these tables, and losing is told to the pipeline.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millpond.model.errors import InvalidRequest
+from millpond.model.topics import Topic
+from millpond.spark.tables.model import DAY, Held, Overtaken, Target, WrittenFile
+from millpond.spark.tables.place import as_url, is_local
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table as Iceberg
+    from pyspark.sql import DataFrame, SparkSession
+
+POSITIONS: Final = "millpond.positions"
+RETRIES: Final = "commit.retry.num-retries"
+CATALOG_FILE: Final = "catalog.db"
+NAMESPACE: Final = "default"
+QUARANTINE_SUFFIX: Final = "_quarantine"
+
+
+class IcebergTable:
+    """`catalog` are pyiceberg's properties of one; without any it is a SQLite file in the table's own folder."""
+
+    def __init__(
+        self, root: str, *, by_day: bool, catalog: Mapping[str, str] | None = None, name: str = ""
+    ) -> None:
+        self._root = root
+        self._by_day = by_day
+        self._name = name or f"{NAMESPACE}.{Path(root).name}"
+        self._properties = dict(catalog or {})
+        self._catalog: Catalog | None = None
+        self._table: Iceberg | None = None
+
+    @property
+    def target(self) -> Target:
+        return Target(self._root, "data", self._by_day)
+
+    def held(self, topics: Sequence[Topic]) -> dict[str, Held]:
+        self._table = self._open()
+        if self._table is None:
+            return {}
+        stored = json.loads(self._table.properties.get(POSITIONS, "{}"))
+        return {topic.name: _held(stored[topic.name]) for topic in topics if topic.name in stored}
+
+    def check_schema(self, schema: "pa.Schema") -> None:
+        found = self._open()
+        if found is None:
+            return
+        names = [field.name for field in found.schema().fields]
+        if names != schema.names or found.spec().is_unpartitioned() == self._by_day:
+            raise InvalidRequest(reason=f"the table has other columns ({', '.join(names)})")
+
+    def commit(
+        self,
+        schema: "pa.Schema",
+        files: Sequence[WrittenFile],
+        positions: Mapping[str, Held],
+    ) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._table or self._create(schema)
+        stored = json.loads(table.properties.get(POSITIONS, "{}"))
+        text = json.dumps({**stored, **{topic: _stored(held) for topic, held in positions.items()}})
+        paths = [f"{as_url(self._root)}/{file.path}" for file in files]
+        try:
+            _commit(table, paths, text)
+        except CommitFailedException as error:
+            raise Overtaken from error
+        except ValueError as error:
+            raise InvalidRequest(reason=f"the table does not take these rows: {error}") from error
+        self._table = self._open()
+
+    def version(self) -> str:
+        found = self._open()
+        snapshot = None if found is None else found.current_snapshot()
+        return "" if snapshot is None else str(snapshot.snapshot_id)
+
+    def small_files(self, smaller_than: int) -> int:
+        found = self._open()
+        tasks = [] if found is None else found.scan().plan_files()
+        return sum(task.file.file_size_in_bytes < smaller_than for task in tasks)
+
+    def compact(self, spark: "SparkSession", smaller_than: int) -> int:
+        """pyiceberg cannot rewrite files as one change; an engine with `rewrite_data_files` can."""
+        return 0
+
+    def read(self, spark: "SparkSession") -> "DataFrame":
+        """Its Parquet files, by Spark itself; a table with deleted rows or changed columns by way of Arrow."""
+        found = self._open()
+        if found is None:
+            raise InvalidRequest(reason=f"there is no Iceberg table {self._name!r} at {self._root!r}")
+        tasks = list(found.scan().plan_files())
+        is_plain = len(found.schemas()) == 1 and not any(task.delete_files for task in tasks)
+        if not tasks or not is_plain or not is_local(self._root):
+            return spark.createDataFrame(found.scan().to_arrow())
+        return spark.read.parquet(*(task.file.file_path for task in tasks)).select(
+            *(f"`{field.name}`" for field in found.schema().fields)
+        )
+
+    def _load_catalog(self) -> "Catalog":
+        from pyiceberg.catalog import load_catalog
+
+        if self._catalog is None:
+            properties = self._properties
+            if not properties:
+                folder = Path(self._root.removesuffix(QUARANTINE_SUFFIX))
+                folder.mkdir(parents=True, exist_ok=True)
+                properties = {"type": "sql", "uri": f"sqlite:///{folder / CATALOG_FILE}"}
+            self._catalog = load_catalog("millpond", **{"warehouse": as_url(self._root), **properties})
+        return self._catalog
+
+    def _open(self) -> "Iceberg | None":
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not self._properties and not self._has_catalog_file():
+            return None
+        try:
+            return self._load_catalog().load_table(self._name)
+        except NoSuchTableError:
+            return None
+
+    def _has_catalog_file(self) -> bool:
+        return Path(self._root.removesuffix(QUARANTINE_SUFFIX), CATALOG_FILE).exists()
+
+    def _create(self, schema: "pa.Schema") -> "Iceberg":
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+        from pyiceberg.transforms import DayTransform
+
+        catalog = self._load_catalog()
+        catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        try:
+            with catalog.create_table_transaction(
+                self._name, schema, location=as_url(self._root), properties={RETRIES: "0"}
+            ) as tx:
+                if self._by_day:
+                    with tx.update_spec() as spec:
+                        spec.add_field("timestamp", DayTransform(), DAY)
+        except (TableAlreadyExistsError, CommitFailedException) as error:
+            raise Overtaken from error
+        made = catalog.load_table(self._name)
+        if made.current_snapshot() is not None:
+            raise Overtaken  # a rival's first commit came between; its positions were not looked at
+        return made
+
+
+def _commit(table: "Iceberg", paths: list[str], positions: str) -> None:
+    if table.properties.get(RETRIES) != "0":
+        with table.transaction() as tx:
+            tx.set_properties({RETRIES: "0"})
+        raise Overtaken  # a table of somebody else's making; look at it again as it is now
+    with table.transaction() as tx:
+        tx.set_properties({POSITIONS: positions})
+        if paths:
+            tx.add_files(paths, snapshot_properties={POSITIONS: positions}, check_duplicate_files=False)
+        else:  # a snapshot all the same: it is what makes the branch move, and a rival notice
+            with tx.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append():
+                pass
+
+
+def _held(stored: Mapping[str, object]) -> Held:
+    offsets = stored["offsets"]
+    assert isinstance(offsets, dict)
+    return Held(str(stored["topic_id"]), {int(partition): offset for partition, offset in offsets.items()})
+
+
+def _stored(held: Held) -> dict[str, object]:
+    return {"topic_id": held.topic_id, "offsets": {str(p): offset for p, offset in held.offsets.items()}}

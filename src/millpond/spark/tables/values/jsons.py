@@ -1,0 +1,65 @@
+"""JSON values through Spark's own `from_json`, which says of each whether it was whole.
+
+PERMISSIVE with a column for the corrupt record: a value that is no JSON, no object, or holds something that a
+column's type cannot, has its text there. Fields that the schema does not name are left out; missing ones are null.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from millpond.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+CORRUPT: Final = "_millpond_corrupt"
+DECODED: Final = "_millpond_decoded"
+REASON: Final = "_millpond_reason"
+
+
+def parse_ddl(spark: "SparkSession", ddl: str) -> "StructType":
+    """Raises `InvalidRequest`, in one line, if it is no DDL of columns."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = spark.createDataFrame([], ddl).schema
+    except PySparkException as error:
+        first = str(error).strip().splitlines()[0]
+        raise InvalidRequest(
+            reason=f"{ddl!r} is no list of columns such as 'id INT, name STRING': {first}"
+        ) from error
+    assert isinstance(found, StructType)
+    return found
+
+
+def column_type(spark: "SparkSession", ddl: str) -> "pa.DataType":
+    import pyarrow as pa
+
+    schema = spark.createDataFrame([], parse_ddl(spark, ddl)).toArrow().schema
+    return pa.struct(list(schema))
+
+
+def decode(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+    """Adds the decoded struct and, where there is one, the reason why not. Null stays null and is not wrong."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = f.from_json(f.col("value").cast("string"), with_corrupt, options)
+    fields = [f.col(f"_parsed.`{field.name}`").alias(field.name) for field in schema.fields]
+    return (
+        frame.withColumn("_parsed", f.when(f.is_valid_utf8(f.col("value").cast("string")), parsed))
+        .withColumn(DECODED, f.when(f.col("_parsed").isNotNull(), f.struct(*fields)))
+        .withColumn(REASON, _reason())
+        .drop("_parsed")
+    )
+
+
+def _reason() -> "Column":
+    from pyspark.sql import functions as f
+
+    bad = f.col("value").isNotNull() & (f.col("_parsed").isNull() | f.col(f"_parsed.{CORRUPT}").isNotNull())
+    return f.when(bad, f.lit("it is no JSON object of the given schema"))
