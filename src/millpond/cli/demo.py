@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from millpond.cli.demo_on_spark import show_on_spark
 from millpond.cli.kafka_clients import read_with_any
 from millpond.cli.output import Stopwatch
 from millpond.cli.temporary import TemporaryBroker
@@ -21,7 +22,7 @@ from millpond.client import Admin, Consumer, Producer
 from millpond.model.errors import MillpondError
 
 MESSAGES: Final = 100_000
-VALUE: Final = b"x" * 100
+CUSTOMERS: Final = 20
 PARTITIONS: Final = 4
 CRASH_MESSAGES: Final = 20_000
 CRASH_AFTER: Final = 8_000
@@ -34,13 +35,15 @@ Where to go next
   millpond serve                            run a broker here, on ./millpond-data
   echo hello | millpond produce greetings   fill it (in another terminal)
   millpond consume greetings --follow       read it
+  millpond pipeline --help                  tables, SQL and maintenance on Spark
   millpond --help                           all commands
   README.md                                 twelve lines of Python; what works today"""
 
 
 @click.command(epilog="\b\nExample:\n  millpond demo")
 def demo() -> None:
-    """See the product at work in a temporary directory: produce, read, kafka, HTTP, kill -9, expiry."""
+    """See the product at work in a temporary directory: produce, read, kafka, HTTP, kill -9, expiry,
+    a Delta table and SQL on Spark (if Spark is installed)."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     watch = Stopwatch()
     try:
@@ -62,6 +65,7 @@ def _run_all(folder: Path) -> list[tuple[str, str]]:
         "http": _http,
         "kill -9": _crash,
         "expiry": _expire,
+        "spark": show_on_spark,
     }
     click.echo("1. A broker: a process of its own on an empty directory, with files and SQLite")
     watch = Stopwatch()
@@ -84,7 +88,7 @@ def _hello(broker: TemporaryBroker) -> str:
 
 
 def _produce(broker: TemporaryBroker) -> str:
-    click.echo(f"3. {MESSAGES:,} messages of {len(VALUE)} bytes to {PARTITIONS} partitions, each with a key")
+    click.echo(f"3. {MESSAGES:,} orders to {PARTITIONS} partitions, each with a key: {_order(0).decode()}")
     address = broker.listeners["grpc"]
     with Admin(address=address) as admin:
         admin.create_topic("orders", partitions=PARTITIONS)
@@ -94,11 +98,20 @@ def _produce(broker: TemporaryBroker) -> str:
         click.progressbar(range(0, MESSAGES, STEP), label="   sending") as starts,
     ):
         for start in starts:
-            sent = [producer.submit(VALUE, key=b"order %d" % number) for number in range(start, start + STEP)]
+            sent = [
+                producer.submit(_order(number), key=b"order %d" % number)
+                for number in range(start, start + STEP)
+            ]
         for each in sent:
             each.result()
         producer.flush()
     return f"{MESSAGES:,} messages, all durable after {watch.seconds:.1f} s ({watch.rate(MESSAGES)})"
+
+
+def _order(number: int) -> bytes:
+    """A customer's order: the higher the customer's number, the larger."""
+    customer = number % CUSTOMERS
+    return b'{"order": %d, "customer": "customer %d", "total": %d.5}' % (number, customer, customer * 10)
 
 
 def _read(broker: TemporaryBroker) -> str:

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "consume": "Read messages.",
     "topic": "List, create, describe, alter and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
+    "pipeline": "Jobs over topics, on Spark: tables, SQL, compaction, verification.",
     "demo": "See the product at work, in about half a minute.",
     "bench": "Measure how fast messages are taken and read here.",
     "doctor": "Check what commonly goes wrong, and say what to do.",

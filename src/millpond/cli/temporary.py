@@ -31,7 +31,15 @@ class TemporaryBroker:
         listening = [f"--{face}={self.listeners.get(face, self._faces.get(face, ''))}" for face in FACES]
         with (self._folder / "broker.log").open("a") as log:
             self._process = subprocess.Popen(  # noqa: S603  # this program itself
-                [sys.executable, "-m", "millpond", "serve", "--json", f"--data-dir={self._data}", *listening],
+                [
+                    sys.executable,
+                    "-m",
+                    "millpond",
+                    "serve",
+                    "--json",
+                    f"--data-dir={self.data_dir}",
+                    *listening,
+                ],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -54,7 +62,7 @@ class TemporaryBroker:
         self._end(signal.SIGTERM)
 
     @property
-    def _data(self) -> Path:
+    def data_dir(self) -> Path:
         return self._folder / "data"
 
     def _end(self, number: signal.Signals) -> None:

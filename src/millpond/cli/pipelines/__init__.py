@@ -1,0 +1,1 @@
+"""The commands of `millpond pipeline`, one file for each kind."""

@@ -1,0 +1,73 @@
+"""`millpond pipeline merge | compact | retain | verify`: what brokers also do, for a backlog, on Spark."""
+
+import click
+
+from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, show, topics_argument
+from millpond.model.units import parse_bytes
+
+EXIT_DAMAGED = 1
+
+
+@click.command(epilog="\b\nExample:\n  millpond pipeline merge orders 'clicks-*'")
+@topics_argument
+@pipeline_options
+def merge(topics: tuple[str, ...], choices: Choices) -> None:
+    """Merge small extents of topics (all without any named) into segments. Bytes are moved, nothing is decoded."""
+    from millpond.spark.pipelines import merge as pipeline
+
+    with job_of(choices) as job:
+        request = pipeline.MergeRequest(topics=topics)
+        report = pipeline.run(job, request)
+    show(report, choices, title="Merged")
+
+
+@click.command(epilog="\b\nExample:\n  millpond pipeline compact customers --force")
+@topics_argument
+@click.option("--force", is_flag=True, help="However little has been written since the last time.")
+@click.option(
+    "--keys-memory",
+    metavar="SIZE",
+    default="256MiB",
+    show_default=True,
+    help="What the keys of one partition may take in memory; more are done in several passes.",
+)
+@pipeline_options
+def compact(topics: tuple[str, ...], force: bool, keys_memory: str, choices: Choices) -> None:
+    """Keep the latest record of each key, in topics with cleanup.policy=compact (all without any named)."""
+    from millpond.spark.pipelines import compact as pipeline
+
+    request = pipeline.CompactRequest(topics=topics, force=force, keys_bytes_max=parse_bytes(keys_memory))
+    with job_of(choices) as job:
+        report = pipeline.run(job, request)
+    show(report, choices, title="Compacted")
+
+
+@click.command(epilog="\b\nExample:\n  millpond pipeline retain --dry-run")
+@topics_argument
+@click.option("--trust-clock", is_flag=True, help="You have looked at this machine's clock, and it is right.")
+@pipeline_options
+def retain(topics: tuple[str, ...], trust_clock: bool, choices: Choices) -> None:
+    """Expire what is past the retention of its topic, by age and by size."""
+    from millpond.spark.pipelines import retain as pipeline
+
+    with job_of(choices) as job:
+        request = pipeline.RetainRequest(topics=topics, trust_clock=trust_clock)
+        report = pipeline.run(job, request)
+    show(report, choices, title="Expired")
+
+
+@click.command(
+    epilog="\b\nExit code 1 if anything is lost or damaged.\n\n\b\nExample:\n  millpond pipeline verify --json"
+)
+@topics_argument
+@pipeline_options
+def verify(topics: tuple[str, ...], choices: Choices) -> None:
+    """Read everything back: every object there, every checksum right, no offset missing. Changes nothing."""
+    from millpond.spark.pipelines import verify as pipeline
+
+    with job_of(choices) as job:
+        request = pipeline.VerifyRequest(topics=topics)
+        report = pipeline.run(job, request)
+    show(report, choices, title="Verified")
+    if report.get("state") == "damaged":
+        raise SystemExit(EXIT_DAMAGED)

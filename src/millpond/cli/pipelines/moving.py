@@ -1,0 +1,178 @@
+"""`millpond pipeline publish | replay`: rows into a topic, from a table, a statement or another topic."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millpond.cli.options import name_and_value
+from millpond.cli.pipelines.common import Choices, Command, job_of, pipeline_options, show
+
+if TYPE_CHECKING:
+    from millpond.spark.pipelines.publish import Target
+    from millpond.spark.pipelines.replay import Bounds
+
+
+def target_options(command: Command) -> Command:
+    """How rows get into the topic. The command is given one `Target`, made by `_target`."""
+    options = (
+        click.option(
+            "--create",
+            type=click.IntRange(min=1),
+            metavar="PARTITIONS",
+            help="Make the topic if it is not there.",
+        ),
+        click.option(
+            "--topic-config",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=name_and_value,
+            help="… with this config.",
+        ),
+        click.option(
+            "--compression",
+            type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+            default="none",
+            show_default=True,
+        ),
+        click.option(
+            "--id", "name", default="", help="Do this once: the same id and version again change nothing."
+        ),
+        click.option(
+            "--version", type=click.IntRange(min=0), default=0, help="A higher one is new.", show_default=True
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  millpond pipeline publish prices --table ./tables/prices --key sku\n"
+    "  millpond pipeline publish totals --sql 'SELECT key, count(*) AS n FROM orders GROUP BY key' --key key --create 4"
+)
+@click.argument("topic")
+@click.option(
+    "--table", default="", help="A Delta, Iceberg or Parquet table, or with --format anything Spark reads."
+)
+@click.option("--format", default="", help="csv, json, orc, parquet, text …")
+@click.option(
+    "--option", multiple=True, metavar="NAME=VALUE", callback=name_and_value, help="Of that format."
+)
+@click.option("--sql", "statement", default="", help="A statement over topics and tables.")
+@click.option(
+    "--name", "tables", multiple=True, metavar="NAME=PATH", callback=name_and_value, help="A table in it."
+)
+@click.option("--key", default="", help="SQL for the key.")
+@click.option("--value", default="", help="SQL for the value; the row as JSON otherwise.")
+@click.option("--headers", default="", help="SQL for the headers: an array of structs of key and value.")
+@click.option("--partition", default="", help="SQL for the partition; the key decides otherwise.")
+@click.option("--timestamp", default="", help="SQL for the time; now otherwise.")
+@target_options
+@pipeline_options
+def publish(
+    topic: str,
+    option: list[tuple[str, str]],
+    tables: list[tuple[str, str]],
+    choices: Choices,
+    **given: Any,
+) -> None:
+    """Send a table, or the answer to a statement, to TOPIC: all rows or none."""
+    from millpond.spark.pipelines import publish as pipeline
+
+    target = _target(topic, given)
+    request = pipeline.PublishRequest(target, options=dict(option), tables=dict(tables), **given)
+    with job_of(choices) as job:
+        report = pipeline.run(job, request)
+    show(report, choices, title=f"Published to {topic}")
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  millpond pipeline replay orders orders-again --create-like --from-time 2026-11-01T00:00:00\n"
+    "  millpond pipeline replay orders large --where 'length(value) > 1000' --from 0=500 --to 0=900 --create 1"
+)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--from", "start", multiple=True, metavar="[PARTITION=]OFFSET", help="First offset; repeatable."
+)
+@click.option(
+    "--to", "end", multiple=True, metavar="[PARTITION=]OFFSET", help="First offset that is left out."
+)
+@click.option("--from-time", type=click.DateTime(), help="In UTC.")
+@click.option("--to-time", type=click.DateTime(), help="In UTC.")
+@click.option(
+    "--where", default="", help="SQL over key, value, topic, partition, offset, timestamp, headers."
+)
+@click.option("--key", default="", help="SQL for new keys.")
+@click.option("--keep-partitions", is_flag=True, help="Each record goes to the partition it was in.")
+@click.option("--create-like", is_flag=True, help="Make the target like the source if it is not there.")
+@target_options
+@pipeline_options
+def replay(
+    source: str,
+    target: str,
+    start: tuple[str, ...],
+    end: tuple[str, ...],
+    from_time: datetime | None,
+    to_time: datetime | None,
+    keep_partitions: bool,
+    create_like: bool,
+    choices: Choices,
+    **given: Any,
+) -> None:
+    """Send a range of topic SOURCE to topic TARGET. Times and headers are kept."""
+    from millpond.spark.pipelines import replay as pipeline
+
+    into = _target(target, given)
+    request = pipeline.ReplayRequest(
+        source,
+        into,
+        start=_bounds(start, from_time),
+        end=_bounds(end, to_time),
+        keeps_partitions=keep_partitions,
+        creates_target=create_like,
+        **given,
+    )
+    with job_of(choices) as job:
+        report = pipeline.run(job, request)
+    show(report, choices, title=f"Replayed {source} to {target}")
+
+
+def _target(topic: str, given: dict[str, Any]) -> "Target":
+    """Takes its options out of `given`."""
+    from millpond.spark.pipelines.publish import Target
+
+    return Target(
+        topic,
+        create_partitions=given.pop("create") or 0,
+        create_config=dict(given.pop("topic_config")),
+        compression=given.pop("compression"),
+        id=given.pop("name"),
+        version=given.pop("version"),
+    )
+
+
+def _bounds(offsets: tuple[str, ...], time: datetime | None) -> "Bounds":
+    from millpond.spark.pipelines.replay import Bounds
+
+    if offsets and time is not None:
+        raise click.UsageError("Give offsets or a time, and not both.")
+    return Bounds(
+        _offsets(offsets), None if time is None else int(time.replace(tzinfo=UTC).timestamp() * 1000)
+    )
+
+
+def _offsets(given: tuple[str, ...]) -> Mapping[int, int]:
+    from millpond.spark.pipelines.replay import EVERYWHERE
+
+    found: dict[int, int] = {}
+    for each in given:
+        partition, equals, offset = each.rpartition("=")
+        if not offset.isdecimal() or (equals and not partition.isdecimal()):
+            raise click.UsageError(f"{each!r}: write it as OFFSET, or as PARTITION=OFFSET.")
+        found[int(partition) if equals else EVERYWHERE] = int(offset)
+    return found

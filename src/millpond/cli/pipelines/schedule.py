@@ -1,0 +1,73 @@
+"""`millpond pipeline run`: keeps everything in order until it is told to stop."""
+
+import signal
+import threading
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millpond.cli.output import print_json, say
+from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, topics_argument
+from millpond.cli.pipelines.tables import table_request
+from millpond.model.errors import InvalidSettings
+from millpond.model.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from millpond.spark.pipelines.job import Report
+    from millpond.spark.pipelines.table import TableRequest
+
+
+@click.command(
+    epilog="\b\nExamples:\n  millpond pipeline run --every 1m --tables tables.toml\n  millpond pipeline run --rounds 1"
+)
+@topics_argument
+@click.option("--every", default="1m", show_default=True, metavar="DURATION", help="From start to start.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many; never otherwise.")
+@click.option(
+    "--tables",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A TOML file with [[table]] entries: topic, path, format, value, schema …",
+)
+@pipeline_options
+def run(
+    topics: tuple[str, ...], every: str, rounds: int | None, tables: Path | None, choices: Choices
+) -> None:
+    """Keep topics merged, compacted and retained, and tables fresh, in one Spark session. Ctrl-C ends it after the
+    duty that is under way."""
+    from millpond.spark.pipelines import schedule
+
+    request = schedule.ScheduleRequest(
+        topics=topics,
+        tables=tuple(_read_tables(tables)) if tables else (),
+        every_s=parse_duration_ms(every) / 1000,
+        rounds=rounds,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with job_of(choices) as job:
+        for report in schedule.run(job, request, sleep=stop.wait, stop=stop.is_set):
+            _show(report, choices)
+
+
+def _read_tables(path: Path) -> "list[TableRequest]":
+    try:
+        entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get("table", [])
+        return [table_request(**entry) for entry in entries]
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise InvalidSettings(name="--tables", value=str(path), reason=str(error)) from error
+
+
+def _show(report: "Report", choices: Choices) -> None:
+    if choices.as_json:
+        print_json(report)
+        return
+    failed = {
+        name: each["error"] for name, each in report.items() if isinstance(each, dict) and "error" in each
+    }
+    done = [name for name, each in report.items() if isinstance(each, dict) and name not in failed]
+    click.echo(f"round {report['round']}: {', '.join(done)} done in {report['seconds']:.1f} s")
+    for name, error in failed.items():
+        say(f"millpond: {name} failed and will be tried again: {error}")
