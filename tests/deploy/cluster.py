@@ -21,7 +21,7 @@ class BrokerProcess:
     def __init__(self, name: str, folder: Path, *, catalog: str, s3: str) -> None:
         self.name = name
         self._log = folder / f"{name}.log"
-        self._environment = environment(name)
+        self.environment = environment(name)
         self._place(catalog, s3)
         self._listen(dict.fromkeys(FACES, ANY_PORT))
         self._process: subprocess.Popen[str] | None = None
@@ -41,7 +41,7 @@ class BrokerProcess:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 command,
-                env={**kept, **self._environment},
+                env={**kept, **self.environment},
                 cwd=self._log.parent,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -70,7 +70,7 @@ class BrokerProcess:
             process.stdout.close()
 
     def _place(self, catalog: str, s3: str) -> None:
-        given = self._environment
+        given = self.environment
         assert "@postgres:5432/" in given["MILLPOND_CATALOG"]
         assert "endpoint=http://minio:9000&" in given["MILLPOND_STORE"]
         given["MILLPOND_CATALOG"] = catalog
@@ -80,8 +80,8 @@ class BrokerProcess:
         for face, address in addresses.items():
             for verb in ("LISTEN", "ADVERTISE"):
                 name = f"MILLPOND_{face.upper()}_{verb}"
-                assert name in self._environment, f"compose.yaml does not say {name} of {self.name}"
-                self._environment[name] = address
+                assert name in self.environment, f"compose.yaml does not say {name} of {self.name}"
+                self.environment[name] = address
 
 
 class Cluster:
