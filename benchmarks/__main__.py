@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from benchmarks import engine, faces, kafka
+from benchmarks import engine, faces, kafka, spark
 
-PARTS = {"engine": engine.run, "faces": faces.run, "kafka": kafka.run}
+PARTS = {"engine": engine.run, "faces": faces.run, "kafka": kafka.run, "spark": spark.run}
 
 
 def main() -> None:

@@ -60,6 +60,12 @@ class Millpond:
         return self._address("kafka")
 
     @property
+    def data_dir(self) -> Path:
+        """For Spark: `.option("path", str(millpond.data_dir))`."""
+        assert self._place is not None, "it has been started"
+        return Path(self._place.name)
+
+    @property
     def grpc(self) -> str:
         """For the client library, as `host:port`."""
         return self._address("grpc")
