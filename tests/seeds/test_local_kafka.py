@@ -338,7 +338,6 @@ def test_s20_a_kafka_client_that_repeats_itself_is_stored_once(server, topic):
 
 
 def test_s21_small_flushes_are_merged_and_nothing_changes_for_readers(tmp_path, kinds):
-    """Merging only; compaction by key comes with Spark."""
     with Server(tmp_path, garbage_grace="0ms") as server, MiniKafka(server.grpc, kinds) as mini:
         values = [b"%d" % number + bytes(20_000) for number in range(40)]
         for value in values:
@@ -349,3 +348,26 @@ def test_s21_small_flushes_are_merged_and_nothing_changes_for_readers(tmp_path, 
         server.kill()
         server.start()
         assert mini.poll_all("topic") == values
+
+
+def test_s21_of_each_key_the_last_message_stays_under_its_number(tmp_path):
+    """By the broker itself; `millpond pipeline compact` does the same on Spark."""
+    with Server(tmp_path, compaction_every="200ms", garbage_grace="0ms") as server:
+        with Admin(address=server.grpc) as admin:
+            configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+            admin.create_topic("prices", configs=configs)
+        with Producer("prices", address=server.grpc) as producer:
+            for number in range(60):
+                producer.send(b"%d" % number, key=b"sku %d" % (number % 3))
+
+        def kept():
+            with Consumer("prices", address=server.grpc) as consumer:
+                return [(each.number, each.value) for each in consumer.poll().messages]
+
+        last = [(58, b"57"), (59, b"58"), (60, b"59")]
+        eventually(lambda: kept() == last, "only the last message of each key is there")
+        with Producer("prices", address=server.grpc) as producer:
+            assert producer.send(b"60", key=b"sku 9") == 61
+        server.kill()
+        server.start()
+        assert kept() == [*last, (61, b"60")]

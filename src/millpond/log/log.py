@@ -420,9 +420,12 @@ class Log:
 
     def forget_cached(self, where: TopicPartition) -> None:
         """The partition has been compacted: nobody may be given what was read before. A tombstone goes some day, and
-        whoever then still read the record it deletes would take it for living. The tail reaches to the end of the
-        log, so that it holds the tombstone, too."""
+        whoever then still read the record it deletes would take it for living. The tail goes, too: it reaches to the
+        end of the log, so that it holds the tombstone, but people want to see that their topic was compacted."""
         self._fetcher.forget(where)
+        partition = self._partitions.get(where)
+        if partition is not None:
+            self._tails.drop(partition.tail)
 
     def _take_in(self, where: TopicPartition, row: PartitionRow) -> None:
         partition = self._partitions.get(where)
