@@ -1,5 +1,5 @@
 # Everything is done from here; `make help` lists the targets. The only needs are Python 3.11 or newer and the
-# Python package registry (and Java 17 once there are Spark parts).
+# Python package registry, and Java 17 or 21 for the Spark parts, which are skipped without it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
