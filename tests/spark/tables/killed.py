@@ -49,7 +49,10 @@ def request_for(kind: str, place: str) -> pipeline.TableRequest:
 
 def main(data: str, place: str, kind: str, point: str, work: str) -> None:
     spark = session(
-        "killed", master="local[1]", config={"spark.local.dir": work, "spark.driver.memory": "512m"}
+        "killed",
+        master="local[1]",
+        config={"spark.local.dir": work, "spark.driver.memory": "512m"},
+        fast_start=True,
     )
 
     def progress(done: int, total: int, what: str) -> None:

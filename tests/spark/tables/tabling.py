@@ -31,7 +31,9 @@ def origins_of(path: Path | str, spark: "SparkSession") -> list[tuple[int, int]]
     return rows_of(path, spark, "partition", "offset")
 
 
-async def fill_with(path: Path, topic: str, values: Sequence[bytes | None], *, partitions: int = 1) -> None:
+async def fill_with(
+    path: Path, topic: str, values: Sequence[bytes | None], *, partitions: int = 1, per_batch: int = 10_000
+) -> None:
     """Records with these values, in turn into each partition; key k<n>."""
     async with serving(path) as broker:
         await broker.log.create_topic(topic, partitions, {})
@@ -39,5 +41,5 @@ async def fill_with(path: Path, topic: str, values: Sequence[bytes | None], *, p
             mine = [
                 Record(value, b"k%d" % n) for n, value in enumerate(values) if n % partitions == partition
             ]
-            if mine:
-                await append(broker, topic, partition, mine)
+            for start in range(0, len(mine), per_batch):
+                await append(broker, topic, partition, mine[start : start + per_batch])

@@ -36,7 +36,7 @@ async def check(
     points: list[str], kind: Format, tmp_path: Path, spark: "SparkSession", figures: list[str]
 ) -> None:
     data, place = tmp_path / "data", tmp_path / "t"
-    await fill_with(data, "orders", VALUES, partitions=2)
+    await fill_with(data, "orders", VALUES, partitions=2, per_batch=20)
     for point in points:
         kill_at(point, kind, data, place, tmp_path / "work")
     report = run(job_on(data, spark), killed.request_for(str(kind), str(place)))
