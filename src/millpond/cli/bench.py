@@ -15,12 +15,11 @@ from typing import Final
 import click
 
 from millpond.cli.connection import knock
-from millpond.cli.options import DEFAULT_TIMEOUT_S, check_address, json_option
+from millpond.cli.options import DEFAULT_TIMEOUT_S, as_bytes, check_address, json_option
 from millpond.cli.output import Stopwatch, is_for_people, print_json, say
 from millpond.cli.temporary import ANY_PORT, TemporaryBroker
 from millpond.client import Admin, Consumer, Producer, Sent
 from millpond.model.errors import MillpondError
-from millpond.model.units import parse_bytes
 
 TOPIC_PREFIX: Final = "millpond-bench-"
 SINGLE_MESSAGES: Final = 500
@@ -55,19 +54,14 @@ class Figures:
     read_mb_per_s: float
 
 
-def _size(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command(
     epilog="\b\nExamples:\n  millpond bench\n  millpond bench --messages 1000000 --size 100 --producers 4\n"
     "  millpond bench --address 127.0.0.1:9999 --json"
 )
 @click.option("--messages", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many.")
-@click.option("--size", callback=_size, default="1000", show_default=True, help="Of each, e.g. 100 or 16KiB.")
+@click.option(
+    "--size", callback=as_bytes, default="1000", show_default=True, help="Of each, e.g. 100 or 16KiB."
+)
 @click.option(
     "--producers", type=click.IntRange(1, 100), default=1, show_default=True, help="At the same time."
 )

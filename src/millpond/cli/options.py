@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millpond.model.errors import InvalidSettings
+from millpond.model.units import parse_bytes, parse_duration_ms
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -65,6 +66,22 @@ def check_address(context: click.Context, parameter: click.Parameter, value: str
     if not port.isdecimal():
         raise click.BadParameter("write it as HOST:PORT")
     return value if host else f"127.0.0.1:{port}"
+
+
+def as_bytes(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """For options that are a size: `8MiB`."""
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def as_milliseconds(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """For options that are a duration: `90s`."""
+    try:
+        return parse_duration_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def name_and_value(

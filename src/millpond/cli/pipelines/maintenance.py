@@ -2,8 +2,8 @@
 
 import click
 
+from millpond.cli.options import as_bytes
 from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, show, topics_argument
-from millpond.model.units import parse_bytes
 
 EXIT_DAMAGED = 1
 
@@ -29,14 +29,15 @@ def merge(topics: tuple[str, ...], choices: Choices) -> None:
     metavar="SIZE",
     default="256MiB",
     show_default=True,
+    callback=as_bytes,
     help="What the keys of one partition may take in memory; more are done in several passes.",
 )
 @pipeline_options
-def compact(topics: tuple[str, ...], force: bool, keys_memory: str, choices: Choices) -> None:
+def compact(topics: tuple[str, ...], force: bool, keys_memory: int, choices: Choices) -> None:
     """Keep the latest record of each key, in topics with cleanup.policy=compact (all without any named)."""
     from millpond.spark.pipelines import compact as pipeline
 
-    request = pipeline.CompactRequest(topics=topics, force=force, keys_bytes_max=parse_bytes(keys_memory))
+    request = pipeline.CompactRequest(topics=topics, force=force, keys_bytes_max=keys_memory)
     with job_of(choices) as job:
         report = pipeline.run(job, request)
     show(report, choices, title="Compacted")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millpond.cli.options import as_milliseconds
 from millpond.cli.output import print_json, say
 from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, topics_argument
 from millpond.cli.pipelines.tables import table_request
 from millpond.model.errors import InvalidSettings
-from millpond.model.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from millpond.spark.pipelines.job import Report
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     epilog="\b\nExamples:\n  millpond pipeline run --every 1m --tables tables.toml\n  millpond pipeline run --rounds 1"
 )
 @topics_argument
-@click.option("--every", default="1m", show_default=True, metavar="DURATION", help="From start to start.")
+@click.option(
+    "--every",
+    "every_ms",
+    default="1m",
+    show_default=True,
+    metavar="DURATION",
+    callback=as_milliseconds,
+    help="From start to start.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many; never otherwise.")
 @click.option(
     "--tables",
@@ -32,7 +40,7 @@ if TYPE_CHECKING:
 )
 @pipeline_options
 def run(
-    topics: tuple[str, ...], every: str, rounds: int | None, tables: Path | None, choices: Choices
+    topics: tuple[str, ...], every_ms: int, rounds: int | None, tables: Path | None, choices: Choices
 ) -> None:
     """Keep topics merged, compacted and retained, and tables fresh, in one Spark session. Ctrl-C ends it after the
     duty that is under way."""
@@ -41,7 +49,7 @@ def run(
     request = schedule.ScheduleRequest(
         topics=topics,
         tables=tuple(_read_tables(tables)) if tables else (),
-        every_s=parse_duration_ms(every) / 1000,
+        every_s=every_ms / 1000,
         rounds=rounds,
     )
     stop = threading.Event()
@@ -56,7 +64,7 @@ def _read_tables(path: Path) -> "list[TableRequest]":
     try:
         entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get("table", [])
         return [table_request(**entry) for entry in entries]
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
         raise InvalidSettings(name="--tables", value=str(path), reason=str(error)) from error
 
 

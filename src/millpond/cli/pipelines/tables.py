@@ -1,5 +1,6 @@
 """`millpond pipeline table | sql`: topics as tables, and questions to both."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from millpond.spark.tables.values.spec import Values
 
 FORMATS: Final = ("delta", "iceberg", "parquet")
+KEYS: Final = ("binary", "string")
 KINDS: Final = ("binary", "string", "json", "avro", "confluent-avro", "protobuf")
 
 
@@ -40,11 +42,13 @@ def table_request(
     from millpond.spark.pipelines.table import OnBad, TableRequest
     from millpond.spark.tables.model import Format
 
-    for name, word, known in (
+    choices: tuple[tuple[str, str, Sequence[str]], ...] = (
         ("format", format, FORMATS),
         ("value", value, KINDS),
-        ("on_bad", on_bad, list(OnBad)),
-    ):
+        ("keys", keys, KEYS),
+        ("on_bad", on_bad, [str(word) for word in OnBad]),
+    )
+    for name, word, known in choices:
         if word not in known:
             raise InvalidSettings(name=name, value=word, reason=f"choose one of {', '.join(known)}")
     return TableRequest(
@@ -56,11 +60,18 @@ def table_request(
         keys_are_text=keys == "string",
         on_bad=OnBad(on_bad),
         partition_by=partition_by,
-        bytes_per_step=parse_bytes(step),
+        bytes_per_step=_step_bytes(step),
         restart=restart,
         allow_gaps=allow_gaps,
         small_files_max=small_files,
     )
+
+
+def _step_bytes(step: str | int) -> int:
+    try:
+        return parse_bytes(str(step))
+    except ValueError as error:
+        raise InvalidSettings(name="step", value=str(step), reason=str(error)) from error
 
 
 def _values(kind: str, schema: str, message: str) -> "Values":
@@ -92,7 +103,7 @@ def _values(kind: str, schema: str, message: str) -> "Values":
 )
 @click.option("--schema", default="", help="Of the values: DDL for JSON, Avro's JSON, or @FILE.")
 @click.option("--message", default="", help="The full name of a Protobuf message.")
-@click.option("--keys", type=click.Choice(["binary", "string"]), default="binary", show_default=True)
+@click.option("--keys", type=click.Choice(KEYS), default="binary", show_default=True)
 @click.option(
     "--on-bad",
     type=click.Choice(["quarantine", "skip", "fail"]),
