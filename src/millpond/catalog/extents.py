@@ -2,6 +2,8 @@
 
 `high_timestamp` is the newest timestamp of the partition up to and including the extent. It never falls from
 one extent to the next, so a timestamp is found by bisection, without an index of its own to keep up to date.
+
+Whoever changes extents locks in this order, as appends do: the partition's row, its extents, their objects.
 """
 
 import dataclasses
@@ -60,10 +62,11 @@ OLDEST: Final = """
     SELECT base_offset FROM extents WHERE topic_id = ? AND partition = ? AND base_offset < ? AND end_offset <= ?
     ORDER BY base_offset LIMIT ?
 """
+HOLD: Final = "UPDATE partitions SET bytes = bytes WHERE topic_id = ? AND partition = ? RETURNING log_start"
 REMOVE_EXACT: Final = """
     DELETE FROM extents WHERE topic_id = ? AND partition = ? AND base_offset = ? AND end_offset = ?
       AND position = ? AND length = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
-    RETURNING object_id, high_timestamp, base_offset
+    RETURNING object_id, length, base_offset, high_timestamp
 """
 SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ? RETURNING bytes"
 SMALL: Final = """
@@ -170,20 +173,35 @@ def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | No
     return _extent(rows[0]) if rows else None
 
 
+def hold(tx: Transaction, where: TopicPartition) -> int | None:
+    """Lock the partition's row until the transaction ends. Returns its log start, None if the partition is gone."""
+    found = tx.rows(HOLD, where)
+    return found[0][0] if found else None
+
+
 def remove_below(tx: Transaction, where: TopicPartition, offset: int, *, limit: int, now_ms: int) -> int:
-    """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns how many went."""
-    bases = [row[0] for row in tx.rows(OLDEST, (*where, offset, offset, limit))]
-    gone = [row for rows in tx.each(REMOVE, [(*where, base, offset) for base in bases]) for row in rows]
+    """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns how many went. Those of a
+    deleted topic, too: its partitions are gone before their extents."""
+    hold(tx, where)
+    gone = _remove_oldest(tx, where, offset, limit)
     if gone:
         tx.rows(SHRINK, (sum(row[1] for row in gone), *where))
         objects.release(tx, (row[0] for row in gone if row[0] is not None), now_ms=now_ms)
     return len(gone)
 
 
+def _remove_oldest(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Row]:
+    bases = [row[0] for row in tx.rows(OLDEST, (*where, offset, offset, limit))]
+    return [row for rows in tx.each(REMOVE, [(*where, base, offset) for base in bases]) for row in rows]
+
+
 def replace(
     tx: Transaction, old: Sequence[Extent], new: NewExtent, new_object: objects.NewObject, *, now_ms: int
 ) -> None:
-    """Put one extent in the place of several. Raises `ExtentsChanged` unless all of them are as they were."""
+    """Put one extent in the place of several. Raises `ExtentsChanged` unless all of them are as they were and the
+    partition is still there."""
+    if hold(tx, new.where) is None:
+        raise ExtentsChanged
     replace_all(tx, new.where, old, [(new, new_object)], now_ms=now_ms)
 
 
@@ -194,17 +212,24 @@ def replace_all(
     new: Sequence[tuple[NewExtent, objects.NewObject]],
     *,
     now_ms: int,
+    expired_below: int = 0,
 ) -> None:
     """Put new extents, each with its object, in the place of old ones of the same partition; each new one covers
-    whole old ones. Raises `ExtentsChanged` unless all old ones are as they were and the partition is still there.
-    Holds the partition's row from then on, even if there is nothing to replace."""
-    keys = [(*where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in old]
+    whole old ones. Raises `ExtentsChanged` unless all old ones are as they were. What lies wholly below
+    `expired_below` is removed as well, and old ones there may be gone already; every new one ends above it.
+    Whoever calls it holds the partition's row."""
+    expired = _remove_oldest(tx, where, expired_below, BASE_OFFSET_MAX) if expired_below else []
+    living = [e for e in old if e.end_offset > expired_below]
+    keys = [(*where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in living]
     removed = [row for rows in tx.each(REMOVE_EXACT, keys) for row in rows]
-    shrunk = sum(e.length for e in old) - sum(row.length for row, _ in new)
-    if len(removed) != len(old) or not tx.rows(SHRINK, (shrunk, *where)):
+    if len(removed) != len(living):
         raise ExtentsChanged
+    gone = expired + removed
+    if gone:
+        shrunk = sum(row[1] for row in gone) - sum(row.length for row, _ in new)
+        tx.rows(SHRINK, (shrunk, *where))
     insert(tx, [_registered(tx, row, new_object, removed, now_ms) for row, new_object in new])
-    objects.release(tx, (row[0] for row in removed if row[0] is not None), now_ms=now_ms)
+    objects.release(tx, (row[0] for row in gone if row[0] is not None), now_ms=now_ms)
 
 
 def _registered(
@@ -214,7 +239,7 @@ def _registered(
     here, and does not fall from one extent to the next."""
     object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
     last = max((row for row in removed if row[2] < new.end_offset), key=lambda row: row[2])
-    return dataclasses.replace(new, object_id=object_id, high_timestamp=last[1])
+    return dataclasses.replace(new, object_id=object_id, high_timestamp=last[3])
 
 
 def partitions_with_small_extents(tx: Transaction, smaller_than: int) -> list[tuple[TopicPartition, int]]:

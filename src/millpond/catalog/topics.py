@@ -6,13 +6,14 @@ next topic of that name has another id.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from millpond.catalog.database import Row, Transaction
 from millpond.model.configs import check_configs
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, check_topic_name, new_topic_id
-from millpond.model.topics import Topic, check_partition_count
+from millpond.model.topics import Topic, TopicConfig, check_partition_count
 
 INSERT: Final = """
     INSERT INTO topics (id, name, partitions, config, created_at) VALUES (?, ?, ?, ?, ?)
@@ -22,6 +23,7 @@ INSERT_PARTITION: Final = "INSERT INTO partitions (topic_id, partition, owner, e
 COLUMNS: Final = "SELECT id, name, partitions, config, created_at FROM topics"
 ALL: Final = f"{COLUMNS} WHERE deleted_at IS NULL ORDER BY name"
 BY_NAME: Final = f"{COLUMNS} WHERE name = ? AND deleted_at IS NULL"
+BY_ID: Final = f"{COLUMNS} WHERE id = ? AND deleted_at IS NULL"
 LOCK: Final = """
     UPDATE topics SET name = name WHERE name = ? AND deleted_at IS NULL
     RETURNING id, name, partitions, config, created_at
@@ -70,6 +72,14 @@ def find(tx: Transaction, name: str) -> Topic:
     if not found:
         raise UnknownTopic(topic=name)
     return _topic(found[0])
+
+
+def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str]) -> TopicConfig:
+    """What a topic's configs come to now, where a broker has these defaults."""
+    found = tx.rows(BY_ID, (topic_id,))
+    if not found:
+        raise UnknownTopic(topic=topic_id.hex())
+    return replace(_topic(found[0]), broker_defaults=broker_defaults).config()
 
 
 def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) -> Topic:

@@ -30,6 +30,7 @@ from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
 from millpond.model.errors import (
+    ExtentsChanged,
     FlushFailed,
     InvalidTransactionState,
     MillpondError,
@@ -198,27 +199,35 @@ class Log:
         self._flusher.add(Pending(where, data, headers, future, timestamp))
         return future
 
-    async def delete_records(self, where: TopicPartition, offset: int) -> int:
-        """Forget everything below `offset` (-1: everything); returns the new log start."""
+    async def delete_records(self, where: TopicPartition, offset: int, *, bytes_seen: int = 0) -> int:
+        """Forget everything below `offset` (-1: everything); returns the new log start. Whoever deletes because the
+        partition has `bytes_seen` is refused with `ExtentsChanged` if it has become smaller."""
         partition = self.partition(where)
         wanted = partition.end_offset if offset == EVERYTHING else offset
         if wanted < 0:
             raise OffsetOutOfRange(
                 offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
             )
-        return await self._to_the_end(self._delete_below(partition, wanted))
+        return await self._to_the_end(self._delete_below(partition, wanted, bytes_seen))
 
-    async def _delete_below(self, partition: Partition, offset: int) -> int:
+    async def _delete_below(self, partition: Partition, offset: int, bytes_seen: int) -> int:
         where = partition.where
-        log_start: int = await self.write(lambda tx: partitions.advance_log_start(tx, where, offset))
+        log_start: int = await self.write(lambda tx: _advance(tx, where, offset, bytes_seen))
         partition.log_start = max(partition.log_start, log_start)
-        while await self.write(lambda tx: self._remove_below(tx, where, log_start)) == REMOVED_PER_STEP:
+
+        def remove(tx: Transaction) -> int:
+            return self._remove_below(tx, where, log_start)
+
+        while await self.write(remove, alone=True) == REMOVED_PER_STEP:
             pass
         return log_start
 
-    async def write(self, operation: Operation, then: Callable[[Any], Any] | None = None) -> Any:
-        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then`."""
-        return await self.writer.run(operation, then)
+    async def write(
+        self, operation: Operation, then: Callable[[Any], Any] | None = None, *, alone: bool = False
+    ) -> Any:
+        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then`, and `Job` for
+        `alone`: what rewrites or removes extents is."""
+        return await self.writer.run(operation, then, alone=alone)
 
     def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
         """These partitions were added to the producer's open transaction."""
@@ -420,8 +429,9 @@ class Log:
 
     def forget_cached(self, where: TopicPartition) -> None:
         """The partition has been compacted: nobody may be given what was read before. A tombstone goes some day, and
-        whoever then still read the record it deletes would take it for living. The tail goes, too: it reaches to the
-        end of the log, so that it holds the tombstone, but people want to see that their topic was compacted."""
+        whoever then still read the record it deletes would take it for living. The tail goes, too, although it holds
+        the tombstone as well: a reader may take the old record from there and be on its way when the tail is evicted;
+        it goes on in the store, which no longer has the tombstone."""
         self._fetcher.forget(where)
         partition = self._partitions.get(where)
         if partition is not None:
@@ -533,8 +543,18 @@ class Log:
 
     def _remove_below(self, tx: Transaction, where: TopicPartition, offset: int) -> int:
         """Memory knows the new log start by now, so no reader below it can still ask for what was aborted."""
+        now_ms = self._clock.now_ms()
+        removed = extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
         transactions.forget_aborted(tx, where, offset)
-        return extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=self._clock.now_ms())
+        return removed
+
+
+def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: int) -> int:
+    """The move takes the partition's lock, so what is read after it stays true."""
+    log_start = partitions.advance_log_start(tx, where, offset)
+    if bytes_seen and partitions.read(tx, where).bytes < bytes_seen:
+        raise ExtentsChanged
+    return log_start
 
 
 def _error_for(pending: Pending, error: MillpondError) -> MillpondError:

@@ -2,7 +2,8 @@
 
 Everything the broker writes goes through it, a job each, in the order of submission. Whatever has queued up
 while a commit was under way goes into the next one; a flush always starts a new commit, so that a later flush
-knows how the one before it ended.
+knows how the one before it ended. What rewrites extents has a commit to itself: it locks objects that several
+partitions share, and together with a flush it would lock them in another order than a Spark job does.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class Job:
     """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
-    called on the event loop. A job `starts_commit` if it may not share a commit with an earlier one like it."""
+    called on the event loop. A job `starts_commit` if it may not share a commit with an earlier one like it, and is
+    `alone` if it shares one with nobody."""
 
     operation: Operation
     done: Callable[[Outcome], None]
@@ -34,6 +36,7 @@ class Job:
     settled: Callable[[Outcome], None] | None = None
     """Called on the writer thread when the outcome is known, before the next job is looked at."""
     starts_commit: bool = False
+    alone: bool = False
 
 
 class Writer:
@@ -71,11 +74,13 @@ class Writer:
             raise Stopping
         self._jobs.put(job)
 
-    async def run(self, operation: Operation, then: Callable[[Any], Any] | None = None) -> Any:
+    async def run(
+        self, operation: Operation, then: Callable[[Any], Any] | None = None, *, alone: bool = False
+    ) -> Any:
         """One operation through the commit queue; its value, or its error raised. `then` makes the answer of the
         value, in the order of the commits: before anything is heard of a later one, and also if nobody waits."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Job(operation, lambda outcome: _answer(future, outcome, then)))
+        self.submit(Job(operation, lambda outcome: _answer(future, outcome, then), alone=alone))
         return await future
 
     async def stop(self) -> None:
@@ -102,11 +107,11 @@ class Writer:
         jobs = [self._held_back] if self._held_back is not None else []
         self._held_back = None
         try:
-            while len(jobs) < JOBS_PER_COMMIT:
+            while len(jobs) < JOBS_PER_COMMIT and not any(each.alone for each in jobs):
                 job = self._jobs.get_nowait() if jobs else self._jobs.get(timeout=self._foreign_check_s)
                 if job is None:
                     return jobs, True
-                if job.starts_commit and any(each.starts_commit for each in jobs):
+                if jobs and (job.alone or (job.starts_commit and any(each.starts_commit for each in jobs))):
                     self._held_back = job
                     break
                 jobs.append(job)

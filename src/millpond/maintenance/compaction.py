@@ -23,14 +23,8 @@ from millpond.model.topics import TopicConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import MaintenanceMetrics
 from millpond.records import Buffer
-from millpond.rewriting.compaction import (
-    Compacted,
-    CompactionPlan,
-    compact,
-    plan_compaction,
-    read_state,
-    register,
-)
+from millpond.rewriting.compaction import Compacted, CompactionPlan, compact, plan_compaction, read_state
+from millpond.rewriting.compaction_commit import points_after, register
 from millpond.rewriting.compaction_keys import PlainKeys
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -101,11 +95,10 @@ class Compaction:
 
     async def run_once(self) -> int:
         """Compact what is worth it, those first that have waited longest; returns how many records went."""
-        if not self._guard.trusts_clock():
-            return 0  # a tombstone would go before its time
         removed, room = 0, BYTES_PER_PASS
         for partition in sorted(self._compacted_partitions(), key=self._turn_of):
-            if room <= 0:
+            # by a clock that jumped, maybe while the one before took its time, a tombstone would go too soon
+            if room <= 0 or not self._guard.trusts_clock():
                 break
             if not partition.fenced and self._is_due(partition):
                 done = await self._look_at(partition)
@@ -139,14 +132,17 @@ class Compaction:
         config = self._config(where)
         try:
             state = await self._log.read(lambda tx: read_state(tx, where))
-            plan = plan_compaction(state, config, now_ms=now_ms)
+            plan = plan_compaction(
+                state, config, now_ms=now_ms, broker_defaults=self._log.topics.broker_defaults
+            )
             if plan is None:
                 self._looks[where] = Look(end_offset, _next_due_ms(state.points, config, now_ms))
                 return None
             self._turns[where] = self._clock.monotonic_ms()
             done = await self._compact(plan)
             if done is not None and done.clean_end == plan.clean_end:
-                self._looks[where] = Look(end_offset, _next_due_ms(done.points, config, now_ms))
+                points = points_after(done, self._clock.now_ms())
+                self._looks[where] = Look(end_offset, _next_due_ms(points, config, now_ms))
             else:
                 self._looks.pop(where, None)  # there is more to do, or it must be done again
             return done
@@ -164,7 +160,9 @@ class Compaction:
         with self._merging.spare(plan.where, plan.extents[-1].end_offset):
             try:
                 done = await self._log.in_pool(lambda: self._perform(plan, stored))
-                await self._log.write(lambda tx: register(tx, done, now_ms=self._clock.now_ms()))
+                expired = await self._log.write(
+                    lambda tx: register(tx, done, now_ms=self._clock.now_ms()), alone=True
+                )
             except OutcomeUnknown:
                 raise  # the segments may be in use
             except MillpondError as error:
@@ -174,6 +172,7 @@ class Compaction:
                 raise
         self._log.forget_cached(plan.where)
         self._report(done)
+        await self._discard(expired)
         return done
 
     def _perform(self, plan: CompactionPlan, stored: list[str]) -> Compacted:

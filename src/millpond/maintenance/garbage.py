@@ -9,6 +9,7 @@ from typing import Final
 
 from millpond.catalog import extents, objects, topics, writers
 from millpond.catalog.database import Transaction
+from millpond.catalog.writers import DeadSession
 from millpond.log.log import Log
 from millpond.model.clock import Clock
 from millpond.model.ids import Session, TopicId, TopicPartition
@@ -42,8 +43,8 @@ class Garbage:
         for topic_id, partitions in await self._log.read(topics.deleted):
             await self._remove_topic(topic_id, partitions)
         collected = await self._collect_dead()
-        for session, dead_since in await self._log.read(writers.dead_sessions):
-            collected += await self._sweep(session, dead_since)
+        for dead in await self._log.read(writers.dead_sessions):
+            collected += await self._sweep(dead)
         return collected
 
     async def _remove_topic(self, topic_id: TopicId, partitions: int) -> None:
@@ -57,7 +58,7 @@ class Garbage:
         def remove(tx: Transaction) -> int:
             return extents.remove_below(tx, where, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms)
 
-        while await self._log.write(remove) == EXTENTS_PER_STEP:
+        while await self._log.write(remove, alone=True) == EXTENTS_PER_STEP:
             pass
 
     async def _collect_dead(self) -> int:
@@ -70,9 +71,10 @@ class Garbage:
             await self._log.write(lambda tx: objects.forget(tx, [object_id for object_id, _ in dead]))
         return len(dead)
 
-    async def _sweep(self, session: Session, dead_since: int) -> int:
-        """A dead session can commit nothing more, so what it stored without a row is nobody's."""
-        now_ms = self._clock.now_ms()
+    async def _sweep(self, dead: DeadSession) -> int:
+        """A dead session can commit nothing more, so what it stored without a row is nobody's. One that ended in order
+        stores nothing more either: the first sweep that finds nothing is its last."""
+        session, now_ms = dead.session, self._clock.now_ms()
         swept_at = self._swept_at.get(session)
         if swept_at is not None and now_ms - swept_at < SWEEP_EVERY_MS:
             return 0
@@ -81,7 +83,7 @@ class Garbage:
             logger.info("collecting %d objects that session %s left without rows", len(orphans), session)
             await self._log.in_pool(lambda: self._store.delete(orphans))
         self._swept_at[session] = now_ms
-        if not orphans and now_ms - dead_since > REMEMBER_DEAD_MS:
+        if not orphans and (dead.in_order or now_ms - dead.dead_since > REMEMBER_DEAD_MS):
             await self._log.write(lambda tx: writers.forget(tx, session))
             del self._swept_at[session]
         return len(orphans)

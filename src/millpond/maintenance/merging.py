@@ -123,7 +123,7 @@ class Merging:
             catalog_extents.replace(tx, group, segment.row, new_object, now_ms=self._clock.now_ms())
 
         try:
-            await self._log.write(replace)
+            await self._log.write(replace, alone=True)
         except OutcomeUnknown:
             raise  # the segment may be in use
         except MillpondError as error:

@@ -10,7 +10,7 @@ from millpond.catalog.partitions import read as read_partition
 from millpond.log.log import Log
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError, ObjectMissing, Unavailable
+from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
@@ -95,7 +95,9 @@ class Retention:
     async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         log_start = self._log.partition(where).log_start
         try:
-            target, oldest_ms = await self._log.in_pool(lambda: self._find_line(where, config, now_ms))
+            target, oldest_ms, bytes_seen = await self._log.in_pool(
+                lambda: self._find_line(where, config, now_ms)
+            )
         except ObjectMissing:
             return False  # merged away meanwhile: the next pass sees the new extents
         self._checks[where] = Check(
@@ -103,7 +105,11 @@ class Retention:
         )
         if target <= log_start:
             return False
-        await self._log.delete_records(where, target)
+        try:
+            await self._log.delete_records(where, target, bytes_seen=bytes_seen)
+        except ExtentsChanged:
+            del self._checks[where]  # compacted meanwhile: there may be no bytes too many any more
+            return False
         return True
 
     def _has_leftovers(self, where: TopicPartition) -> bool:
@@ -111,19 +117,22 @@ class Retention:
             oldest = catalog_extents.facts(tx, where, 0, 1)
             return bool(oldest) and oldest[0].end_offset <= read_partition(tx, where).log_start
 
-    def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-        """(the offset to expire up to, a timestamp no older than which the next batch will expire)."""
+    def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int, int]:
+        """(the offset to expire up to, a timestamp no older than which the next batch will expire, how many bytes the
+        partition must still have for that: 0 if they have no part in it)."""
         with self._log.database.read() as tx:
             rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
             row = read_partition(tx, where)  # second: what it counts may be more than the extents, never less
         if rows and rows[0].end_offset <= row.log_start:
-            return row.log_start, now_ms  # somebody is deleting: its bytes still count, its extents do not
+            return row.log_start, now_ms, 0  # somebody is deleting: its bytes still count, its extents do not
         target, oldest = row.log_start, rows[0].min_timestamp if rows else now_ms
         if config.retention_ms != WITHOUT_LIMIT:
             target, oldest = self._line_by_age(rows, row.log_start, now_ms - config.retention_ms, now_ms)
         if config.retention_bytes != WITHOUT_LIMIT:
-            target = max(target, expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes))
-        return target, oldest
+            by_size = expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes)
+            if by_size > target:
+                return by_size, oldest, row.bytes
+        return target, oldest, 0
 
     def _line_by_age(
         self, rows: Sequence[Extent], log_start: int, cutoff_ms: int, now_ms: int

@@ -17,18 +17,21 @@ the log start to the clean end and leaves out
 * records below the log start, which nobody can read.
 
 Every control batch stays: without an abort marker a reader would go on to hide its producer's later records. Offsets
-never change. A batch that cannot be decoded stays as it is, and its keys count for nothing. Records at or past the
-clean end stay.
+never change. A batch that cannot be decoded stays as it is, and its keys count for nothing; tombstones behind it
+stay as long as it does, for others may be able to decode it and would find there what they delete. Records at or past
+the clean end stay.
 
 **The delete horizon.** A tombstone must be there for `delete.retention.ms` after what it deletes has gone, so that a
 slow reader learns of it. The catalog keeps points (`millpond.catalog.compactions`): below a point of that age,
 tombstones go. Nothing in the batches changes for it.
 
-**The commit** (`register`) is one transaction that fails with `ExtentsChanged` if anything it rests on has changed.
+The commit is `millpond.rewriting.compaction_commit`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from millpond.catalog import compactions, partitions, transactions
@@ -56,6 +59,7 @@ EXTENTS_MAX: Final = 100_000
 """Of one partition that a compaction looks at; what lies behind them waits for the next."""
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """What is read and sifted at a time."""
+NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
 """`StoreReader.read_runs`: partition, offset, bytes wanted."""
@@ -93,6 +97,9 @@ class CompactionPlan:
     aborted: tuple[Aborted, ...]
     points: tuple[CompactionPoint, ...]
     delete_retention_ms: int
+    min_compaction_lag_ms: int
+    broker_defaults: Mapping[str, str]
+    """What held, when it was planned, for configs that are not set on the topic itself."""
     now_ms: int
     dirty_bytes: int
     total_bytes: int
@@ -110,10 +117,17 @@ def read_state(tx: Transaction, where: TopicPartition) -> PartitionState:
 
 
 def plan_compaction(
-    state: PartitionState, config: TopicConfig, *, now_ms: int, force: bool = False, spare_tail: bool = False
+    state: PartitionState,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    force: bool = False,
+    spare_tail: bool = False,
+    broker_defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> CompactionPlan | None:
     """None if there is nothing to do, or not enough. With `spare_tail` the small extents at the end are left out:
-    a running broker is about to merge them, and a long compaction would lose its commit to that."""
+    a running broker is about to merge them, and a long compaction would lose its commit to that. `config` comes of
+    the topic's own configs and `broker_defaults`."""
     log_start, points = state.row.log_start, state.points
     dirty_start = max(log_start, points[-1].end_offset if points else 0)
     clean_end = max(dirty_start, _safe_end(state, config, now_ms, spare_tail))
@@ -138,6 +152,8 @@ def plan_compaction(
         state.aborted,
         points,
         config.delete_retention_ms,
+        config.min_compaction_lag_ms,
+        dict(broker_defaults),
         now_ms,
         dirty_bytes,
         total_bytes,
@@ -188,13 +204,14 @@ class CompactedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a commit needs to know. Segments are in order; extents between them that did not change stay. Plain values
-    without any record's bytes: a task can send it to its driver."""
+    """What a commit needs to know. Segments are in order; extents between them that did not change stay. Below
+    `first_tombstone` there is none, and no batch that could not be decoded. Plain values without any record's bytes:
+    a task can send it to its driver."""
 
     plan: CompactionPlan
     segments: tuple[CompactedSegment, ...]
-    points: tuple[CompactionPoint, ...]
     clean_end: int
+    first_tombstone: int
     records_read: int
     records_kept: int
     unreadable_batches: int
@@ -234,37 +251,12 @@ def compact(
     return Compacted(
         plan,
         tuple(segments),
-        points_after(plan, clean_end, deed.first_tombstone),
         clean_end,
+        deed.first_tombstone,
         deed.records_read,
         deed.records_kept,
         deed.unreadable_batches,
     )
-
-
-def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> None:
-    """The commit: rows, objects and points. Raises `ExtentsChanged` if an extent it replaces is not as it was, or if
-    somebody else has compacted the partition since the plan was made."""
-    plan = compacted.plan
-    old = [extent for segment in compacted.segments for extent in segment.old]
-    new = [(segment.row, segment.new_object) for segment in compacted.segments]
-    catalog_extents.replace_all(tx, plan.where, old, new, now_ms=now_ms)
-    if compactions.read(tx, plan.where) != plan.points:
-        raise ExtentsChanged
-    compactions.write(tx, plan.where, compacted.points)
-
-
-def points_after(plan: CompactionPlan, clean_end: int, first_tombstone: int) -> tuple[CompactionPoint, ...]:
-    """The points that hold once everything below `clean_end` is compacted. Those below which there is no tombstone
-    any more are one, without a time."""
-    points = [point for point in plan.points if point.end_offset <= clean_end]
-    if not points or points[-1].end_offset < clean_end:
-        points.append(CompactionPoint(clean_end, plan.now_ms))
-    bare_end = clean_end if first_tombstone == NO_TOMBSTONE else first_tombstone
-    gone = [point.end_offset for point in points if point.end_offset <= bare_end]
-    waiting = [point for point in points if point.end_offset > bare_end]
-    begin = [CompactionPoint(gone[-1], TOMBSTONES_GONE)] if gone else []
-    return (*begin, *compactions.thinned(waiting, plan.delete_retention_ms))
 
 
 class _Deed:
@@ -278,6 +270,7 @@ class _Deed:
         self._keys = keys
         self._pause = pause
         self._chunk_bytes = chunk_bytes
+        self._sieve = Sieve(0, 0, 0)
         self.records_read = 0
         self.records_kept = 0
         self.unreadable_batches = 0
@@ -295,10 +288,10 @@ class _Deed:
     def rewrite(self, clean_end: int, writer: SegmentWriter) -> None:
         """The second pass."""
         plan = self._plan
-        sieve = Sieve(plan.log_start, clean_end, plan.tombstones_end)
+        self._sieve = Sieve(plan.log_start, clean_end, plan.tombstones_end)
         for chunk in self._chunks(plan.extents[0].base_offset, plan.extents[-1].end_offset):
             data = [batch for batch, is_data in chunk if is_data and batch[2].base_offset < clean_end]
-            sifted = iter(_sift(self._keys, data, sieve))
+            sifted = iter(self._sift(data))
             for batch, is_data in chunk:
                 header = batch[2]
                 self.records_read += header.record_count
@@ -310,15 +303,22 @@ class _Deed:
                     writer.drop(header)
         writer.finish()
 
+    def _sift(self, batches: Sequence[PlacedBatch]) -> Sequence[Sifted | None]:
+        """Behind the first batch that cannot be decoded no tombstone goes."""
+        sifted = _sift(self._keys, batches, self._sieve)
+        if not self._sieve.tombstones_end or None not in sifted:
+            return sifted
+        readable = sifted.index(None)
+        self._sieve = dataclasses.replace(self._sieve, tombstones_end=0)
+        return (*sifted[:readable], *_sift(self._keys, batches[readable:], self._sieve))
+
     def _write(self, writer: SegmentWriter, batch: PlacedBatch, sifted: Sifted | None) -> None:
         header = batch[2]
         if sifted is None:
             self.unreadable_batches += 1
-            self._keep(writer, batch)
-            return
         if self.first_tombstone == NO_TOMBSTONE:
-            self.first_tombstone = sifted.first_tombstone
-        if sifted.records is None:
+            self.first_tombstone = header.base_offset if sifted is None else sifted.first_tombstone
+        if sifted is None or sifted.records is None:
             self._keep(writer, batch)
         elif sifted.kept == 0:
             writer.drop(header)

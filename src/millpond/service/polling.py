@@ -94,7 +94,7 @@ class Poller:
         return await self._until_found(request, self._decoded)
 
     async def poll_batches(self, request: PollRequest) -> Polled:
-        """The same messages as whole stored batches. The first may begin below its position."""
+        """The same messages as whole stored batches. The first of a partition may begin below its position."""
         return await self._until_found(request, self._whole)
 
     def partitions(self, topic: str) -> int:
@@ -221,11 +221,23 @@ class Poller:
         for result in results:
             start = wanted[result.where.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
-                if header.last_offset >= start and header.record_count:
-                    data = memoryview(buffer)[position : position + header.size]
+                data = memoryview(buffer)[position : position + header.size]
+                if await self._reaches(data, header, max(start, result.log_start)):
                     polled.batches.append((result.where.partition, data))
             polled.standings.append(_standing(result, start))
         return polled
+
+    async def _reaches(self, batch: memoryview, header: BatchHeader, start: int) -> bool:
+        """Whether a batch has a record from `start` on. Compaction may have left only earlier ones of a batch that
+        `start` lies in: that one is looked into."""
+        if header.last_offset < start or not header.record_count:
+            return False
+        is_whole = header.record_count == header.last_offset_delta + 1
+        if header.base_offset >= start or is_whole:
+            return True
+        slow = header.record_count > self._limits.slow_records
+        limit = self._limits.decompressed_bytes_max
+        return await self._workers.run(lambda: _has_record_from(batch, start, limit), slow=slow)
 
     def _bytes_max(self, request: PollRequest) -> int:
         return min(request.bytes_max, self._limits.poll_bytes_max)
@@ -243,7 +255,7 @@ def _decode(
         start = wanted[result.where.partition]
         stopped_at = None
         try:
-            for record in _records(result, start, limits.decompressed_bytes_max):
+            for record in _records(result, max(start, result.log_start), limits.decompressed_bytes_max):
                 size = encoded_size_max(record)
                 if polled.records and (size > room or len(polled.records) >= messages):
                     stopped_at = record.offset
@@ -277,6 +289,15 @@ def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> It
                 next_offset=header.next_offset,
                 reason=str(error).rstrip("."),
             ) from error
+
+
+def _has_record_from(batch: memoryview, start: int, decompressed_bytes_max: int) -> bool:
+    """What cannot be decoded here may be decoded by whoever asked for it."""
+    try:
+        records = iter_records(batch, decompressed_bytes_max=decompressed_bytes_max)
+        return any(record.offset >= start for record in records)
+    except InvalidInput:
+        return True
 
 
 def _headers(results: Sequence[FetchResult]) -> Iterator[BatchHeader]:

@@ -6,17 +6,19 @@ import threading
 
 import pytest
 
-from millpond.catalog import compactions, extents, objects, topics
+from millpond.catalog import compactions, extents, objects, partitions, topics
 from millpond.catalog.compactions import POINTS_PER_RETENTION, TOMBSTONES_GONE, CompactionPoint, thinned
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.transactions import last_stable_offset
 from millpond.model.errors import ExtentsChanged
 from millpond.model.topics import TopicConfig
-from millpond.rewriting.compaction import Compacted, CompactedSegment, plan_compaction, read_state, register
+from millpond.rewriting.compaction import Compacted, CompactedSegment, plan_compaction, read_state
+from millpond.rewriting.compaction_commit import register
+from millpond.rewriting.compaction_keys import NO_TOMBSTONE
 
 
 def filled(catalog, times=(9, 3, 12, 4, 5), **named):
-    where = catalog.where()
+    where = catalog.where(catalog.topic(**{"cleanup.policy": "compact"}))
     for newest in times:
         catalog.append_one(where, 5, times=(0, newest), **named)
     return where
@@ -47,16 +49,17 @@ def segment(catalog, old, key, length=30):
     return CompactedSegment(tuple(old), row, catalog.object(key, kind="segment", sealed=True))
 
 
-def compacted(catalog, where, *segments, points=((25, 7),)):
-    config = dataclasses.replace(
-        config_of(catalog, where), min_cleanable_dirty_ratio=0.0, min_compaction_lag_ms=0
-    )
-    plan = plan_compaction(catalog.read(read_state, where), config, now_ms=catalog.now, force=True)
-    return Compacted(plan, segments, tuple(CompactionPoint(*p) for p in points), 25, 0, 0, 0)
+def compacted(catalog, where, *segments, clean_end=25, first_tombstone=3, defaults=None):
+    """A deed by a plan of the time 1."""
+    named = {"broker_defaults": defaults} if defaults else {}
+    config = config_of(catalog, where, defaults or {})
+    plan = plan_compaction(catalog.read(read_state, where), config, now_ms=1, force=True, **named)
+    return Compacted(plan, segments, clean_end, first_tombstone, 0, 0, 0)
 
 
-def config_of(catalog, where) -> TopicConfig:
-    return next(t for t in catalog.read(topics.all_topics) if t.id == where.topic_id).config()
+def config_of(catalog, where, defaults) -> TopicConfig:
+    topic = next(t for t in catalog.read(topics.all_topics) if t.id == where.topic_id)
+    return dataclasses.replace(topic, broker_defaults=defaults).config()
 
 
 def state(catalog, where):
@@ -76,7 +79,7 @@ def test_several_segments_take_the_place_of_several_extents_and_the_rest_stays(c
     found = [(e.base_offset, e.end_offset, e.key, e.length) for e in facts(catalog, where)]
     assert found == [(0, 10, "s1", 30), (10, 15, None, 100), (15, 25, "s2", 0)]
     assert catalog.partition(where).bytes == 130
-    assert catalog.read(compactions.read, where) == ((25, 7),)
+    assert catalog.read(compactions.read, where) == ((25, 9),)
 
 
 def test_what_is_newest_up_to_an_extent_never_falls(catalog):
@@ -93,7 +96,7 @@ def test_what_is_newest_up_to_an_extent_never_falls(catalog):
 
 
 def test_objects_that_nothing_refers_to_any_more_are_released(catalog):
-    where = catalog.where()
+    where = filled(catalog, times=())
     for key in ("j1", "j1", "j2", "j2", "j2"):
         catalog.append_one(where, 5, to=catalog.object(key, sealed=True))
     old = facts(catalog, where)
@@ -128,6 +131,85 @@ def test_if_anything_changed_nothing_is_done(catalog, change):
     assert catalog.rows("SELECT key FROM objects WHERE key IN (?, ?)", "s1", "s2") == []
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_what_expired_meanwhile_does_not_undo_it(catalog, is_removed):
+    """The log start has moved; what lies below it may still be there, or has been removed."""
+    where = filled(catalog, to=catalog.object("j1", sealed=True))
+    old = facts(catalog, where)
+    deeds = [
+        segment(catalog, old[:1], "s1"),
+        segment(catalog, old[1:3], "s2"),
+        segment(catalog, old[4:], "s3"),
+    ]
+    done = compacted(catalog, where, *deeds)
+    catalog.write(partitions.advance_log_start, where, 12)
+    if is_removed:
+        assert catalog.write(extents.remove_below, where, 12, limit=9, now_ms=1) == 2
+    assert catalog.write(register, done, now_ms=9) == ["s1"]
+    found = [(e.base_offset, e.end_offset, e.key, e.length) for e in facts(catalog, where)]
+    assert found == [(5, 15, "s2", 30), (15, 20, "j1", 100), (20, 25, "s3", 30)]
+    assert catalog.partition(where).bytes == 160
+    counts = dict(catalog.rows("SELECT key, extents FROM objects"))
+    assert counts == {"j1": 1, "s2": 1, "s3": 1}
+    highs = catalog.rows("SELECT high_timestamp FROM extents ORDER BY base_offset")
+    assert [row[0] for row in highs] == [12, 12, 12]
+
+
+def test_when_everything_has_expired_no_row_is_left(catalog):
+    where = filled(catalog)
+    done = compacted(catalog, where, segment(catalog, facts(catalog, where), "s1"))
+    catalog.write(partitions.advance_log_start, where, 25)
+    assert catalog.write(register, done, now_ms=9) == ["s1"]
+    assert (facts(catalog, where), catalog.partition(where).bytes) == ([], 0)
+    assert catalog.rows("SELECT key FROM objects") == []
+
+
+def test_an_extent_that_holds_the_log_start_must_be_as_it_was(catalog):
+    where = filled(catalog)
+    old = facts(catalog, where)
+    done = compacted(catalog, where, segment(catalog, old, "s1"))
+    catalog.write(partitions.advance_log_start, where, 12)
+    catalog.write(extents.remove_below, where, 15, limit=9, now_ms=1)
+    before = state(catalog, where)
+    with pytest.raises(ExtentsChanged):
+        catalog.write(register, done, now_ms=9)
+    assert state(catalog, where) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ({"cleanup.policy": "delete"}, True),
+        ({"cleanup.policy": None}, True),
+        ({"cleanup.policy": "compact,delete"}, False),
+        ({"delete.retention.ms": "99"}, True),
+        ({"min.compaction.lag.ms": "1"}, True),
+        ({"min.cleanable.dirty.ratio": "1"}, False),
+    ],
+)
+def test_configs_must_still_ask_for_it(catalog, changes, is_refused):
+    where = filled(catalog)
+    done = compacted(catalog, where)
+    catalog.write(topics.alter_config, "orders", changes)
+    if is_refused:
+        with pytest.raises(ExtentsChanged):
+            catalog.write(register, done, now_ms=9)
+    else:
+        catalog.write(register, done, now_ms=9)
+    assert (catalog.read(compactions.read, where) == ()) == is_refused
+
+
+def test_what_a_topic_does_not_set_is_what_its_broker_says(catalog):
+    where = filled(catalog)
+    defaults = {"cleanup.policy": "compact", "delete.retention.ms": "5"}
+    catalog.write(topics.alter_config, "orders", {"cleanup.policy": None})
+    catalog.write(register, compacted(catalog, where, clean_end=20, defaults=defaults), now_ms=9)
+    done = compacted(catalog, where, defaults=defaults)
+    catalog.write(topics.alter_config, "orders", {"delete.retention.ms": "5"})
+    catalog.write(register, done, now_ms=9)
+    assert catalog.read(compactions.read, where)[-1] == (25, 9)
+
+
 def test_points_alone_are_not_written_for_a_topic_that_is_gone(catalog):
     where = filled(catalog)
     done = compacted(catalog, where)
@@ -141,8 +223,10 @@ def test_points_alone_are_not_written_for_a_topic_that_is_gone(catalog):
 def test_a_compaction_that_changed_no_extent_still_moves_the_point(catalog):
     where = filled(catalog)
     before = facts(catalog, where)
-    catalog.write(register, compacted(catalog, where, points=((10, TOMBSTONES_GONE), (25, 7))), now_ms=9)
-    assert catalog.read(compactions.read, where) == ((10, 0), (25, 7))
+    for clean_end, first_tombstone, now_ms in ((10, NO_TOMBSTONE, 8), (25, 12, 9)):
+        done = compacted(catalog, where, clean_end=clean_end, first_tombstone=first_tombstone)
+        assert catalog.write(register, done, now_ms=now_ms) == []
+    assert catalog.read(compactions.read, where) == ((10, TOMBSTONES_GONE), (25, 9))
     assert facts(catalog, where) == before
 
 
@@ -152,9 +236,9 @@ def test_of_two_compactions_of_the_same_state_one_wins(durable_catalog):
     where = filled(catalog)
     old = facts(catalog, where)
     deeds = [
-        compacted(catalog, where, segment(catalog, old[:2], "s1"), points=((20, 1),)),
-        compacted(catalog, where, segment(catalog, old[3:], "s2"), points=((25, 2),)),
-        compacted(catalog, where, points=((25, 3),)),
+        compacted(catalog, where, segment(catalog, old[:2], "s1"), clean_end=20),
+        compacted(catalog, where, segment(catalog, old[3:], "s2"), clean_end=24),
+        compacted(catalog, where, clean_end=25),
     ]
     together, outcomes = threading.Barrier(len(deeds)), []
 
@@ -162,7 +246,7 @@ def test_of_two_compactions_of_the_same_state_one_wins(durable_catalog):
         together.wait()
         try:
             catalog.write(register, done, now_ms=9)
-            outcomes.append(done.points)
+            outcomes.append(((done.clean_end, 9),))
         except ExtentsChanged:
             outcomes.append(None)
 

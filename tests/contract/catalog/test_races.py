@@ -7,10 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from millpond.catalog import appends, partitions, topics, transactions, writers
+from millpond.catalog import appends, extents, partitions, topics, transactions, writers
 from millpond.catalog.appends import Placed
 from millpond.catalog.transactions import Aborted
-from millpond.model.errors import InvalidTransactionState, NotOwner, TopicExists, UnknownTopic, WriterDead
+from millpond.model.errors import (
+    ExtentsChanged,
+    InvalidTransactionState,
+    NotOwner,
+    TopicExists,
+    UnknownTopic,
+    WriterDead,
+)
 
 
 @pytest.fixture
@@ -128,3 +135,39 @@ def test_a_lane_that_meets_its_sessions_burial_under_way_is_not_opened(catalog):
         pytest.raises(WriterDead),
     ):
         made.result(timeout=10)
+
+
+@pytest.mark.parametrize("change", ["merged", "expired"])
+def test_whoever_changes_extents_waits_for_an_append_before_it_touches_any(catalog, change):
+    """Else the one that appended, and now changes extents as well, would wait for it in turn: a deadlock."""
+    where = catalog.where()
+    for _ in range(4):
+        catalog.append_one(where)
+    old = catalog.read(extents.facts, where, 0, 10)
+    row = extents.NewExtent(where, 0, 4, 0, None, 0, 50, 4, 1, 1, 1, True, None, None)
+    segment = catalog.object("segments/a", sealed=True, kind="segment")
+
+    def merge(tx):
+        extents.replace(tx, old, row, segment, now_ms=1)
+
+    def expire(tx):
+        return extents.remove_below(tx, where, 4, limit=9, now_ms=1)
+
+    def append_and_expire(tx):
+        appends.append(tx, [catalog.share(where)], None, now_ms=1)
+        waiting.submit(lambda: outcomes.append(_outcome(catalog, merge if change == "merged" else expire)))
+        wait_for_a_waiter(catalog)
+        return expire(tx)
+
+    outcomes = []
+    with ThreadPoolExecutor(1) as waiting:
+        assert catalog.write(append_and_expire) == 4
+    assert outcomes == [ExtentsChanged if change == "merged" else 0]
+    assert [e.base_offset for e in catalog.read(extents.facts, where, 0, 10)] == [4]
+
+
+def _outcome(catalog, operation):
+    try:
+        return catalog.write(operation)
+    except ExtentsChanged as error:
+        return type(error)

@@ -27,6 +27,29 @@ async def test_a_damaged_inline_byte_is_noticed(start):
         await engine.values()
 
 
+async def test_a_stamped_batch_out_of_its_place_is_noticed(start, make_batch):
+    """Its offset lies outside of its checksum: one flipped bit would hide it, or show it to another reader."""
+    engine = await start(tail_bytes_max=0)
+    await engine.append(*[b"x"] * 8)
+    for bases in ((0, 4 ^ 1 << 40, 6), (0, 1, 6), (0, 4, 2)):
+        data = b"".join(make_batch(b"a", b"b", base_offset=base) for base in bases)
+        with engine.broker.database.write() as tx:
+            tx.rows("UPDATE extents SET inline = ?, length = ?, stamped = 1", (data, len(data)))
+        engine.log._fetcher.forget(engine.where())
+        with pytest.raises(CorruptObject, match="a batch holds offsets"):
+            await engine.values()
+
+
+async def test_a_stamped_batch_past_the_end_of_its_row_is_noticed(start, make_batch):
+    engine = await start(tail_bytes_max=0)
+    await engine.append(*[b"x"] * 8)
+    data = make_batch(b"a", b"b", base_offset=6 ^ 1 << 40)
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE extents SET inline = ?, length = ?, stamped = 1", (data, len(data)))
+    with pytest.raises(CorruptObject, match="more offsets"):
+        await engine.values()
+
+
 async def test_more_offsets_than_the_row_says_are_noticed(start):
     engine = await start(tail_bytes_max=0)
     await engine.append(b"a", b"b", b"c")

@@ -120,6 +120,39 @@ async def test_a_flush_starts_a_new_commit_and_others_may_join_it(catalog, submi
     assert catalog.commits[1:] == [["row 1", "flush 1", "row 2"], ["flush 2", "row 3"]]
 
 
+async def test_who_is_alone_shares_a_commit_with_nobody(catalog, submit):
+    await held(catalog, submit)
+    answers = [
+        submit("row 1"),
+        submit("merge 1", alone=True),
+        submit("merge 2", alone=True),
+        submit("flush", starts_commit=True),
+        submit("row 2"),
+        submit("merge 3", alone=True),
+        submit("row 3"),
+    ]
+    catalog.gate.set()
+    await asyncio.gather(*answers)
+    assert catalog.commits[1:] == [
+        ["row 1"],
+        ["merge 1"],
+        ["merge 2"],
+        ["flush", "row 2"],
+        ["merge 3"],
+        ["row 3"],
+    ]
+
+
+async def test_who_is_alone_and_last_is_done_before_the_end(catalog, submit, writer):
+    await held(catalog, submit)
+    answers = [submit("row"), submit("merge", alone=True)]
+    stopping = asyncio.ensure_future(writer.stop())
+    await asyncio.sleep(0)
+    catalog.gate.set()
+    await stopping
+    assert [(await answer).value for answer in answers] == ["row", "merge"]
+
+
 async def test_a_later_flush_knows_how_the_one_before_it_ended(catalog, submit):
     """`settled` of a flush is called before the next one's `prepare`."""
     order = []

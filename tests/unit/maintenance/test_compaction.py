@@ -15,7 +15,8 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.errors import Stopping, StoreUnavailable
 from millpond.reading.reader import StoreReader
 from millpond.records import Codec, Record, build_batch, iter_records, walk
-from millpond.rewriting.compaction import compact, plan_compaction, read_state, register
+from millpond.rewriting.compaction import compact, plan_compaction, read_state
+from millpond.rewriting.compaction_commit import register
 from millpond.rewriting.compaction_keys import PlainKeys
 from millpond.segments.segment import check_segment
 
@@ -414,11 +415,13 @@ async def test_extents_that_changed_meanwhile_win_and_no_segment_stays(start, tm
     hold = kept.faults.hold("put", applied=True)
     compacting = asyncio.ensure_future(kept.upkeep.compaction.run_once())
     await asyncio.to_thread(hold.wait_reached, 5)
-    await kept.log.delete_records(kept.where(), 5)
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 5))
+    await kept.upkeep.merging._merge(rows)  # as a Spark job might: the broker's own merging would spare them
+    theirs = [key for key in segments(kept) if key.endswith("-2")]
     expected = latest(await records(kept))
     hold.release()
     assert await compacting == 0
-    assert (segments(kept), points(kept)) == ([], ())
+    assert (segments(kept), points(kept)) == (theirs, ())
     assert await kept.upkeep.compaction.run_once() > 0
     assert await records(kept) == expected
 

@@ -122,6 +122,32 @@ async def test_a_dead_session_is_swept_again_for_a_day_and_then_forgotten(start,
     assert kept.upkeep.garbage._swept_at == {}
 
 
+async def test_a_session_that_ended_in_order_is_forgotten_by_the_first_sweep_that_finds_nothing(
+    start, tmp_path
+):
+    kept = await filled(start, tmp_path)
+    tidy, untidy = new_session(), new_session()
+    for session in (tidy, untidy):
+        await kept.log.write(
+            lambda tx, session=session: writers.register(
+                tx, session, kind="spark", address="", lease_ms=10**9
+            )
+        )
+    store = open_store(kept.broker.settings.store_url(), untidy)
+    store.append([b"of no use"])
+    store.close()
+    for session in (tidy, untidy):
+        await kept.log.write(
+            lambda tx, session=session: writers.bury(tx, session, kept.clock.now_ms(), in_order=True)
+        )
+    assert await kept.upkeep.garbage.run_once() == 1
+    assert [each.session for each in await kept.log.read(writers.dead_sessions)] == [untidy]
+    kept.clock.advance(SWEEP_EVERY_MS)
+    assert await kept.upkeep.garbage.run_once() == 0
+    assert await kept.log.read(writers.dead_sessions) == []
+    assert kept.upkeep.garbage._swept_at == {}
+
+
 async def test_a_deleted_topics_extents_and_objects_go(start, monkeypatch):
     import millpond.maintenance.garbage as module
 
@@ -166,5 +192,5 @@ async def test_a_writer_that_does_not_renew_its_lease_is_buried_and_swept(start,
         writers.register(tx, "f00d" * 4, kind="job", address="", lease_ms=-1)
     await kept.upkeep.garbage.run_once()
     dead = await kept.log.read(writers.dead_sessions)
-    assert [session for session, _ in dead] == ["f00d" * 4]
+    assert [each.session for each in dead] == ["f00d" * 4]
     await kept.append(b"this broker goes on")

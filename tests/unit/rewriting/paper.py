@@ -26,6 +26,7 @@ from millpond.records import (
     walk,
 )
 from millpond.rewriting.compaction import PartitionState, compact, plan_compaction
+from millpond.rewriting.compaction_commit import points_after
 from millpond.rewriting.compaction_keys import PlainKeys
 from millpond.segments.frame import FRAME_BYTES
 from millpond.segments.segment import check_segment
@@ -178,7 +179,7 @@ class Paper:
         return done
 
     def take_in(self, done, stored):
-        self.points = done.points
+        self.points = points_after(done, self.now_ms)
         for segment in done.segments:
             where = [n for n, (extent, _) in enumerate(self.extents) if extent in segment.old]
             assert where == list(range(where[0], where[0] + len(segment.old)))

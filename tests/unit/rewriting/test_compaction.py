@@ -5,10 +5,12 @@ import pickle
 import pytest
 from tests.unit.rewriting.paper import PLENTY, START_MS, Paper, config_of
 
-from millpond.catalog.compactions import TOMBSTONES_GONE
+from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
 from millpond.model.errors import ExtentsChanged
 from millpond.records import Codec, Record, build_batch, check_crc, iter_records, walk, with_append_time
+from millpond.records.batch import seal
 from millpond.rewriting.compaction_batches import emptied, with_records
+from millpond.rewriting.compaction_commit import points_after
 from millpond.rewriting.compaction_keys import PlainKeys, Sieve
 from millpond.rewriting.merging import LARGE_BYTES
 
@@ -159,6 +161,64 @@ def test_an_aborted_record_replaces_nothing_and_goes_while_its_marker_stays():
     paper.compact()
     assert sorted(paper.stored()) == [0, 2]
     assert paper.control_offsets() == [3]
+
+
+# -- batches that cannot be decoded -----------------------------------------------------------------------------
+
+
+def broken(paper, key):
+    """One more batch, which nobody here can decode."""
+    paper.append((key, b"0" * 50), codec=Codec.ZSTD)
+    extent, data = paper.extents.pop()
+    damaged = bytearray(data)
+    damaged[70:75] = b"?????"
+    seal(damaged, 0, len(damaged))
+    paper.extents.append((extent, bytes(damaged)))
+    return paper
+
+
+def offsets(paper):
+    return [header.base_offset for header in headers(paper)]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+def test_tombstones_before_a_batch_that_cannot_be_decoded_go_and_those_behind_it_stay(chunk_bytes):
+    paper = broken(of(b"a").append((b"t", None)), b"u").append((b"u", None)).append((b"b", b"1"))
+    paper.append((b"v", None)).append((b"c", b"1"))
+    now = {"delete_retention_ms": HOUR, "chunk_bytes": chunk_bytes}
+    paper.compact(**now)
+    assert paper.points == ((7, START_MS),)
+    paper.now_ms += HOUR
+    done = paper.compact(**now)
+    assert (done.unreadable_batches, done.first_tombstone) == (1, 2)
+    assert offsets(paper) == [0, 2, 3, 4, 5, 6]
+    assert paper.points == ((7, paper.now_ms),)
+    assert paper.plan(force=True, delete_retention_ms=HOUR) is None  # tried again, but not at once
+    paper.now_ms += HOUR
+    assert paper.plan(delete_retention_ms=HOUR).tombstones_end == 7
+
+
+def test_points_below_a_batch_that_cannot_be_decoded_wait_for_nothing_any_more():
+    paper = of(b"a", b"b")
+    paper.compact(delete_retention_ms=HOUR)
+    broken(paper, b"u").append((b"u", None))
+    paper.compact(delete_retention_ms=HOUR)
+    assert paper.points == ((2, TOMBSTONES_GONE), (4, START_MS))
+
+
+def test_where_tombstones_had_gone_before_nothing_waits_again():
+    """Another executor could decode what this one cannot."""
+    paper = broken(of(b"a"), b"u").append((b"b", b"1"))
+    paper.points = (CompactionPoint(3, TOMBSTONES_GONE),)
+    paper.append((b"c", b"1")).compact(delete_retention_ms=HOUR)
+    assert paper.points == ((3, TOMBSTONES_GONE), (4, START_MS))
+
+
+def test_the_time_of_a_point_is_that_of_the_commit():
+    paper = of(b"a").append((b"t", None))
+    done, _ = paper.deed(paper.plan())
+    assert points_after(done, START_MS + HOUR) == ((2, START_MS + HOUR),)
+    assert points_after(done, START_MS - HOUR) == ((2, START_MS),)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------

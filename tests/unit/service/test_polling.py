@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange, Stopping, UnknownPartition, UnknownTopic
-from millpond.records import Record, build_batch
+from millpond.records import Codec, Record, build_batch, iter_records, walk
+from millpond.records.batch import seal
 from millpond.service import PollRequest
 from millpond.testing import running_broker
 
@@ -193,3 +194,42 @@ async def test_a_poll_that_is_cancelled_leaves_nothing_behind(broker, poll):
     await asyncio.sleep(0)
     assert not broker.poller._waiting
     assert not broker.log.waiters._watches
+
+
+async def test_a_position_in_what_compaction_took_from_a_batch_goes_on_behind_it(broker, poll):
+    """Of the first batch only its first record is left: below the position."""
+    policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    await broker.log.create_topic("t", 1, policy)
+    where = broker.log.topics.partition("t", 0)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        batch = build_batch([Record(b"1", key) for key in (b"%d" % codec, b"b", b"c")], compression=codec)
+        await broker.log.append(where, batch)
+    for key in (b"b", b"c"):
+        await broker.log.append(where, build_batch([Record(b"2", key)]))
+    assert await broker.maintenance.compaction.run_once() == 4
+    for position, first in ((0, 0), (1, 3), (2, 3), (3, 3), (4, 6), (5, 6)):
+        found, standings = await poll(positions={0: position}, bytes_max=1, messages_max=1)
+        assert found == [(0, first)]
+        assert ends(standings)[0] > max(position, first)
+
+
+async def test_a_batch_that_cannot_be_decoded_here_is_given_to_who_wants_whole_ones(broker):
+    broken = bytearray(build_batch([Record(b"\0" * 50)], compression=Codec.ZSTD, last_offset=3))
+    broken[70:75] = b"?????"
+    seal(broken, 0, len(broken))
+    assert not await broker.poller._reaches(memoryview(broken), next(walk(broken))[1], 4)
+    assert await broker.poller._reaches(memoryview(broken), next(walk(broken))[1], 2)
+
+
+@pytest.mark.parametrize("positions", [{}, {0: 1}, {0: 3}])
+async def test_what_was_deleted_from_the_middle_of_a_batch_is_not_given(broker, positions):
+    await broker.log.create_topic("t")
+    where = broker.log.topics.partition("t", 0)
+    await broker.log.append(where, build_batch([Record(b"%d" % n) for n in range(5)]))
+    await broker.log.delete_records(where, 3)
+    polled = await broker.poller.poll(PollRequest("t", positions))
+    assert [record.offset for _, record in polled.records] == [3, 4]
+    whole = await broker.poller.poll_batches(PollRequest("t", positions))
+    assert [list(iter_records(data, decompressed_bytes_max=99))[-1].offset for _, data in whole.batches] == [
+        4
+    ]
