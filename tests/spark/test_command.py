@@ -4,10 +4,14 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tests.spark.pipelines.maintaining import job_at
 from tests.spark.topics import append, fill, serving
 
 from millpond.cli.main import cli
+from millpond.model.clock import SystemClock
 from millpond.records import Record
+from millpond.spark.pipelines import retain
+from millpond.testing import SimulatedClock
 
 ORDERS = [(b'{"customer": "c%d", "total": %d.5}' % (n % 3, n)) for n in range(30)]
 
@@ -108,6 +112,15 @@ def test_compact(millpond):
     assert found["rows"] == [["key 0", "8", 8], ["key 1", "9", 9]]
 
 
+@pytest.mark.parametrize("command", ["compact", "retain"])
+def test_a_clock_that_was_set_is_refused_until_somebody_vouches_for_it(millpond, data, command):
+    tomorrow = SimulatedClock(SystemClock().now_ms() + 24 * 60 * 60 * 1000)
+    retain.run(job_at(data, clock=tomorrow), retain.RetainRequest())
+    assert "the wall clock is" in millpond(command, fails=True).output
+    millpond(command, "--trust-clock")
+    millpond(command)
+
+
 def test_run_does_all_duties_once(millpond, tmp_path):
     tables = tmp_path / "tables.toml"
     tables.write_text(
@@ -180,3 +193,23 @@ def test_replay_a_range_into_another_topic(millpond):
     )
     assert found["rows"] == [[0, "v0-5"], [0, "v0-6"], [0, "v0-7"], [0, "v0-8"], [1, "v1-5"]]
     assert "write it as" in millpond("replay", "small", "again", "--from", "x", fails=True).output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("table", "orders", "t", "--step", "abc"),
+        ("compact", "--keys-memory", "abc"),
+        ("run", "--every", "abc"),
+        ("replay", "*", "again"),
+        ("replay", "small", "again", "--from", "1", "--from-time", "2026-01-01"),
+        ("table", "orders", "t", "--value", "json", "--schema", "no such type"),
+        ("table", "orders", "t", "--value", "avro", "--schema", "@nowhere.avsc"),
+        ("table", "nowhere", "t"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(millpond, words):
+    done = millpond(*words, fails=True)
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in (1, 2)
+    assert "Traceback" not in done.output

@@ -21,7 +21,8 @@ TRIM: Final = """
 COLUMNS: Final = """
     SELECT r.id, r.pipeline, r.topics,
       CASE WHEN r.state = 'running' AND NOT EXISTS
-        (SELECT 1 FROM writers w WHERE w.session = r.session AND w.dead_since IS NULL)
+        (SELECT 1 FROM writers w WHERE w.session = r.session AND w.dead_since IS NULL
+           AND w.clock = ? AND w.expires_at >= ?)
       THEN 'interrupted' ELSE r.state END,
       r.started_at, r.ended_at, r.report FROM pipeline_runs r
 """
@@ -30,7 +31,8 @@ NEWEST: Final = f"{COLUMNS} ORDER BY r.started_at DESC, r.id LIMIT ?"
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """`state` is running, done, failed, or interrupted: its job died without a word."""
+    """`state` is running, done, failed, or interrupted: its job died without a word, and its lease has run out or
+    somebody has buried it."""
 
     id: str
     pipeline: str
@@ -53,7 +55,7 @@ def end(tx: Transaction, run_id: str, state: str, report: dict[str, Any], *, now
 
 
 def newest(tx: Transaction, limit: int) -> list[PipelineRun]:
-    return [_run(row) for row in tx.rows(NEWEST, (limit,))]
+    return [_run(row) for row in tx.rows(NEWEST, (*tx.lease_clock(), limit))]
 
 
 def _run(row: Row) -> PipelineRun:

@@ -127,6 +127,8 @@ SECOND: Final = (
       compacted_at BIGINT NOT NULL,
       PRIMARY KEY (topic_id, partition, end_offset)) WITHOUT ROWID
     """,
+    "ALTER TABLE writers ADD COLUMN wall_ahead BIGINT",
+    "ALTER TABLE writers ADD COLUMN ended_in_order BIGINT NOT NULL DEFAULT 0",
 )
 
 MIGRATIONS: Final = (FIRST, SECOND)

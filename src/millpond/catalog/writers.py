@@ -1,18 +1,19 @@
 """Writers: every process that commits has a row, and every commit of it a number.
 
 A session marked dead can never commit again, which is what makes its unreferenced bytes safe to collect.
-A broker's heartbeat renews `expires_at`; it is judged only by the clock that wrote it.
+A broker's heartbeat renews `expires_at`; it is judged only by the clock that wrote it. A session that ended in order
+had nothing under way when it did; one that died otherwise may have been uploading.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.catalog.database import Transaction
 from millpond.model.errors import WriterDead
 from millpond.model.ids import Session
 
 REGISTER: Final = """
-    INSERT INTO writers (session, lane, kind, address, clock, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO writers (session, lane, kind, address, clock, expires_at, wall_ahead) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 RENEW: Final = """
     UPDATE writers SET clock = ?, expires_at = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
@@ -24,7 +25,7 @@ NUMBER: Final = """
 KEEP_RESULT: Final = "UPDATE writers SET result = ? WHERE session = ? AND lane = ?"
 LAST_COMMIT: Final = "SELECT commit_no, token, result, dead_since FROM writers WHERE session = ? AND lane = ?"
 BURY: Final = """
-    UPDATE writers SET dead_since = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
+    UPDATE writers SET dead_since = ?, ended_in_order = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
 """
 BURY_OTHER_BROKERS: Final = """
     UPDATE writers SET dead_since = ? WHERE kind = 'broker' AND session <> ? AND dead_since IS NULL
@@ -34,11 +35,23 @@ BURY_EXPIRED: Final = """
     UPDATE writers SET dead_since = ?
     WHERE dead_since IS NULL AND session <> ? AND (clock <> ? OR expires_at < ?) RETURNING session
 """
-DEAD: Final = "SELECT DISTINCT session, dead_since FROM writers WHERE dead_since IS NOT NULL ORDER BY session"
+DEAD: Final = """
+    SELECT DISTINCT session, dead_since, ended_in_order FROM writers WHERE dead_since IS NOT NULL ORDER BY session
+"""
 FORGET: Final = "DELETE FROM writers WHERE session = ? AND dead_since IS NOT NULL"
 LIVING: Final = (
     "SELECT session, kind, address FROM writers WHERE dead_since IS NULL AND lane = 0 ORDER BY session"
 )
+WALL_AHEAD: Final = """
+    SELECT wall_ahead FROM writers WHERE clock = ? AND dead_since IS NULL AND wall_ahead IS NOT NULL
+    ORDER BY expires_at DESC LIMIT 1
+"""
+
+
+class DeadSession(NamedTuple):
+    session: Session
+    dead_since: int
+    in_order: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +62,22 @@ class LastCommit:
 
 
 def register(
-    tx: Transaction, session: Session, *, kind: str, address: str, lease_ms: int, lane: int = 0
+    tx: Transaction,
+    session: Session,
+    *,
+    kind: str,
+    address: str,
+    lease_ms: int,
+    lane: int = 0,
+    wall_ms: int | None = None,
 ) -> None:
-    """Lane 0 comes first. A further lane holds the rows of its session, so that a dead one cannot get a new life."""
+    """Lane 0 comes first. A further lane holds the rows of its session, so that a dead one cannot get a new life.
+    `wall_ms` is what the wall clock shows, for others to compare theirs with (`wall_clock_ahead`)."""
     if lane > 0:
         renew(tx, session, lease_ms)
     clock, now_ms = tx.lease_clock()
-    tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms))
+    wall_ahead = None if wall_ms is None else wall_ms - now_ms
+    tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms, wall_ahead))
 
 
 def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
@@ -65,9 +87,9 @@ def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
         raise WriterDead(session=session)
 
 
-def bury(tx: Transaction, session: Session, now_ms: int) -> None:
-    """Declare a session dead; its own last act when it stops in order."""
-    tx.rows(BURY, (now_ms, session))
+def bury(tx: Transaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
+    """Declare a session dead. `in_order`: whoever does it knows that nothing of it is being uploaded."""
+    tx.rows(BURY, (now_ms, int(in_order), session))
 
 
 def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
@@ -83,9 +105,9 @@ def bury_expired(tx: Transaction, session: Session, now_ms: int) -> list[Session
     return sorted({Session(row[0]) for row in rows})
 
 
-def dead_sessions(tx: Transaction) -> list[tuple[Session, int]]:
-    """(session, dead since), oldest name first."""
-    return [(Session(row[0]), row[1]) for row in tx.rows(DEAD)]
+def dead_sessions(tx: Transaction) -> list[DeadSession]:
+    """Oldest name first."""
+    return [DeadSession(Session(row[0]), row[1], bool(row[2])) for row in tx.rows(DEAD)]
 
 
 def forget(tx: Transaction, session: Session) -> None:
@@ -114,3 +136,9 @@ def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> No
 def living(tx: Transaction) -> list[tuple[Session, str, str]]:
     """(session, kind, address) of whoever has not been declared dead."""
     return [(Session(row[0]), row[1], row[2]) for row in tx.rows(LIVING)]
+
+
+def wall_clock_ahead(tx: Transaction, clock: str) -> int | None:
+    """How far the wall clock was ahead of this lease clock when a writer that lives, and told it, was registered."""
+    found = tx.rows(WALL_AHEAD, (clock,))
+    return int(found[0][0]) if found else None

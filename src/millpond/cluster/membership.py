@@ -27,8 +27,9 @@ def join(
 ) -> dict[int, int]:
     """Register and take over. `alone` says that no other broker can be running on this catalog. Returns the
     epochs of the coordinator shards."""
+    wall_ms = clock.now_ms()
     with database.write() as tx:
-        writers.register(tx, session, kind="broker", address=address, lease_ms=lease_ms)
+        writers.register(tx, session, kind="broker", address=address, lease_ms=lease_ms, wall_ms=wall_ms)
         if alone:
             writers.bury_other_brokers(tx, session, clock.now_ms())
         writers.bury_expired(tx, session, clock.now_ms())

@@ -66,7 +66,8 @@ class TaskWriter:
 
 
 def end_sessions(tx: Transaction, sessions: Iterable[Session], *, now_ms: int) -> None:
-    """The first statements of a commit. Raises `WriterDead` if one of them was given up: its objects may be gone."""
+    """The first statements of a commit, of tasks that are done. Raises `WriterDead` if one of them was given up: its
+    objects may be gone."""
     for session in sorted(set(sessions)):
         writers.renew(tx, session, 0)  # locks the row, and proves that it lives
-        writers.bury(tx, session, now_ms)
+        writers.bury(tx, session, now_ms, in_order=True)

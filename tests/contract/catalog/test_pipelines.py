@@ -4,9 +4,9 @@ from millpond.catalog import pipelines, writers
 from millpond.model.ids import new_session
 
 
-def begun(catalog, run_id="run", *, at=1_000, topics=("orders",)):
+def begun(catalog, run_id="run", *, at=1_000, topics=("orders",), lease_ms=60_000):
     session = new_session()
-    catalog.write(writers.register, session, kind="spark", address="", lease_ms=60_000)
+    catalog.write(writers.register, session, kind="spark", address="", lease_ms=lease_ms)
     catalog.write(pipelines.begin, run_id, "merge", list(topics), session, now_ms=at)
     return session
 
@@ -28,6 +28,26 @@ def test_a_run_is_running_then_done_with_its_report(catalog):
 def test_a_run_whose_job_died_without_a_word_is_interrupted(catalog):
     session = begun(catalog)
     catalog.write(writers.bury, session, 2_000)
+    assert [run.state for run in newest(catalog)] == ["interrupted"]
+
+
+def test_a_run_whose_lease_is_over_is_interrupted_even_if_nobody_buries_its_session(catalog):
+    session = begun(catalog, lease_ms=-1)
+    assert [run.state for run in newest(catalog)] == ["interrupted"]
+    catalog.write(writers.renew, session, 60_000)
+    assert [run.state for run in newest(catalog)] == ["running"]
+
+
+def test_a_run_from_before_the_machine_was_started_anew_is_interrupted(catalog):
+    begun(catalog, lease_ms=10**12)
+    catalog.write(lambda tx: tx.rows("UPDATE writers SET clock = 'an earlier boot'"))
+    assert [run.state for run in newest(catalog)] == ["interrupted"]
+
+
+def test_a_run_whose_writer_is_gone_without_a_trace_is_interrupted(catalog):
+    session = begun(catalog)
+    catalog.write(writers.bury, session, 2_000)
+    catalog.write(writers.forget, session)
     assert [run.state for run in newest(catalog)] == ["interrupted"]
 
 

@@ -26,6 +26,22 @@ def test_a_batch_can_be_claimed_once(catalog):
     assert catalog.rows("SELECT session FROM sink_commits") == [("one",)]
 
 
+def test_whose_a_sinks_newest_batch_is(catalog):
+    assert not catalog.read(sinks.is_newest, "s", 7, ONE)
+    claim(catalog, "s", 7)
+    assert catalog.read(sinks.is_newest, "s", 7, ONE)
+    assert not catalog.read(sinks.is_newest, "s", 7, OTHER)
+    assert not catalog.read(sinks.is_newest, "s", 6, ONE)
+
+
+def test_a_series_of_numbers_belongs_to_one_topic():
+    names = {sinks.batch_sink("a", topic) for topic in ("t", "u", None)}
+    names |= {sinks.stream_sink("a", topic) for topic in ("t", "u", None)} | {sinks.batch_sink("a/t", "u")}
+    assert len(names) == 7
+    assert sinks.batch_sink("a", "t") == "batch/a/t"
+    assert sinks.stream_sink("q", None) == "stream/q/*"
+
+
 def test_an_older_batch_is_refused_and_a_newer_one_taken(catalog):
     assert claim(catalog, "s", 7)
     assert not claim(catalog, "s", 6)

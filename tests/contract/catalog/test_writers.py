@@ -35,7 +35,7 @@ def test_a_writer_lives_while_it_renews_in_time(catalog):
     catalog.write(lambda tx: writers.renew(Clocked(tx, "boot", 1_400), "s1", 500))
     assert bury_expired(catalog, "boot", 1_900) == []
     assert bury_expired(catalog, "boot", 1_901) == ["s1"]
-    assert catalog.read(writers.dead_sessions) == [("s1", 77)]
+    assert catalog.read(writers.dead_sessions) == [("s1", 77, False)]
 
 
 def test_nobody_buries_itself_even_if_the_machine_slept_through_its_lease(catalog):
@@ -82,7 +82,7 @@ def test_burying_twice_keeps_the_first_date(catalog):
     session = catalog.writer()
     for now_ms in (5, 9):
         catalog.write(writers.bury, session, now_ms)
-    assert catalog.read(writers.dead_sessions) == [(session, 5)]
+    assert catalog.read(writers.dead_sessions) == [(session, 5, False)]
 
 
 def test_a_session_dies_with_all_its_lanes(catalog):
@@ -92,7 +92,7 @@ def test_a_session_dies_with_all_its_lanes(catalog):
     for lane in (0, 1):
         with pytest.raises(WriterDead):
             take(catalog, session, lane=lane)
-    assert catalog.read(writers.dead_sessions) == [(session, 5)]
+    assert catalog.read(writers.dead_sessions) == [(session, 5, False)]
 
 
 def test_a_dead_session_cannot_open_a_new_lane(catalog):
@@ -117,7 +117,7 @@ def test_the_holder_of_the_directory_buries_all_other_brokers_once_each(catalog)
     catalog.write(writers.register, "job", **register_spark)
     assert catalog.write(writers.bury_other_brokers, mine, 5) == ["other"]
     assert catalog.write(writers.bury_other_brokers, mine, 5) == []
-    assert catalog.read(writers.dead_sessions) == [("other", 5)]
+    assert catalog.read(writers.dead_sessions) == [("other", 5, False)]
 
 
 def test_only_the_dead_are_forgotten_and_they_stay_unable_to_commit(catalog):
@@ -150,3 +150,29 @@ def test_a_commit_that_took_effect_before_its_writer_died_still_has_its_answer(c
         take(catalog, session, 1, "another")
     with pytest.raises(WriterDead):
         take(catalog, session, 2, "another")
+
+
+def test_a_session_that_ended_in_order_is_told_from_one_that_died(catalog):
+    first, second = catalog.writer("a"), catalog.writer("b")
+    catalog.writer("a", lane=1)
+    catalog.write(writers.bury, first, 5, in_order=True)
+    catalog.write(writers.bury, second, 5)
+    catalog.write(writers.bury, second, 6, in_order=True)  # too late to say
+    assert catalog.read(writers.dead_sessions) == [("a", 5, True), ("b", 5, False)]
+
+
+def test_how_far_a_living_writers_wall_clock_was_ahead_is_told_by_lease_clock(catalog):
+    def register_at(session, clock, wall_ms):
+        catalog.write(
+            lambda tx: writers.register(
+                Clocked(tx, clock, 100), session, kind="broker", address="", lease_ms=10, wall_ms=wall_ms
+            )
+        )
+
+    register_at("silent", "boot-1", None)
+    assert catalog.read(writers.wall_clock_ahead, "boot-1") is None
+    register_at("telling", "boot-1", 5_100)
+    register_at("elsewhere", "boot-2", 9_100)
+    assert catalog.read(writers.wall_clock_ahead, "boot-1") == 5_000
+    catalog.write(writers.bury, "telling", 5)
+    assert catalog.read(writers.wall_clock_ahead, "boot-1") is None

@@ -1,19 +1,26 @@
 """What the tests of the maintenance pipelines keep saying."""
 
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 from tests.spark.topics import serving
 
+from millpond.catalog import extents as catalog_extents
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
 from millpond.model.ids import TopicPartition
 from millpond.records import iter_records
+from millpond.spark.pipelines import merge
 from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.merge import MergeItem
 from millpond.spark.place import Place, database, reader, store
 
 MIB = 1024 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
+NO_SPARK = object()
+"""For tests that perform tasks in their own process."""
 
 
 def place_of(path: Path | Place) -> Place:
@@ -105,3 +112,20 @@ async def merge_in_broker(broker) -> int:
 def expire_leases(path: Path) -> None:
     """As if the lease of every Spark task that ever lived were over."""
     change(path, "UPDATE writers SET expires_at = 0 WHERE kind = 'spark'")
+
+
+def merge_extents(path: Path, topic: str, number: int, chosen: slice) -> None:
+    """Merge these extents of a partition into one, here and now, as a task and its commit do."""
+    job, where = job_at(path), partition(path, topic, number)
+    with job.database.read() as tx:
+        group = tuple(catalog_extents.facts(tx, where, 0, 1_000)[chosen])
+    item = MergeItem(job.place, where, (group,))
+    assert merge._commit(job, item, merge.work(item), merge.Tally())
+
+
+def new_postgres(url: str, name: str) -> str:
+    """The address of an empty database on the same server."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name}")
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))

@@ -1,7 +1,6 @@
 """`merge`: fewer rows, the same records at the same offsets, and nothing left over."""
 
 import asyncio
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from tests.spark.pipelines.maintaining import (
@@ -13,6 +12,7 @@ from tests.spark.pipelines.maintaining import (
     extents,
     job_at,
     merge_in_broker,
+    new_postgres,
     objects,
     partition,
     rows,
@@ -233,12 +233,7 @@ async def _merge_elsewhere(path):
 
 
 async def test_all_four_pipelines_work_on_postgresql(spark, tmp_path, postgres_url):
-    import psycopg
-
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS pipelines")
-        connection.execute("CREATE DATABASE pipelines")
-    url = conninfo_to_url(postgres_url, "pipelines")
+    url = new_postgres(postgres_url, "pipelines")
     place = Place(url, (tmp_path / "objects").as_uri())
     async with serving(tmp_path, catalog=url) as broker:
         await fill(broker, "orders", 2, 200, per_batch=10)
@@ -261,12 +256,6 @@ async def test_all_four_pipelines_work_on_postgresql(spark, tmp_path, postgres_u
     assert verify.run(job_at(place, spark), VerifyRequest())["dead"] == 0
     assert [stored(place, "orders", number) for number in (0, 1)] == before
     database(place).close()
-
-
-def conninfo_to_url(url: str, name: str) -> str:
-    """The same server, another database."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"/{name}"))
 
 
 # -- the commit itself ----------------------------------------------------------------------------------------

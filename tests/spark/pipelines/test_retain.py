@@ -3,10 +3,12 @@
 import pytest
 from tests.spark.pipelines.maintaining import (
     DAY_MS,
+    NO_SPARK,
     change,
     collect_at,
     extents,
     job_at,
+    merge_extents,
     objects,
     partition,
     rows,
@@ -14,10 +16,11 @@ from tests.spark.pipelines.maintaining import (
 )
 from tests.spark.topics import append, serving
 
+from millpond.catalog import extents as catalog_extents
 from millpond.catalog import topics as catalog_topics
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
-from millpond.spark.pipelines import merge, retain
+from millpond.spark.pipelines import clock, merge, retain
 from millpond.spark.pipelines.merge import MergeRequest
 from millpond.spark.pipelines.retain import RetainRequest
 from millpond.testing import SimulatedClock
@@ -223,6 +226,70 @@ async def test_a_damaged_object_is_reported_and_the_other_partitions_expire(spar
     assert [log_start(tmp_path, number) for number in (0, 1)] == [0, 120]
 
 
+# -- page by page ---------------------------------------------------------------------------------------------
+
+
+async def too_large_by(path, count, monkeypatch):
+    """A topic of twenty extents of one size, of which `count` are too many; looked at four by four, in this process."""
+    monkeypatch.setattr(retain, "EXTENTS_PER_LOOK", 4)
+    monkeypatch.setattr(retain, "perform", lambda spark, items, work: map(work, items))
+    await filled(path, **{"retention.ms": FOR_EVER, "retention.bytes": "1"})
+    [(size, one)] = rows(path, "SELECT sum(length), max(length) FROM extents")
+    change_config(path, {"retention.bytes": str(size - count * one)})
+    return size - count * one
+
+
+def merge_after_the_first_page(monkeypatch, path, chosen):
+    genuine, done = catalog_extents.find, []
+
+    def find(*arguments, **named):
+        found = genuine(*arguments, **named)
+        if not done and named["extents_max"] == retain.EXTENTS_PER_LOOK:
+            done.append(True)
+            merge_extents(path, "orders", 0, chosen)
+        return found
+
+    monkeypatch.setattr(catalog_extents, "find", find)
+
+
+def bytes_left(path):
+    sql = "SELECT sum(length) FROM extents WHERE end_offset > (SELECT log_start FROM partitions)"
+    return rows(path, sql)[0][0]
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True], ids=["for real", "dry run"])
+async def test_what_a_merge_puts_across_the_edge_of_two_looks_is_counted(tmp_path, monkeypatch, is_dry_run):
+    limit = await too_large_by(tmp_path, 10, monkeypatch)
+    merge_after_the_first_page(monkeypatch, tmp_path, slice(2, 14))
+    report = retained(tmp_path, NO_SPARK, is_dry_run=is_dry_run)
+    assert report["conflicts"] == 1
+    if is_dry_run:
+        assert (report["offsets_expired"], report["left"]) == (0, [{"topic": "orders", "partition": 0}])
+    else:
+        assert (log_start(tmp_path), report["left"]) == (20, [])
+    assert bytes_left(tmp_path) >= limit
+
+
+async def test_a_merge_that_keeps_to_the_edge_of_two_looks_disturbs_nothing(tmp_path, monkeypatch):
+    limit = await too_large_by(tmp_path, 10, monkeypatch)
+    merge_after_the_first_page(monkeypatch, tmp_path, slice(4, 8))
+    report = retained(tmp_path, NO_SPARK)
+    assert (log_start(tmp_path), report["conflicts"]) == (100, 0)
+    assert bytes_left(tmp_path) == limit
+
+
+async def test_gaps_that_compaction_left_are_no_change(tmp_path, monkeypatch):
+    await too_large_by(tmp_path, 10, monkeypatch)
+    change(
+        tmp_path, "UPDATE partitions SET bytes = bytes - (SELECT length FROM extents WHERE base_offset = 40)"
+    )
+    change(tmp_path, "DELETE FROM extents WHERE base_offset = 40")
+    planned = retained(tmp_path, NO_SPARK, is_dry_run=True)
+    report = retained(tmp_path, NO_SPARK)
+    assert (log_start(tmp_path), report["conflicts"]) == (100, 0)
+    assert planned["extents_removed"] == report["extents_removed"] == 9
+
+
 # -- the clock ------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +299,7 @@ async def test_a_clock_that_jumped_since_the_last_run_expires_nothing(spark, tmp
     with pytest.raises(InvalidRequest, match="off against the catalog's"):
         retained(tmp_path, spark, now_ms=NOW_MS + 365 * DAY_MS)
     assert log_start(tmp_path) == 0
-    retained(tmp_path, spark, now_ms=NOW_MS + retain.CLOCK_MAY_DIFFER_MS - 60_000)
+    retained(tmp_path, spark, now_ms=NOW_MS + clock.MAY_DIFFER_MS - 60_000)
 
 
 async def test_a_clock_that_the_operator_vouches_for_is_trusted_from_then_on(spark, tmp_path):
@@ -247,53 +314,12 @@ async def test_a_clock_that_the_operator_vouches_for_is_trusted_from_then_on(spa
 async def test_a_clock_behind_what_the_catalog_holds_is_not_trusted(spark, tmp_path):
     await filled(tmp_path, merged=spark, **{"retention.ms": str(HOUR_MS)})
     change(tmp_path, "UPDATE objects SET created_at = ?", NOW_MS)
-    behind = NOW_MS - retain.CLOCK_MAY_DIFFER_MS - 1
+    behind = NOW_MS - clock.MAY_DIFFER_MS - 1
     with pytest.raises(InvalidRequest, match="behind the newest object"):
         retained(tmp_path, spark, now_ms=behind)
     assert log_start(tmp_path) == 0
     retained(tmp_path, spark, now_ms=behind + 1)
     assert log_start(tmp_path) > 0
-
-
-class TellingTime:
-    """A catalog with a wall clock of its own, as PostgreSQL's."""
-
-    def __init__(self, inner, now_ms):
-        self._inner, self._now_ms = inner, now_ms
-
-    def read(self):
-        return _Telling(self._inner.read(), self._now_ms)
-
-
-class _Telling:
-    def __init__(self, inner, now_ms):
-        self._inner, self._now_ms = inner, now_ms
-
-    def __enter__(self):
-        tx = self._inner.__enter__()
-        now_ms = self._now_ms
-
-        class Telling:
-            rows = tx.rows
-
-            def lease_clock(self):
-                return "postgres", now_ms
-
-        return Telling()
-
-    def __exit__(self, *error):
-        return self._inner.__exit__(*error)
-
-
-@pytest.mark.parametrize(
-    ("off_ms", "is_trusted"), [(0, True), (300_000, True), (300_001, False), (-300_001, False)]
-)
-async def test_the_wall_clock_must_agree_with_a_database_server(tmp_path, off_ms, is_trusted):
-    async with serving(tmp_path):
-        pass
-    catalog = TellingTime(job_at(tmp_path).database, NOW_MS)
-    fault = retain.clock_fault(catalog, SimulatedClock(NOW_MS + off_ms))
-    assert (fault is None) == is_trusted
 
 
 def change_config(path, config):

@@ -4,7 +4,15 @@ import asyncio
 import shutil
 
 import pytest
-from tests.spark.pipelines.maintaining import change, collect_at, extents, job_at, partition, rows
+from tests.spark.pipelines.maintaining import (
+    change,
+    collect_at,
+    extents,
+    job_at,
+    merge_extents,
+    partition,
+    rows,
+)
 from tests.spark.topics import append, fill, serving
 
 from millpond.model.extents import Extent
@@ -312,3 +320,25 @@ async def test_what_is_merged_away_under_the_check_is_no_damage(data, spark, mon
     assert raced
     assert not (data / "objects" / raced[0]).exists()
     assert len(extents(data, "orders", 1)) < 45
+
+
+async def test_what_is_merged_of_extents_checked_and_unchecked_is_checked(data, monkeypatch):
+    """Partition 1 is a segment and five journals, looked up two by two."""
+    monkeypatch.setattr(verify, "EXTENTS_PER_READ", 1)
+    [item] = verify.plan((job := job_at(data)).database, job.place, partition(data, "orders", 1))
+    genuine, checked = verify._check, []
+
+    def check(objects, extent, aborted):
+        checked.append((extent.base_offset, extent.end_offset))
+        found = genuine(objects, extent, aborted)
+        if len(checked) == 3:
+            merge_extents(data, "orders", 1, slice(1, 6))
+        return found
+
+    monkeypatch.setattr(verify, "_check", check)
+    result = verify.work(item)
+    assert checked == [(0, 400), (400, 410), (410, 420), (400, 450)]
+    assert (result.extents, result.findings) == (3, ())
+    later_item = verify.VerifyItem(job.place, item.where, 420, item.end, 3, 0)
+    verify.work(later_item)
+    assert checked[4:] == [(400, 450)]

@@ -7,6 +7,10 @@ from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, sho
 
 EXIT_DAMAGED = 1
 
+trust_clock_option = click.option(
+    "--trust-clock", is_flag=True, help="You have looked at this machine's clock, and it is right."
+)
+
 
 @click.command(epilog="\b\nExample:\n  millpond pipeline merge orders 'clicks-*'")
 @topics_argument
@@ -32,12 +36,17 @@ def merge(topics: tuple[str, ...], choices: Choices) -> None:
     callback=as_bytes,
     help="What the keys of one partition may take in memory; more are done in several passes.",
 )
+@trust_clock_option
 @pipeline_options
-def compact(topics: tuple[str, ...], force: bool, keys_memory: int, choices: Choices) -> None:
+def compact(
+    topics: tuple[str, ...], force: bool, keys_memory: int, trust_clock: bool, choices: Choices
+) -> None:
     """Keep the latest record of each key, in topics with cleanup.policy=compact (all without any named)."""
     from millpond.spark.pipelines import compact as pipeline
 
-    request = pipeline.CompactRequest(topics=topics, force=force, keys_bytes_max=keys_memory)
+    request = pipeline.CompactRequest(
+        topics=topics, force=force, keys_bytes_max=keys_memory, trust_clock=trust_clock
+    )
     with job_of(choices) as job:
         report = pipeline.run(job, request)
     show(report, choices, title="Compacted")
@@ -45,7 +54,7 @@ def compact(topics: tuple[str, ...], force: bool, keys_memory: int, choices: Cho
 
 @click.command(epilog="\b\nExample:\n  millpond pipeline retain --dry-run")
 @topics_argument
-@click.option("--trust-clock", is_flag=True, help="You have looked at this machine's clock, and it is right.")
+@trust_clock_option
 @pipeline_options
 def retain(topics: tuple[str, ...], trust_clock: bool, choices: Choices) -> None:
     """Expire what is past the retention of its topic, by age and by size."""

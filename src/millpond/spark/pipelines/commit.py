@@ -61,10 +61,10 @@ def commit(
 
 
 def bury(database: Database, sessions: Collection[Session], *, clock: Clock) -> None:
-    """These tasks' objects will not be used."""
+    """These tasks are done, and their objects will not be used."""
     with database.write() as tx:
         for session in sorted(sessions):
-            writers.bury(tx, session, clock.now_ms())
+            writers.bury(tx, session, clock.now_ms(), in_order=True)
 
 
 def _commit(
@@ -98,5 +98,5 @@ def _commit(
 
 def _ended_at(database: Database, sessions: Collection[Session], now_ms: int) -> bool:
     with database.read() as tx:
-        dead = dict(writers.dead_sessions(tx))
+        dead = {each.session: each.dead_since for each in writers.dead_sessions(tx)}
     return all(dead.get(session) == now_ms for session in sessions)

@@ -3,6 +3,8 @@
 The algorithm is `millpond.rewriting.compaction`, the broker's too; here it runs with a compiled key map, one task for
 each partition: keys never cross partitions, so nothing is shuffled. A compaction that lost its commit to somebody
 else's change is planned again; one whose key map was full goes on in the next round.
+
+Tombstones go by age, so a run refuses to work by a clock that is not to be trusted (`millpond.spark.pipelines.clock`).
 """
 
 import time
@@ -17,8 +19,10 @@ from millpond.catalog.database import Transaction
 from millpond.model.errors import Damaged, ExtentsChanged, InvalidRequest, UnknownPartition, WriterDead
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
-from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compaction, read_state, register
+from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compaction, read_state
 from millpond.rewriting.compaction import compact as perform_compaction
+from millpond.rewriting.compaction_commit import register
+from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.commit import bury, commit
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.tasks import perform
@@ -43,6 +47,8 @@ class CompactRequest:
     force: bool = False
     """Whether it is worth it or not: `min.cleanable.dirty.ratio` is not asked."""
     keys_bytes_max: int = KEYS_BYTES_MAX
+    trust_clock: bool = False
+    """The operator has looked at the clock and vouches for it."""
 
     def __post_init__(self) -> None:
         if self.keys_bytes_max < KEYS_BYTES_MIN:
@@ -84,7 +90,8 @@ def run(job: Job, request: CompactRequest) -> Report:
     passed_over = [topic.name for topic in found if topic.name in request.topics and topic not in topics]
 
     def work_on() -> Report:
-        return {**_compact(job, topics, request), "not_compacted": passed_over}
+        clock = checked_clock(job.database, job.clock, trust=request.trust_clock)
+        return {**_compact(job, topics, request), "not_compacted": passed_over, "clock": list(clock)}
 
     return recorded(job, "compact", [topic.name for topic in topics], work_on)
 

@@ -2,10 +2,16 @@
 
 A pipeline is a function `run(job, request) -> Report`: the request a frozen dataclass of plain values, the report
 plain values too, so that a command line, a schedule and a console can all ask for it and show what it did.
+
+A run has a session of its own, which stores nothing: its lease says that the driver is alive, however long one step
+takes, and its row goes when the run ends.
 """
 
 import fnmatch
-from collections.abc import Callable, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -15,8 +21,8 @@ from millpond.catalog import topics as catalog_topics
 from millpond.catalog import writers
 from millpond.catalog.database import Database
 from millpond.model.clock import Clock, SystemClock
-from millpond.model.errors import UnknownTopic
-from millpond.model.ids import new_session
+from millpond.model.errors import CatalogUnavailable, UnknownTopic, WriterDead
+from millpond.model.ids import Session, new_session
 from millpond.model.topics import Topic
 from millpond.spark.place import Place, prepare
 from millpond.spark.writing import KIND
@@ -27,8 +33,11 @@ if TYPE_CHECKING:
 Report = dict[str, Any]
 """What a run did, as JSON can hold it."""
 
-RUN_LEASE_MS = 24 * 60 * 60 * 1000
-"""A run that says nothing for a day is shown as interrupted."""
+RUN_LEASE_MS = 60 * 60 * 1000
+"""A run whose driver has been silent for so long is shown as interrupted."""
+RENEWALS_PER_LEASE = 6
+
+logger = logging.getLogger(__name__)
 
 
 class Progress(Protocol):
@@ -82,7 +91,8 @@ def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], 
         catalog_runs.begin(tx, run_id, pipeline, list(topics), session, now_ms=job.clock.now_ms())
     state, report = "failed", {}
     try:
-        report = work()
+        with _kept_alive(database, session):
+            report = work()
         state = "done"
     except Exception as error:
         report = {"error": str(error)}
@@ -90,5 +100,30 @@ def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], 
     finally:
         with database.write() as tx:
             catalog_runs.end(tx, run_id, state, report, now_ms=job.clock.now_ms())
-            writers.bury(tx, session, job.clock.now_ms())
+            writers.bury(tx, session, job.clock.now_ms(), in_order=True)
+            writers.forget(tx, session)
     return report
+
+
+@contextmanager
+def _kept_alive(database: Database, session: Session) -> Iterator[None]:
+    """Renew the session's lease meanwhile. In a thread: one Spark job may take longer than a lease."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(RUN_LEASE_MS / RENEWALS_PER_LEASE / 1000):
+            try:
+                with database.write() as tx:
+                    writers.renew(tx, session, RUN_LEASE_MS)
+            except CatalogUnavailable as error:
+                logger.warning("the lease of a run was not renewed: %s", error)
+            except WriterDead:
+                return  # the machine slept: the run goes on, and is shown as interrupted until it ends
+
+    thread = threading.Thread(target=renew, name="millpond-run-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

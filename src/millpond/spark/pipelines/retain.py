@@ -5,46 +5,35 @@ extent whose batches must be read; the driver draws them. A line is drawn only u
 for, and only if nobody has made the partition smaller meanwhile. Limits that are not set on the topic itself come
 from the broker's settings, which a job cannot know: such topics are left to their brokers.
 
-A clock that runs ahead would expire everything, and a job has no memory of its own: it compares the wall clock with
-the catalog's (see `clock_fault`), and refuses to work when they are more than five minutes apart.
+A clock that runs ahead would expire everything: a run refuses to work by one (see `millpond.spark.pipelines.clock`).
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from millpond.catalog import audit, pipelines, topics, transactions
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions as catalog_partitions
+from millpond.catalog import topics, transactions
 from millpond.catalog.database import Database, Transaction
-from millpond.model.clock import Clock
-from millpond.model.errors import (
-    Damaged,
-    ExtentsChanged,
-    InvalidRequest,
-    ObjectMissing,
-    UnknownPartition,
-    UnknownTopic,
-)
+from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, UnknownPartition, UnknownTopic
+from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.reading.reader import StoreReader
 from millpond.rewriting.expiry import expired_by_age, expired_by_size, line_inside
+from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, database, reader
 
-NAME: Final = "retain"
 PARTITIONS_PER_ITEM: Final = 64
 EXTENTS_PER_LOOK: Final = 1_000
 REMOVED_PER_STEP: Final = 1_000
 """Extents that one transaction removes: producers wait for it."""
 ROUNDS_MAX: Final = 5
-CLOCK_MAY_DIFFER_MS: Final = 5 * 60 * 1000
-RUNS_LOOKED_AT: Final = 1_000
 WITHOUT_LIMIT: Final = -1
-DATABASE_CLOCK: Final = "postgres"
 AGE, SIZE = "retention.ms", "retention.bytes"
 
 
@@ -102,7 +91,7 @@ class Tally:
 
 def run(job: Job, request: RetainRequest) -> Report:
     chosen = job.topics(request.topics)
-    return recorded(job, NAME, [topic.name for topic in chosen], lambda: _retain(job, chosen, request))
+    return recorded(job, "retain", [topic.name for topic in chosen], lambda: _retain(job, chosen, request))
 
 
 def limits_of(topic: Topic) -> Limits | None:
@@ -115,10 +104,7 @@ def limits_of(topic: Topic) -> Limits | None:
 
 def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report:
     started = time.perf_counter()
-    clock_id, ahead_ms = read_clock(job.database, job.clock)
-    fault = None if request.trust_clock else clock_fault(job.database, job.clock)
-    if fault is not None:
-        raise InvalidRequest(reason=f"{fault}; nothing was expired")
+    clock = checked_clock(job.database, job.clock, trust=request.trust_clock)
     limited = {topic.id: (topic, limits) for topic in chosen if (limits := limits_of(topic)) is not None}
     due = [
         (TopicPartition(topic.id, number), limits)
@@ -146,7 +132,7 @@ def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report
             for where, error in sorted(tally.failed.items())
         ],
         "left": [{"topic": names[where.topic_id], "partition": where.partition} for where, _ in due],
-        "clock": [clock_id, ahead_ms],
+        "clock": list(clock),
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -167,8 +153,10 @@ def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tal
         tally.failed.update(result.failed)
         for line in result.lines:
             if job.is_dry_run:
-                _count_planned(job.database, line, tally)
-            elif not _draw(job, line, limited[line.where.topic_id][0].name, tally):
+                is_right = _count_planned(job.database, line, tally)
+            else:
+                is_right = _draw(job, line, limited[line.where.topic_id][0].name, tally)
+            if not is_right:
                 again.add(line.where)
         job.progress(done, len(items), "expiring")
     tally.conflicts += len(again)
@@ -198,7 +186,7 @@ def work(item: RetainItem) -> RetainResult:
     for where, limits in item.partitions:
         try:
             line = find_line(catalog, source, where, limits, item.now_ms)
-        except ObjectMissing:
+        except (ObjectMissing, ExtentsChanged):
             again.append(where)
         except Damaged as error:
             failed.append((where, str(error)))
@@ -213,7 +201,8 @@ def work(item: RetainItem) -> RetainResult:
 def find_line(
     catalog: Database, source: StoreReader, where: TopicPartition, limits: Limits, now_ms: int
 ) -> Line:
-    """The partition's row is read first: what is appended later only makes it larger."""
+    """The partition's row is read first: what is appended later only makes it larger. Raises `ExtentsChanged` or
+    `ObjectMissing` if somebody changed it under our eyes."""
     with catalog.read() as tx:
         row = catalog_partitions.read(tx, where)
     offset = row.log_start
@@ -242,16 +231,30 @@ def _line_by_age(
 
 def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, excess_bytes: int) -> int:
     """Leftovers below the log start still count in the partition's bytes, so they are taken off first."""
-    offset, start = log_start, 0
-    while excess_bytes > 0:
-        with catalog.read() as tx:
-            rows = catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK)
-        following = expired_by_size(rows, offset, excess_bytes)
+    offset = log_start
+    if excess_bytes <= 0:
+        return offset
+    for rows in _pages(catalog, where):
+        offset = expired_by_size(rows, offset, excess_bytes)
         excess_bytes -= sum(extent.length for extent in rows)
-        if not rows or excess_bytes < 0:
-            return following
-        offset, start = following, rows[-1].end_offset
+        if excess_bytes <= 0:
+            break
     return offset
+
+
+def _pages(catalog: Database, where: TopicPartition) -> Iterator[list[Extent]]:
+    """All extents, each page a moment of its own. Raises `ExtentsChanged` if a merge has put one across the edge of
+    two pages: passed over, it would not be counted and yet expire."""
+    start = 0
+    while True:
+        with catalog.read() as tx:
+            rows = catalog_extents.find(tx, where, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK)
+        if not rows:
+            return
+        if rows[0].base_offset < start:
+            raise ExtentsChanged
+        yield rows
+        start = rows[-1].end_offset
 
 
 def _has_leftovers(catalog: Database, where: TopicPartition, log_start: int) -> bool:
@@ -318,60 +321,20 @@ def _first_held(tx: Transaction, line: Line) -> int:
     return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
 
 
-def _count_planned(catalog: Database, line: Line, tally: Tally) -> None:
+def _count_planned(catalog: Database, line: Line, tally: Tally) -> bool:
+    """False if the line is no longer right."""
+    extents = size = 0
+    try:
+        for rows in _pages(catalog, line.where):
+            going = [extent for extent in rows if extent.end_offset <= line.offset]
+            extents += len(going)
+            size += sum(extent.length for extent in going)
+            if len(going) < len(rows):
+                break
+    except ExtentsChanged:
+        return False
     tally.expired += line.offset - line.log_start
     tally.moved.add(line.where)
-    start = 0
-    while True:
-        with catalog.read() as tx:
-            rows = catalog_extents.facts(tx, line.where, start, EXTENTS_PER_LOOK)
-        going = [extent for extent in rows if extent.end_offset <= line.offset]
-        tally.extents += len(going)
-        tally.bytes += sum(extent.length for extent in going)
-        if not rows or len(going) < len(rows):
-            return
-        start = rows[-1].end_offset
-
-
-# -- the clock ------------------------------------------------------------------------------------------------
-
-
-def read_clock(catalog: Database, clock: Clock) -> tuple[str, int]:
-    """(which clock the catalog's leases go by, how far the wall clock is ahead of it)"""
-    with catalog.read() as tx:
-        clock_id, lease_ms = tx.lease_clock()
-    return clock_id, clock.now_ms() - lease_ms
-
-
-def clock_fault(catalog: Database, clock: Clock) -> str | None:
-    """Why the wall clock is not to be trusted, if it is not.
-
-    * On PostgreSQL the catalog's clock is a wall clock too, and the two must agree.
-    * On SQLite it is this machine's time since it was started: wall clock minus that moves only when somebody sets
-      the clock, so it must be what earlier runs since then have seen.
-    * No object in the catalog may come from the future.
-    """
-    clock_id, ahead_ms = read_clock(catalog, clock)
-    if clock_id == DATABASE_CLOCK:
-        moved_ms = ahead_ms
-    else:
-        seen_ms = _seen_before(catalog, clock_id)
-        moved_ms = 0 if seen_ms is None else ahead_ms - seen_ms
-    if abs(moved_ms) > CLOCK_MAY_DIFFER_MS:
-        return f"the wall clock is {moved_ms // 1000} s off against the catalog's"
-    with catalog.read() as tx:
-        newest_ms = audit.newest_object_ms(tx)
-    if newest_ms is not None and newest_ms - clock.now_ms() > CLOCK_MAY_DIFFER_MS:
-        return f"the wall clock is {(newest_ms - clock.now_ms()) // 1000} s behind the newest object"
-    return None
-
-
-def _seen_before(catalog: Database, clock_id: str) -> int | None:
-    """How far ahead the wall clock was in the newest run that finished under this clock."""
-    with catalog.read() as tx:
-        runs = pipelines.newest(tx, RUNS_LOOKED_AT)
-    for each in runs:
-        seen = each.report.get("clock")
-        if each.pipeline == NAME and each.state == "done" and seen and seen[0] == clock_id:
-            return int(seen[1])
-    return None
+    tally.extents += extents
+    tally.bytes += size
+    return True

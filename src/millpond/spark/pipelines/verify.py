@@ -115,6 +115,7 @@ def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Rep
     if looks_at_objects:
         about_objects, wrong = inspect_objects(job.database, store(job.place))
         findings.extend((None, finding) for finding in wrong)
+    findings = list(dict.fromkeys(findings))  # what was merged across the edge of two items, both have seen
     seconds = time.perf_counter() - started
     return {
         **_state(findings),
@@ -201,31 +202,29 @@ def work(item: VerifyItem) -> VerifyResult:
     extents = records = size = 0
     with catalog.read() as tx:
         aborted = transactions.aborted(tx, item.where, item.start, item.end)
-    start = item.start
-    while rows := _page(catalog, item.where, start, item.end):
+    start, last = item.start, None
+    while rows := _page(catalog, item, start, last):
         for extent in rows:
             findings = _check_twice(catalog, objects, extent, aborted)
             if findings is None:
                 break  # replaced meanwhile: look the rest up again
             found.extend(findings)
-            extents, records, size = extents + 1, records + extent.records, size + extent.length
-            start = extent.base_offset + 1
+            if extent.base_offset >= start:
+                extents, records, size = extents + 1, records + extent.records, size + extent.length
+            start, last = max(start, extent.base_offset + 1), extent
     return VerifyResult(extents, records, size, tuple(found))
 
 
-def _page(catalog: Database, where: TopicPartition, start: int, end: int) -> list[Extent]:
-    """Extents with their inline bytes, from base offset `start` on."""
-    for _ in range(LOOKS_MAX):
-        with catalog.read() as tx:
-            first = catalog_extents.facts(tx, where, start, 1)
-            if not first or first[0].base_offset >= end:
-                return []
-            rows = catalog_extents.find(
-                tx, where, first[0].base_offset, bytes_max=ITEM_BYTES_MAX, extents_max=EXTENTS_PER_READ
-            )
-        if within := [extent for extent in rows if start <= extent.base_offset < end]:
-            return within
-    return []  # each time it was merged with earlier ones, which another item checks
+def _page(catalog: Database, item: VerifyItem, start: int, last: Extent | None) -> list[Extent]:
+    """Extents with their inline bytes, from base offset `start` on. Before them comes the one that holds `start`
+    unless it is the last one checked: then it was merged meanwhile, of what has been checked and what has not."""
+    with catalog.read() as tx:
+        rows = catalog_extents.find(tx, item.where, start, bytes_max=2**62, extents_max=EXTENTS_PER_READ + 1)
+    return [
+        extent
+        for extent in rows
+        if extent.base_offset < item.end and not (last is not None and same_extent(extent, last))
+    ]
 
 
 def _check_twice(
