@@ -20,7 +20,8 @@ from millpond.spark import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-APP = "word-count"
+QUERY_ID = "sql.streaming.queryId"
+"""Where Spark says which query is running. The id is kept in the checkpoint: delete that, and it is another query."""
 
 
 def count_words(spark: "SparkSession", data: Path, checkpoint: Path) -> None:
@@ -36,9 +37,10 @@ def count_words(spark: "SparkSession", data: Path, checkpoint: Path) -> None:
     changes = counts.select(f.col("word").alias("key"), f.col("count").cast("string").alias("value"))
 
     def publish(batch: "DataFrame", number: int) -> None:
-        """A micro-batch that is repeated after a crash has the same number, and is not written again."""
+        """A micro-batch that is repeated after a crash has the same query and number, and is not written again."""
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         writer = batch.write.format("millpond").option("path", str(data)).option("topic", "counts")
-        writer.option("txnAppId", APP).option("txnVersion", number).mode("append").save()
+        writer.option("txnAppId", query_id).option("txnVersion", number).mode("append").save()
 
     query = changes.writeStream.foreachBatch(publish).outputMode("update")
     query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()

@@ -1,6 +1,7 @@
 """What makes a sink exactly once: its newest batch, moved up in the same transaction as the batch's extents.
 
-A sink's batches come in rising numbers, one at a time. One that comes again finds its number taken and changes
+A sink's batches come in rising numbers, one at a time. A series of numbers is that of one writer into one topic: who
+writes several topics under one number has a sink for each. One that comes again finds its number taken and changes
 nothing, whether it is the last one or an older one. A *passing* sink has one batch only, a random name, and is
 forgotten when no lost answer can make anybody ask for it again.
 """
@@ -15,6 +16,8 @@ from millpond.model.ids import Session, TopicPartition
 
 PASSING: Final = "passing/"
 PASSING_KEPT_MS: Final = 24 * 60 * 60 * 1000
+TOPIC_OF_EACH_ROW: Final = "*"
+"""In the place of a topic's name, which cannot be this."""
 
 CLAIM: Final = """
     INSERT INTO sink_commits (sink, batch, session, committed_at) VALUES (?, ?, ?, ?)
@@ -22,7 +25,7 @@ CLAIM: Final = """
       committed_at = excluded.committed_at WHERE sink_commits.batch < excluded.batch
     RETURNING batch
 """
-NEWEST: Final = "SELECT batch FROM sink_commits WHERE sink = ?"
+NEWEST: Final = "SELECT batch, session FROM sink_commits WHERE sink = ?"
 FORGET_PASSING: Final = "DELETE FROM sink_commits WHERE sink >= ? AND sink < ? AND committed_at < ?"
 LOCK_PARTITION: Final = """
     UPDATE partitions SET owner = owner WHERE topic_id = ? AND partition = ? RETURNING partition
@@ -33,13 +36,13 @@ def passing_sink() -> str:
     return f"{PASSING}{uuid4()}"
 
 
-def batch_sink(name: str) -> str:
-    """The sink of batches that somebody numbers."""
-    return f"batch/{name}"
+def batch_sink(name: str, topic: str | None) -> str:
+    """The sink of batches that somebody numbers. Without a topic each row says where it goes."""
+    return f"batch/{name}/{topic or TOPIC_OF_EACH_ROW}"
 
 
-def stream_sink(query: str) -> str:
-    return f"stream/{query}"
+def stream_sink(query: str, topic: str | None) -> str:
+    return f"stream/{query}/{topic or TOPIC_OF_EACH_ROW}"
 
 
 def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: int) -> bool:
@@ -50,6 +53,11 @@ def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: i
 def newest_batch(tx: Transaction, sink: str) -> int | None:
     found = tx.rows(NEWEST, (sink,))
     return found[0][0] if found else None
+
+
+def is_newest(tx: Transaction, sink: str, batch: int, session: Session) -> bool:
+    """Whether the sink's newest batch is this one, claimed by this session: then a lost answer was asked for again."""
+    return [tuple(row) for row in tx.rows(NEWEST, (sink,))] == [(batch, session)]
 
 
 def forget_passing(tx: Transaction, *, now_ms: int) -> None:

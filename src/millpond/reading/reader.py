@@ -26,12 +26,21 @@ LOOK_UPS_MAX: Final = 5
 
 def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
     """Check every batch; unless they are stamped already, give them consecutive offsets from `base_offset` on, and
-    the epoch. Returns the offset that follows them. Raises `CorruptBatch`."""
+    the epoch. Stamped ones must follow one another, though there may be gaps. Returns the offset that follows them.
+    Raises `CorruptBatch`."""
     following = base_offset
     for position, header in walk(data):
         check_crc(data, position, header)
+        if stamped and (header.base_offset < following or header.last_offset_delta < 0):
+            raise misplaced(header.base_offset, header.last_offset_delta, following)
         following = header.next_offset
     return following if stamped else stamp_run(data, base_offset, epoch)
+
+
+def misplaced(base_offset: int, last_offset_delta: int, following: int) -> CorruptBatch:
+    """A batch's base offset lies outside of its checksum: where it is wrong, only its neighbours say so."""
+    last = base_offset + last_offset_delta
+    return CorruptBatch(reason=f"a batch holds offsets {base_offset} to {last} where {following} is next")
 
 
 class StoreReader:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import InvalidSettings
 
@@ -73,7 +73,19 @@ def session(
     for key, value in {**DEFAULTS, **given}.items():
         builder = builder.config(key, value)
     with _standard_error_to(jvm_log):
-        return builder.getOrCreate()
+        built = builder.getOrCreate()
+    make_active(built)
+    return built
+
+
+def make_active(spark: "SparkSession") -> None:
+    """Make it this thread's session. Spark looks for a data source of Python's there when something is written, and
+    only the thread that made the session has it by itself."""
+    jvm: Any = getattr(
+        spark, "_jvm", None
+    )  # pyspark has no public way; a session of Spark Connect has no JVM here
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 @contextmanager

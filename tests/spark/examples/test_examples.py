@@ -57,6 +57,10 @@ def test_words_are_counted_from_topic_to_topic_over_two_runs(tmp_path: Path, spa
     asyncio.run(add(data, "lines", [b"The pond"]))
     count_words(spark, data, tmp_path / "checkpoint")
     assert sorted(messages(spark, data, "counts")[4:]) == [("pond", "2"), ("the", "4")]
+    shutil.rmtree(tmp_path / "checkpoint")
+    count_words(spark, data, tmp_path / "checkpoint")
+    counted = dict(messages(spark, data, "counts")[6:])
+    assert counted == {"the": "4", "mill": "1", "pond": "2", "stream": "1"}, "another query begins anew"
 
 
 def test_orders_become_a_delta_table_that_answers_sql(tmp_path: Path, spark: "SparkSession"):

@@ -1,6 +1,7 @@
 """Tables and answers into topics, all rows or none, once."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.spark.pipelines.maintaining import job_at
@@ -9,7 +10,7 @@ from tests.spark.sink.rows import headers_of, make_place, make_topic, stored, va
 from millpond.catalog import pipelines
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.partitioning import partition_of
-from millpond.spark.pipelines.publish import PublishRequest, Target, run
+from millpond.spark.pipelines.publish import PublishRequest, Target, run, write_rows
 from millpond.spark.place import database
 
 PEOPLE = "SELECT * FROM VALUES (1, 'ann', 1.5), (2, NULL, NULL) AS people (id, name, score)"
@@ -110,6 +111,40 @@ def test_with_an_id_it_happens_once_for_each_version(spark, path, place):
     assert [each["skipped"] for each in (first, again, older, newer)] == [False, True, True, False]
     assert [each["rows"] for each in (first, again, older, newer)] == [2, 0, 0, 2]
     assert len(values(place, "people")) == 4
+
+
+def test_one_id_may_be_published_to_several_topics(spark, path, place):
+    for topic in ("people", "copy"):
+        make_topic(place, topic)
+    for skipped in (False, True):
+        for topic in ("people", "copy"):
+            report = published(path, spark, PEOPLE, target=Target(topic, id="nightly", version=1))
+            assert report["skipped"] is skipped
+    assert len(values(place, "people")) == len(values(place, "copy")) == 2
+
+
+def test_any_thread_may_publish(spark, path, place):
+    make_topic(place, "people")
+    with ThreadPoolExecutor(1) as pool:
+        report = pool.submit(published, path, spark, PEOPLE).result()
+    assert report["rows"] == len(values(place, "people")) == 2
+
+
+def test_what_java_says_is_a_sentence_too(spark, path, place):
+    """Not every error of Spark's becomes one of Python's: that of a write in a thread without a session does not."""
+    make_topic(place, "people")
+    rows = spark.sql("SELECT 'v' AS value")
+
+    def messages():
+        rows.write.format("millpond").options(path=str(path), topic="people").mode("append").save()
+        return rows
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidRequest) as refused:
+        pool.submit(write_rows, job_at(path, spark), messages, Target("people")).result()
+    assert "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: millpond." in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "An error occurred while calling" not in str(refused.value)
+    assert values(place, "people") == []
 
 
 def test_what_was_published_starts_no_spark(spark, path, place):

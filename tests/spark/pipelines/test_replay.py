@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.spark.pipelines.maintaining import job_at
 from tests.spark.sink.rows import make_place, make_topic, stored, values
-from tests.spark.topics import append, fill, serving
+from tests.spark.topics import append, append_in_transaction, fill, serving
 
 from millpond.catalog import topics
-from millpond.model.errors import InvalidRequest, UnknownPartition, UnknownTopic
+from millpond.model.errors import InvalidRequest, MillpondError, UnknownPartition, UnknownTopic
 from millpond.model.partitioning import partition_of
 from millpond.records import Record
 from millpond.spark.pipelines.publish import Target
@@ -93,6 +93,27 @@ def test_offsets_outside_of_what_is_there_mean_its_ends(replayed):
     assert found[1] == []
 
 
+def test_an_open_transaction_ends_a_range_unless_an_end_past_it_is_named(spark, tmp_path):
+    path = tmp_path / "data"
+
+    async def make():
+        async with serving(path) as broker:
+            await fill(broker, "source", 2, 3)
+            await append_in_transaction(broker, "a", "source", 1, [b"open"])
+            await append(broker, "source", 1, [Record(b"behind")])
+
+    asyncio.run(make())
+    make_topic(make_place(path), "out")
+    for end in (Bounds({1: 5}), Bounds({EVERYWHERE: 4}), Bounds({EVERYWHERE: 10_000})):
+        with pytest.raises(MillpondError, match="'source', partition 1: a transaction at offset 3 is open"):
+            run(job_at(path, spark), ReplayRequest("source", Target("out"), end=end))
+    assert values(make_place(path), "out") == []
+    report = run(job_at(path, spark), ReplayRequest("source", Target("out"), end=Bounds({0: 2})))
+    assert report["rows"] == 2 + 3
+    report = run(job_at(path, spark), ReplayRequest("source", Target("out"), start=Bounds({0: 2})))
+    assert report["rows"] == 1 + 3
+
+
 def test_a_range_of_time(replayed):
     _, found = replayed(start=Bounds(time_ms=1100), end=Bounds(time_ms=1150), keeps_partitions=True)
     assert numbers(found[0]) == numbers(found[1]) == list(range(100, 150))
@@ -154,6 +175,8 @@ def test_a_dry_run_only_counts(replayed, source):
 def test_what_cannot_be_replayed_is_refused(replayed):
     with pytest.raises(UnknownTopic, match="'nothing'"):
         replayed(topic="nothing", target=Target("x"))
+    with pytest.raises(InvalidRequest, match=r"one topic is replayed at a time, and .* several: odd, source"):
+        replayed(topic="[os][do]*[de]", target=Target("x"))
     with pytest.raises(UnknownTopic, match="'x'"):
         replayed(target=Target("x"))
     with pytest.raises(InvalidRequest, match="into itself"):

@@ -88,13 +88,16 @@ def test_several_flushes_of_a_task_stay_in_order_and_share_an_object(place):
     assert size == store(place).size(message.flushes[0].key)
 
 
-def test_a_batch_that_comes_again_changes_nothing_and_gives_up_what_it_stored(place):
+def test_a_batch_that_comes_again_changes_nothing_and_gives_up_what_it_stored(place, caplog):
     make_topic(place, "t")
     assert commit(database(place), "s", 4, [write(place, batch(value=[b"1"]), topic="t")])
     again = write(place, batch(value=[b"1"]), topic="t")
     assert again.session in living_sessions(place)
     assert not commit(database(place), "s", 4, [again])
     assert not commit(database(place), "s", 3, [write(place, batch(value=[b"0"]), topic="t")])
+    assert [line.getMessage() for line in caplog.records] == [
+        f"batch {number} of sink s was committed before: nothing is appended" for number in (4, 3)
+    ]
     assert values(place, "t") == [b"1"]
     assert living_sessions(place) == set()
     with database(place).read() as tx:
@@ -137,7 +140,7 @@ def test_a_topic_deleted_meanwhile_fails_the_whole_commit_by_name(place):
 
 
 @pytest.mark.parametrize("lost", ["lose before", "lose after", "refuse"])
-def test_a_commit_whose_answer_is_lost_is_tried_again_and_counts_once(place, lost):
+def test_a_commit_whose_answer_is_lost_is_tried_again_and_counts_once(place, lost, caplog):
     make_topic(place, "t")
     message = write(place, batch(value=[b"1"]), topic="t")
     delays = []
@@ -147,6 +150,7 @@ def test_a_commit_whose_answer_is_lost_is_tried_again_and_counts_once(place, los
     assert losing.writes == 4
     assert len(delays) == 3
     assert living_sessions(place) == set()
+    assert caplog.records == [], "nobody else has committed it"
 
 
 def test_a_catalog_that_stays_away_is_given_up_after_a_bounded_time(place):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
@@ -9,6 +10,7 @@ from tests.spark.sink.rows import headers_of, living_sessions, make_place, make_
 
 from millpond.catalog import sinks
 from millpond.model.partitioning import partition_of
+from millpond.spark import session
 from millpond.spark.place import database, store
 
 EVERYTHING = """
@@ -140,6 +142,29 @@ def test_a_numbered_write_counts_once(spark, place, tmp_path):
     assert values(place, "t") == [b"a", b"b", b"c"]
 
 
+def test_one_number_may_be_written_into_several_topics(spark, place, tmp_path):
+    rows = spark.sql("SELECT * FROM VALUES ('v', 'c'), ('w', 'd') AS t (value, topic)")
+    for topic in ("a", "b", "c", "d"):
+        make_topic(place, topic)
+    for _ in range(2):
+        for topic in ("a", "b"):
+            save(rows, tmp_path, topic=topic, txnAppId="app", txnVersion="7")
+        save(rows, tmp_path, txnAppId="app", txnVersion="7")
+    assert [len(values(place, topic)) for topic in ("a", "b", "c", "d")] == [2, 2, 1, 1]
+
+
+def test_a_thread_that_asks_for_the_session_can_write(spark, place, tmp_path):
+    make_topic(place, "t")
+
+    def write():
+        rows = session().range(1).selectExpr("'v' AS value")
+        save(rows, tmp_path, topic="t")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert values(place, "t") == [b"v"]
+
+
 def test_writes_without_a_number_all_count(spark, place, tmp_path):
     make_topic(place, "t")
     rows = spark.range(1).selectExpr("'v' AS value")
@@ -175,7 +200,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_a_batch_run_again_changes_noth
     query = stream(spark, tmp_path)
     assert sorted(values(place, "t")) == [b"a", b"b", b"c"]
     with database(place).read() as tx:
-        assert sinks.newest_batch(tx, f"stream/{query.id}") == 1
+        assert sinks.newest_batch(tx, f"stream/{query.id}/t") == 1
     # As if the driver had died before Spark noted its last batch.
     (tmp_path / "checkpoint" / "commits" / "1").unlink()
     (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()

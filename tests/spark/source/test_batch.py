@@ -15,6 +15,7 @@ from millpond.model.errors import (
     CorruptObject,
     InvalidSettings,
     OffsetOutOfRange,
+    Unavailable,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -236,6 +237,27 @@ async def test_a_task_that_starts_inside_an_aborted_transaction_hides_it_too(bro
     assert [row["value"] for row in split] == [b"plain"]
 
 
+async def test_an_end_past_an_open_transaction_is_refused_until_it_ends(broker, tmp_path):
+    await broker.log.create_topic("orders", 1, {})
+    await append(broker, "orders", 0, [Record(b"before")] * 3)
+    producer = await append_in_transaction(broker, "a", "orders", 0, [b"open"] * 3)
+    await append(broker, "orders", 0, [Record(b"behind")] * 3)
+    given = {"subscribe": "orders", "kafka__isolation__level": "read_committed"}
+    beyond = {"endingOffsets": '{"orders":{"0":50}}', "failOnDataLoss": "false"}
+    for end in ({"endingOffsets": '{"orders":{"0":9}}'}, {"endingOffsets": '{"orders":{"0":4}}'}, beyond):
+        with pytest.raises(Unavailable, match=r"'orders', partition 0: a transaction at offset 3") as refused:
+            batch_reader(tmp_path, **given, **end).partitions()
+        assert refused.value.facts == {"topic": "orders", "partition": 0, "offset": 3}
+    assert batch_offsets(tmp_path, **given, endingOffsets='{"orders":{"0":3}}') == {0: [0, 1, 2]}
+    for latest in ("latest", '{"orders":{"0":-1}}'):
+        assert batch_offsets(tmp_path, **given, endingOffsets=latest) == {0: [0, 1, 2]}
+    assert batch_offsets(tmp_path, subscribe="orders", endingOffsets='{"orders":{"0":9}}') == {
+        0: list(range(9))
+    }
+    await commit(broker, producer)
+    assert batch_offsets(tmp_path, **given, endingOffsets='{"orders":{"0":9}}') == {0: list(range(9))}
+
+
 async def test_a_time_that_only_undecided_records_reach_is_not_reached_by_committed_ones(broker, tmp_path):
     await fill(broker, "orders", 1, 5)
     await append_in_transaction(broker, "a", "orders", 0, [b"open"])
@@ -373,6 +395,25 @@ async def test_a_damaged_object_is_named_with_topic_partition_and_offset(tmp_pat
     with pytest.raises(CorruptObject, match=r"Topic 'orders', partition 0, offset 0: .*CRC32C") as refused:
         read_all(reader, reader.partitions())
     assert (refused.value.facts["topic"], refused.value.facts["partition"]) == ("orders", 0)
+
+
+@pytest.mark.parametrize("flipped", [5, 0, 7])
+async def test_a_flipped_bit_in_the_offset_of_a_merged_batch_loses_no_row_in_silence(tmp_path, flipped):
+    """A batch's own offset lies outside of its checksum."""
+    async with serving(tmp_path) as running:
+        await fill(running, "orders", 1, 1_000, per_batch=100)
+        assert await merge(running)
+    (stored,) = [path for path in (tmp_path / "objects" / "segments").rglob("*") if path.is_file()]
+    data = bytearray(stored.read_bytes())
+    at = data.index((500).to_bytes(8, "big"))
+    data[at + flipped] ^= 1
+    stored.write_bytes(data)
+    for start in (0, 400, 999):
+        reader = batch_reader(tmp_path, subscribe="orders", startingOffsets=f'{{"orders":{{"0":{start}}}}}')
+        with pytest.raises(
+            CorruptObject, match=r"Topic 'orders', partition 0, offset .* a batch holds offsets"
+        ):
+            read_all(reader, reader.partitions())
 
 
 async def test_a_missing_object_is_named_with_topic_partition_and_offset(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millpond.model.errors import CorruptBatch
 from millpond.reading import reader
 from millpond.reading.visible import visible
-from millpond.records import Codec, Record, build_batch, build_control_batch, with_append_time
+from millpond.records import Codec, Record, build_batch, build_control_batch, stamp_run, with_append_time
 from millpond.records.markers import MarkerKind
 from millpond.spark.kernels import batches, scan
 from millpond.spark.kernels.sections import lay_out
@@ -29,9 +29,18 @@ a_batch = st.one_of(
 a_buffer = st.lists(a_batch, max_size=5).map(b"".join)
 
 
+def in_order(data: bytes) -> bytes:
+    """The same batches, stamped from offset 0 on."""
+    stamped = bytearray(data)
+    stamp_run(stamped, 0, 0)
+    return bytes(stamped)
+
+
 @settings(deadline=None)
 @given(a_buffer, st.integers(0, 2**40), st.integers(0, 2**30), st.booleans())
 def test_settling_is_what_it_is_in_python(data, base_offset, epoch, stamped):
+    data = in_order(data) if stamped else data
+    base_offset = 0 if stamped else base_offset
     compiled, python = bytearray(data), bytearray(data)
     following = batches.settle(compiled, base_offset, epoch, stamped)
     assert following == reader.settle(python, base_offset, epoch, stamped)
@@ -43,7 +52,7 @@ def test_settling_is_what_it_is_in_python(data, base_offset, epoch, stamped):
 def test_damage_is_found_as_in_python(data, draw):
     if not data:
         return
-    damaged = bytearray(data)
+    damaged = bytearray(in_order(data))
     at = draw.draw(st.integers(0, len(data) - 1))
     damaged[at] ^= draw.draw(st.integers(1, 255))
     cut = damaged[: draw.draw(st.integers(0, len(data)))] if draw.draw(st.booleans()) else damaged
@@ -54,6 +63,48 @@ def test_damage_is_found_as_in_python(data, draw):
             batches.settle(cut, 0, 0, True)
     else:
         assert batches.settle(cut, 0, 0, True) == expected
+
+
+def placed(*bases: int) -> bytearray:
+    """Batches of ten records at these offsets."""
+    return bytearray(
+        b"".join(build_batch([Record(b"v", timestamp=1)] * 10, base_offset=base) for base in bases)
+    )
+
+
+def settled(data: bytearray, base_offset: int) -> list[int | str]:
+    """What follows, or what is wrong, by either way."""
+    found: list[int | str] = []
+    for settle in (reader.settle, batches.settle):
+        try:
+            found.append(settle(bytearray(data), base_offset, 0, True))
+        except CorruptBatch as error:
+            found.append(error.facts["reason"])
+    return found
+
+
+def test_stamped_batches_may_leave_gaps():
+    assert settled(placed(20, 40, 50), 20) == settled(placed(20, 40, 50), 0) == [60, 60]
+
+
+@pytest.mark.parametrize(
+    ("bases", "reason"),
+    [
+        ((19, 40), "a batch holds offsets 19 to 28 where 20 is next"),
+        ((20, 29), "a batch holds offsets 29 to 38 where 30 is next"),
+        ((20, 40, 20), "a batch holds offsets 20 to 29 where 50 is next"),
+        ((20, 2**40, 40), f"a batch holds offsets 40 to 49 where {2**40 + 10} is next"),
+        ((20, -(2**63) + 30), f"a batch holds offsets {-(2**63) + 30} to {-(2**63) + 39} where 30 is next"),
+        ((20, 2**63 - 10, 40), f"a batch holds offsets 40 to 49 where {2**63} is next"),
+        ((2**63 - 1, 40), f"a batch holds offsets 40 to 49 where {2**63 + 9} is next"),
+    ],
+)
+def test_stamped_batches_that_do_not_follow_one_another_are_damage(bases, reason):
+    assert settled(placed(*bases), 20) == [reason, reason]
+
+
+def test_what_follows_a_stamped_batch_is_no_smaller_number_because_it_is_too_large():
+    assert settled(placed(20, 2**63 - 1), 20) == [2**63 + 9, 2**63 + 9]
 
 
 @settings(deadline=None)

@@ -12,12 +12,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from millpond.model.errors import CorruptBatch, InvalidInput
+from millpond.reading.reader import misplaced
 from millpond.records import HEADER_SIZE, Buffer, crc32c, decompress
 from millpond.records.batch import APPEND_TIME_BIT, CODEC_MASK, CONTROL_BIT, CRC_START, LENGTH_END, MAGIC
 from millpond.records.compression import known_codec
 from millpond.spark.kernels.sections import (
     DECOMPRESSED_BYTES_MAX,
     NO_APPEND_TIME,
+    OFFSET_MAX,
     RECORD_BYTES_MIN,
     Sections,
 )
@@ -28,6 +30,7 @@ POSITION, SIZE, BASE_OFFSET, LAST_DELTA, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTA
 ROWS: Final = 9
 
 _HEADER_SIZE, _LENGTH_END, _MAGIC = np.int64(HEADER_SIZE), np.int64(LENGTH_END), np.int64(MAGIC)
+_OFFSET_MAX = np.int64(OFFSET_MAX)
 
 
 def walk_batches(buffer: Buffer) -> Table:
@@ -47,7 +50,8 @@ def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
     if not table.shape[1]:
         return base_offset
     if stamped:
-        return int(table[BASE_OFFSET, -1] + table[LAST_DELTA, -1] + 1)
+        _check_order(table, base_offset)
+        return int(table[BASE_OFFSET, -1]) + int(table[LAST_DELTA, -1]) + 1
     return int(_stamp(np.frombuffer(data, dtype=np.uint8), table, base_offset, epoch))
 
 
@@ -59,11 +63,11 @@ def messages_in_groups(
     pile = _Pile(decompressed_bytes_max)
     for buffer in buffers:
         for part in _parts(walk_batches(buffer), bytes_max):
-            if pile.plain_bytes + int(part[SIZE].sum()) > bytes_max and pile.plain_bytes:
+            if pile.holds_any and pile.plain_bytes + int(part[SIZE].sum()) > bytes_max:
                 yield pile.sections()
                 pile = _Pile(decompressed_bytes_max)
             pile.add(buffer, part)
-    if pile.plain_bytes:
+    if pile.holds_any:
         yield pile.sections()
 
 
@@ -94,6 +98,11 @@ class _Pile:
         self._total = 0
         self._tables: list[Table] = []
         self._spans: list[tuple[Table, Table]] = []
+
+    @property
+    def holds_any(self) -> bool:
+        """Even a batch that unpacks to nothing: it may claim records, and then it is damaged."""
+        return bool(self._tables)
 
     def add(self, buffer: Buffer, table: Table) -> None:
         codec = known_codec(int(table[ATTRIBUTES, 0]) & CODEC_MASK)
@@ -152,11 +161,21 @@ def _check_counts(table: Table, size: Table) -> None:
     """No more records than a batch's bytes could hold: arrays are made from it."""
     count = table[COUNT]
     wrong = (count < 0) | (count > np.minimum(size // RECORD_BYTES_MIN, table[LAST_DELTA] + 1))
+    wrong |= table[BASE_OFFSET] > OFFSET_MAX - np.maximum(table[LAST_DELTA], 0)
     if wrong.any():
         first = int(np.argmax(wrong))
         offset = int(table[BASE_OFFSET, first])
         reason = f"the batch at offset {offset} claims {count[first]} records"
         raise CorruptBatch(reason=reason, offset=offset)
+
+
+def _check_order(table: Table, base_offset: int) -> None:
+    """The base offset lies outside of a batch's checksum: where it is wrong, only its neighbours say so."""
+    astray = int(_first_astray(table, base_offset))
+    if astray >= 0:
+        before = int(table[BASE_OFFSET, astray - 1]) + int(table[LAST_DELTA, astray - 1]) + 1
+        following = before if astray else base_offset
+        raise misplaced(int(table[BASE_OFFSET, astray]), int(table[LAST_DELTA, astray]), following)
 
 
 def _check_crcs(data: bytearray, table: Table) -> None:
@@ -203,6 +222,19 @@ def _walk(data: Any, table: Any) -> tuple[int, int]:
         found += 1
         at += size
     return found, at
+
+
+@njit(cache=True, nogil=True)
+def _first_astray(table: Any, following: int) -> int:
+    """-1, or the first batch that does not begin at or after the end of the one before it."""
+    for batch in range(table.shape[1]):
+        base, delta = table[2, batch], table[3, batch]
+        if base < following or delta < 0:
+            return batch
+        if base > _OFFSET_MAX - 1 - delta:  # nothing can follow it
+            return batch + 1 if batch + 1 < table.shape[1] else -1
+        following = base + delta + 1
+    return -1
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from millpond.spark.kernels.copying import copy_bytes
-from millpond.spark.kernels.scan import Int64s, read_varint
+from millpond.spark.kernels.scan import VARINT_BYTES, Int64s, read_varint
 
 MICROSECONDS: Final = 1_000
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // MICROSECONDS
@@ -31,7 +31,7 @@ def binary_column(data: NDArray[np.uint8], at: Int64s, length: Int64s, kind: Any
 
 def timestamp_column(milliseconds: Int64s, kind: Any) -> Any:
     """Microseconds. A time that these cannot hold (past the year 294,000) becomes the last that they can."""
-    if len(milliseconds) and max(-milliseconds.min(), milliseconds.max()) > TIMESTAMP_MS_MAX:
+    if np.any((milliseconds < -TIMESTAMP_MS_MAX) | (milliseconds > TIMESTAMP_MS_MAX)):
         milliseconds = np.clip(milliseconds, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
     return pa.Array.from_buffers(kind, len(milliseconds), [None, pa.py_buffer(milliseconds * MICROSECONDS)])
 
@@ -42,18 +42,28 @@ def headers_column(
     """A list of (key, value) for each row, null where a record has none. Also the first row whose headers are
     damaged, or -1: then the column means nothing."""
     total = int(count.sum())
+    if total > COLUMN_BYTES_MAX:
+        raise OverflowError(f"{total} headers do not fit one Arrow array")
     fields = np.empty((4, total), dtype=np.int64)
     damaged = int(_find_headers(data, at, end, count, fields))
     if damaged >= 0:
         return None, damaged
     struct = kind.value_type
-    key = binary_column(data, fields[0], fields[1], struct.field(0).type)
+    key = _as_text(binary_column(data, fields[0], fields[1], pa.binary()), struct.field(0).type)
     value = binary_column(data, fields[2], fields[3], struct.field(1).type)
     entries = pa.StructArray.from_arrays([key, value], fields=[struct.field(0), struct.field(1)])
     offsets = np.zeros(len(count) + 1, dtype=np.int32)
     np.cumsum(count, out=offsets[1:])
     buffers = [_validity(count.astype(np.int64) - 1), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(count), buffers, children=[entries]), -1
+
+
+def _as_text(names: Any, kind: Any) -> Any:
+    """Producers may send any bytes as a header's key, and Arrow's readers trust that text is UTF-8."""
+    try:
+        return names.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], kind)
 
 
 def _validity(length: Int64s) -> Any:
@@ -76,13 +86,13 @@ def _find_headers(data: Any, at: Any, end: Any, count: Any, fields: Any) -> int:
         position = at[row]
         stop = end[row]
         for _ in range(count[row]):
-            key_length, position = read_varint(data, position, stop)
+            key_length, position = read_varint(data, position, stop, VARINT_BYTES)
             if position < 0 or key_length < 0 or key_length > stop - position:
                 return row
             fields[0, found] = position
             fields[1, found] = key_length
             position += key_length
-            value_length, position = read_varint(data, position, stop)
+            value_length, position = read_varint(data, position, stop, VARINT_BYTES)
             if position < 0 or value_length < -1 or value_length > stop - position:
                 return row
             fields[2, found] = position

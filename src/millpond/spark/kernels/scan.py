@@ -1,6 +1,7 @@
 """Find every field of every record of many batches, in one compiled pass.
 
-Nothing in the bytes is trusted: each length is held against what is left before it is followed. Positions in the
+Nothing in the bytes is trusted: each length is held against what is left before it is followed, and no sum or product
+of what they claim is ever made, since it may wrap. What `records.iter_records` refuses is refused. Positions in the
 result point into the sections' data; what a reader wants of it is copied later (`columns.py`), or never.
 """
 
@@ -11,11 +12,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from millpond.model.errors import CorruptBatch
+from millpond.records.reader import HEADER_BYTES_MIN
+from millpond.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
 from millpond.spark.kernels.sections import Sections
 
 Int64s = NDArray[np.int64]
 NULL: Final = -1
 """The length of a field that is null."""
+VARINT_BYTES, VARLONG_BYTES = np.int64(VARINT_BYTES_MAX), np.int64(VARLONG_BYTES_MAX)
+"""Of a number of 32 bits, and of one of 64."""
+HEADER_BYTES: Final = np.int64(HEADER_BYTES_MIN)
+INT64_MIN: Final = np.int64(-(2**63))
 
 
 class Scan(NamedTuple):
@@ -71,17 +78,19 @@ def scan(sections: Sections) -> Scan:
 
 
 @njit(cache=True, nogil=True)
-def read_varint(data: Any, at: int, end: int) -> tuple[Any, int]:
-    """(zigzag-decoded value, position after it); a position of -1 if there is none."""
+def read_varint(data: Any, at: int, end: int, bytes_max: Any) -> tuple[Any, int]:
+    """(zigzag-decoded value, position after it); a position of -1 if there is none of so many bytes at most."""
     result = np.uint64(0)
     shift = np.uint64(0)
-    for _ in range(10):
+    for _ in range(bytes_max):
         if at >= end:
             return 0, -1
         byte = data[at]
         at += 1
         result |= np.uint64(byte & 0x7F) << shift
         if byte < 0x80:
+            if shift == np.uint64(63) and byte > 1:
+                return 0, -1  # more than 64 bits
             return np.int64(result >> np.uint64(1)) ^ -np.int64(result & np.uint64(1)), at
         shift += np.uint64(7)
     return 0, -1
@@ -108,28 +117,28 @@ def _scan(
         delta_before = -1
         for _ in range(counts[section]):
             start = at
-            length, at = read_varint(data, at, section_end)
+            length, at = read_varint(data, at, section_end, VARINT_BYTES)
             if at < 0 or length < 1 or length > section_end - at:
                 return section
             end = at + length
-            timestamp_delta, at = read_varint(data, at + 1, end)
+            timestamp_delta, at = read_varint(data, at + 1, end, VARLONG_BYTES)
             if at < 0:
                 return section
-            delta, at = read_varint(data, at, end)
+            delta, at = read_varint(data, at, end, VARINT_BYTES)
             if at < 0 or delta <= delta_before or delta > last_deltas[section]:
                 return section
-            key_length, at = read_varint(data, at, end)
+            key_length, at = read_varint(data, at, end, VARINT_BYTES)
             if at < 0 or key_length < -1 or key_length > end - at:
                 return section
             key_at = at
             at += max(key_length, 0)
-            value_length, at = read_varint(data, at, end)
+            value_length, at = read_varint(data, at, end, VARINT_BYTES)
             if at < 0 or value_length < -1 or value_length > end - at:
                 return section
             value_at = at
             at += max(value_length, 0)
-            header_count, at = read_varint(data, at, end)
-            if at < 0 or header_count < 0 or header_count * 2 > end - at:
+            header_count, at = read_varint(data, at, end, VARINT_BYTES)
+            if at < 0 or header_count < 0 or header_count > (end - at) // HEADER_BYTES:
                 return section
             if header_count == 0 and at != end:
                 return section
@@ -139,7 +148,12 @@ def _scan(
             if append_times[section] >= 0:
                 fields[1, row] = append_times[section]
             else:
-                fields[1, row] = base_timestamps[section] + timestamp_delta
+                base = base_timestamps[section]
+                timestamp = base + timestamp_delta
+                has_wrapped = ((base ^ timestamp) & (timestamp_delta ^ timestamp)) < 0
+                if has_wrapped or timestamp == INT64_MIN:
+                    return section
+                fields[1, row] = timestamp
             fields[2, row] = key_at
             fields[3, row] = key_length
             fields[4, row] = value_at

@@ -18,6 +18,7 @@ NO_APPEND_TIME: Final = -1
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of one batch. Brokers look inside batches of up to a quarter of it; nothing larger need be readable."""
 RECORD_BYTES_MIN: Final = 7
+OFFSET_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _unpacked(batch: PlacedBatch, limit: int) -> bytes:
 def _checked_count(header: BatchHeader, span: tuple[int, int]) -> int:
     """No more records than its bytes could hold: arrays are made from it."""
     count, most = header.record_count, (span[1] - span[0]) // RECORD_BYTES_MIN
-    if not 0 <= count <= min(most, header.last_offset_delta + 1):
+    if not 0 <= count <= min(most, header.last_offset_delta + 1) or header.last_offset > OFFSET_MAX:
         offset = header.base_offset
         raise CorruptBatch(reason=f"the batch at offset {offset} claims {count} records", offset=offset)
     return count

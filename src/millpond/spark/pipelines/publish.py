@@ -14,6 +14,7 @@ from millpond.model.topics import Topic
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.sql import SqlRequest, frame_of, one_line
 from millpond.spark.pipelines.table import place_options
+from millpond.spark.sessions import make_active
 from millpond.spark.sink.schema import HEADERS
 from millpond.spark.sink.topics import create
 from millpond.spark.tables.formats.open import find_table
@@ -39,7 +40,7 @@ class Target:
     id: str = ""
     """Whose numbered publication this is. Without one, every run appends."""
     version: int = 0
-    """One that is not above the last of the same id is skipped."""
+    """One that is not above the last of the same id into the same topic is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def _as_sink_column(name: str, kind: str) -> str:
 
 def write_rows(job: Job, messages: "Callable[[], DataFrame]", target: Target) -> Report:
     """Append messages to a topic, or say what that would come to. `messages` is called if there is work."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
     from pyspark.errors import PySparkException
 
     if _is_done(job, target):
@@ -132,7 +134,7 @@ def write_rows(job: Job, messages: "Callable[[], DataFrame]", target: Target) ->
             [(count, size)] = frame.selectExpr("count(*)", f"coalesce(sum({_size(frame)}), 0)").collect()
             return _report(job, target, rows=count, bytes=size)
         return _write(job, frame, target, topic)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise InvalidRequest(reason=one_line(error)) from error
 
 
@@ -141,6 +143,7 @@ def _write(job: Job, frame: "DataFrame", target: Target, topic: Topic | None) ->
     from pyspark.sql.functions import expr
 
     assert topic is not None, "only a dry run goes without its topic"
+    make_active(job.spark)
     before = _ends(job, topic)
     seen = Observation()
     observed = frame.observe(
@@ -170,7 +173,7 @@ def _is_done(job: Job, target: Target) -> bool:
     if not target.id:
         return False
     with job.database.read() as tx:
-        newest = sinks.newest_batch(tx, sinks.batch_sink(target.id))
+        newest = sinks.newest_batch(tx, sinks.batch_sink(target.id, target.topic))
     return newest is not None and newest >= target.version
 
 

@@ -15,6 +15,7 @@ from millpond.model.topics import Topic
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.publish import Target, as_sink_columns, write_rows
 from millpond.spark.pipelines.table import place_options
+from millpond.spark.source.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TIMESTAMP: Final = "IF(timestamp < timestamp'1970-01-01 00:00:00Z', NULL, timestamp) AS timestamp"
 """A record without a time gets that of its replay."""
 EVERYWHERE: Final = -1
+UNNAMED: Final = {"starting": EARLIEST, "ending": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class ReplayRequest:
 
 
 def run(job: Job, request: ReplayRequest) -> Report:
-    [source] = job.topics([request.source])
+    source = _source(job, request.source)
     if request.target.topic == source.name:
         raise InvalidRequest(reason=f"topic {source.name!r} cannot be replayed into itself")
     options = _source_options(job, request, source)
@@ -61,6 +63,14 @@ def run(job: Job, request: ReplayRequest) -> Report:
         [source.name, target.topic],
         lambda: {"source": source.name, **write_rows(job, lambda: _messages(job, request, options), target)},
     )
+
+
+def _source(job: Job, name: str) -> Topic:
+    found = job.topics([name])
+    if len(found) > 1:
+        names = ", ".join(topic.name for topic in found)
+        raise InvalidRequest(reason=f"one topic is replayed at a time, and {name!r} means several: {names}")
+    return found[0]
 
 
 def _target(request: ReplayRequest, source: Topic) -> Target:
@@ -93,7 +103,8 @@ def _source_options(job: Job, request: ReplayRequest, source: Topic) -> dict[str
 
 
 def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, int]:
-    """An offset for every partition, none of them outside what is there."""
+    """An offset for every partition: those that were named, moved inside of what is there; else its very end, which
+    for an end is that of what is committed."""
     unknown = bounds.offsets.keys() - {EVERYWHERE, *range(source.partitions)}
     if unknown:
         raise UnknownPartition(topic=source.name, partition=min(unknown))
@@ -101,7 +112,8 @@ def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, in
         rows = partitions.of_topic(tx, source.id)
     found = {}
     for row in rows:
-        otherwise = row.log_start if word == "starting" else row.end_offset
-        wanted = bounds.offsets.get(row.where.partition, bounds.offsets.get(EVERYWHERE, otherwise))
-        found[str(row.where.partition)] = min(max(wanted, row.log_start), row.end_offset)
+        named = bounds.offsets.get(row.where.partition, bounds.offsets.get(EVERYWHERE))
+        found[str(row.where.partition)] = (
+            UNNAMED[word] if named is None else min(max(named, row.log_start), row.end_offset)
+        )
     return found

@@ -4,6 +4,7 @@ It claims the batch first, so that one that is committed again, because its answ
 changes nothing but to give up what its tasks stored.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ RETRY_DELAY_S: Final = 0.1
 RETRY_DELAY_S_MAX: Final = 5.0
 """A catalog may be away for about half a minute."""
 NO_SESSION: Final = Session("")
+LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -56,13 +58,16 @@ def abandon(database: Database, tasks: Iterable[TaskCommit | None], *, clock: Cl
 
 def _commit(database: Database, sink: str, batch: int, tasks: Sequence[TaskCommit], now_ms: int) -> bool:
     sessions = [task.session for task in tasks if task.session is not None]
+    claimant = min(sessions, default=NO_SESSION)
     with database.write() as tx:
         sinks.forget_passing(tx, now_ms=now_ms)
-        is_new = sinks.claim(tx, sink, batch, min(sessions, default=NO_SESSION), now_ms=now_ms)
+        is_new = sinks.claim(tx, sink, batch, claimant, now_ms=now_ms)
         if is_new:
             end_sessions(tx, sessions, now_ms=now_ms)
             _append(tx, tasks, now_ms)
         else:
+            if not sinks.is_newest(tx, sink, batch, claimant):
+                LOGGER.warning("batch %d of sink %s was committed before: nothing is appended", batch, sink)
             _bury(tx, tasks, now_ms)
     return is_new
 
@@ -92,8 +97,9 @@ def _flushes(tasks: Sequence[TaskCommit]) -> Iterator[tuple[Session, Flushed]]:
 
 
 def _bury(tx: Transaction, tasks: Iterable[TaskCommit], now_ms: int) -> None:
+    """In order: a task that has sent its message is done."""
     for session in sorted(task.session for task in tasks if task.session is not None):
-        writers.bury(tx, session, now_ms)
+        writers.bury(tx, session, now_ms, in_order=True)
 
 
 def _patiently(work: Callable[[], T], sleep: Callable[[float], None]) -> T:

@@ -78,7 +78,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
         tasks = _tasks(messages)
         if tasks:  # without tasks there were no rows, nor is there anybody to say whose batch it is
-            commit(database(self._options.place), _stream_sink(tasks, batchId), batchId, tasks)
+            sink = stream_sink(_query_of(tasks, batchId), self._options.topic)
+            commit(database(self._options.place), sink, batchId, tasks)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         _abandon(self._options, messages)
@@ -89,7 +90,7 @@ def _batch_identity(options: SinkOptions) -> tuple[str, int]:
     if options.transaction is None:
         return passing_sink(), 0
     name, version = options.transaction
-    return batch_sink(name), version
+    return batch_sink(name, options.topic), version
 
 
 def _running_batch() -> tuple[str, int]:
@@ -102,12 +103,13 @@ def _running_batch() -> tuple[str, int]:
     return query, int(batch)
 
 
-def _stream_sink(tasks: Sequence[TaskCommit], batch: int) -> str:
-    """Tasks and driver must mean the same batch: a wrong number would be skipped, or let rows in twice."""
+def _query_of(tasks: Sequence[TaskCommit], batch: int) -> str:
+    """The query of a batch. Tasks and driver must mean the same batch: a wrong number would be skipped, or let rows
+    in twice."""
     found = {(task.query, task.batch) for task in tasks}
     if len(found) != 1 or next(iter(found))[1] != batch:
         raise Defect(reason=f"batch {batch} is committed with the tasks of {sorted(map(str, found))}")
-    return stream_sink(str(tasks[0].query))
+    return str(tasks[0].query)
 
 
 def _write(options: SinkOptions, iterator: "Iterator[pa.RecordBatch]") -> TaskCommit:

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from millpond.model.clock import SystemClock
+from millpond.model.errors import Unavailable
 from millpond.spark.place import database, reader
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
@@ -61,9 +62,24 @@ class BatchReader(DataSourceReader):
             raise refused(self._options.ending.option, f"{name}: {end}", f"that is below its start, {start}")
         if 0 <= start < standing.log_start:
             losses.expired(name, start, standing.log_start)
+        self._check_stable(name, standing, min(end, standing.end_offset))
         end = min(end, standing.latest)
         start = end if start == LATEST else min(max(start, standing.log_start), end)
         return Range(name, standing.where, start, end)
+
+    def _check_stable(self, name: NamedPartition, standing: Standing, end: int) -> None:
+        """An end that somebody named is kept, or refused. `latest` and times mean what is committed by now."""
+        ending = self._options.ending
+        if ending is None or ending.offsets is None or ending.offsets[name] == LATEST:
+            return
+        if end > standing.latest:
+            raise Unavailable(
+                f"Topic {name.topic!r}, partition {name.partition}: a transaction at offset {standing.latest} is "
+                f"open, below the end offset {end}. Read again when it has ended, or up to latest (-1).",
+                topic=name.topic,
+                partition=name.partition,
+                offset=standing.latest,
+            )
 
 
 def read_split(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
