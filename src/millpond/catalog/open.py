@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from millpond.catalog.database import Database
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
@@ -13,6 +13,7 @@ CATALOG_FILE: Final = "catalog.db"
 OBJECTS_FOLDER: Final = "objects"
 SQLITE: Final = "sqlite://"
 POSTGRES: Final = ("postgresql://", "postgres://")
+HIDDEN: Final = "…"
 
 
 def sqlite_url(path: Path) -> str:
@@ -32,8 +33,16 @@ def open_database(url: str) -> Database:
 
 
 def shown_url(url: str) -> str:
-    """Without the user and password that it may carry."""
-    return url.partition("@")[2] or urlsplit(url)._replace(query="").geturl()
+    """Without the user, password and parameters that it may carry. Where it is unclear what is what, that is hidden."""
+    if url.startswith(SQLITE):
+        return url  # a path, whatever characters are in it
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return HIDDEN if "=" in url else url  # `password=…` is how libpq writes it without a URL
+    rest, _, parameters = rest.partition("?")
+    if "@" in parameters:
+        return f"{scheme}://{HIDDEN}"  # it may belong to a password with a question mark in it
+    return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 
 def _open_postgres(url: str) -> Database:

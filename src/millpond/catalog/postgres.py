@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from millpond.catalog.database import Parameters, Row
@@ -21,6 +22,7 @@ from millpond.model.errors import (
     CatalogUnavailable,
     CorruptCatalog,
     InvalidRequest,
+    InvalidSettings,
     OutcomeUnknown,
     UnsafeDatabase,
 )
@@ -76,6 +78,7 @@ class PostgresDatabase:
             "tcp_user_timeout": 30_000,
             "connect_timeout": CONNECT_TIMEOUT_S,
         }
+        _check_address(url)
         self._schema = schema
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url, min_size=1, max_size=CONNECTIONS_MAX, kwargs=keywords, open=False, name="millpond-catalog"
@@ -147,6 +150,17 @@ class PostgresDatabase:
                 value = tx.rows("SELECT current_setting(?)", (setting,))[0][0]
                 if value == "off":
                     raise UnsafeDatabase(setting=setting, value=value)
+
+
+def _check_address(url: str) -> None:
+    """Before the pool tries it, which would log again and again what libpq says, and that quotes passwords."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        reason = (
+            "it is not written as PostgreSQL's addresses are (in a password, use %40 for @ and %25 for %)"
+        )
+        raise InvalidSettings(name="catalog", value="postgresql://…", reason=reason) from None
 
 
 def _commit(connection: Connection) -> None:

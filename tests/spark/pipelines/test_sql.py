@@ -10,6 +10,8 @@ from tests.spark.topics import append, serving
 
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.records import Record
+from millpond.spark.pipelines import publish
+from millpond.spark.pipelines.publish import PublishRequest, Target
 from millpond.spark.pipelines.sql import SqlRequest, SqlResult, run_sql
 from millpond.spark.pipelines.table import TableRequest, run
 from millpond.spark.tables.model import Format
@@ -144,3 +146,59 @@ def test_schemas_of_unknown_topics_and_tables_that_are_not_there_are_refused(ask
 def test_nothing_is_left_in_the_session(ask, spark: "SparkSession"):
     ask("SELECT 1 FROM orders LIMIT 1")
     assert "orders" not in [table.name for table in spark.catalog.listTables()]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE made AS SELECT 1 AS a",
+        "INSERT INTO orders SELECT 1",
+        "WITH q AS (SELECT 1) INSERT INTO orders SELECT * FROM q",
+        "FROM orders INSERT INTO made SELECT *",
+        "DROP VIEW orders",
+        "SET spark.sql.session.timeZone = Asia/Tokyo",
+        "RESET",
+        "SHOW TABLES",
+        "CLEAR CACHE",
+        "EXECUTE IMMEDIATE 'CREATE TABLE made AS SELECT 1 AS a'",
+        "BEGIN CREATE TABLE made AS SELECT 1 AS a; END",
+        "SELECT 1) SELECT 2 -- ",
+        "",
+    ],
+)
+def test_whatever_is_no_query_is_refused_and_does_nothing(ask, statement: str, spark: "SparkSession"):
+    with pytest.raises(InvalidRequest, match="not a query") as caught:
+        ask(statement)
+    assert "\n" not in str(caught.value)
+    assert "made" not in [table.name for table in spark.catalog.listTables()]
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_a_statement_to_publish_must_be_a_query_too(data: Path, spark: "SparkSession", is_dry_run: bool):
+    request = PublishRequest(Target("orders"), statement="CREATE TABLE made AS SELECT 1 AS a")
+    with pytest.raises(InvalidRequest, match="not a query"):
+        publish.run(job_on(data, spark, is_dry_run=is_dry_run), request)
+    assert "made" not in [table.name for table in spark.catalog.listTables()]
+
+
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        ("SELECT 1 AS a;\n", [(1,)]),
+        ("SELECT 1 AS a -- one", [(1,)]),
+        ("VALUES (2), (1) ORDER BY 1", [(1,), (2,)]),
+        ("WITH q AS (SELECT 3 AS a) SELECT * FROM q UNION ALL SELECT 4", [(3,), (4,)]),
+        ("FROM orders SELECT count(*)", [(7,)]),
+        ("SELECT '); DROP TABLE x' AS a", [("); DROP TABLE x",)]),
+    ],
+)
+def test_queries_of_every_form_are_answered(ask, statement: str, rows: list[tuple]):
+    assert list(ask(statement).rows) == rows
+
+
+def test_json_with_something_behind_it_is_null(spark: "SparkSession", tmp_path: Path):
+    asyncio.run(
+        fill_with(tmp_path / "data", "notes", [b'{"a": 1}', b'{"a": 2} and more', b'{"a": 3}{"a": 4}'])
+    )
+    request = SqlRequest("SELECT offset, a FROM notes ORDER BY 1", json_schemas={"notes": "a INT"})
+    assert run_sql(job_on(tmp_path / "data", spark), request).rows == ((0, 1), (1, None), (2, None))

@@ -11,10 +11,11 @@ import pytest
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic
-from millpond.spark.tables.columns import table_schema
+from millpond.spark.tables.columns import quarantine_schema, table_schema
 from millpond.spark.tables.formats import parquet
 from millpond.spark.tables.formats.open import find_table, open_quarantine, open_table
 from millpond.spark.tables.model import Format, Held, Overtaken, Table, WrittenFile
+from millpond.spark.tables.times import FIRST_US, LAST_US
 from millpond.spark.tables.values.jsons import DECODED, REASON
 from millpond.spark.tables.values.spec import Kind, Values
 from millpond.spark.tables.writing import TaskOrder, TaskWork
@@ -162,6 +163,78 @@ def test_other_columns_and_another_partitioning_are_refused(kind: Format, path: 
         table.check_schema(SCHEMA.append(pa.field("more", pa.int32())))
     with pytest.raises(InvalidRequest, match="other columns"):
         open_table(kind, str(path), by_day=True).check_schema(SCHEMA)
+
+
+def test_a_table_knows_which_files_are_its_own(kind: Format, path: Path):
+    table = open_table(kind, str(path), by_day=True)
+    table.held([ORDERS])
+    committed, lost = write(table, 0, 1), write(table, 2)
+    assert table.listed(committed) == set(), "there is no table yet"
+    table.commit(SCHEMA, committed, held(ORDERS, 2))
+    assert open_table(kind, str(path), by_day=True).listed([*committed, *lost]) == {
+        file.path for file in committed
+    }
+
+
+FAR = 300_000_000_000_000_000  # microseconds: in the year 11476
+
+
+@pytest.mark.parametrize("by_day", [False, True])
+def test_a_time_that_no_table_can_hold_is_a_bad_row_and_the_others_go_on(
+    kind: Format, by_day: bool, path: Path
+):
+    table, beside = open_table(kind, str(path), by_day=by_day), open_quarantine(kind, str(path))
+    times = [0, FAR, -1_000, -70_000_000_000_000_000, FIRST_US, LAST_US, FIRST_US - 1_000, LAST_US + 1_000]
+    batch = records(*range(8)).set_column(3, "timestamp", pa.array(times, pa.timestamp("us", "UTC")))
+    order = TaskOrder(SCHEMA, Values(), False, False, table.target, beside.target, {})
+    result = TaskWork(order).perform([batch])
+    (kept,) = result.quarantine_files
+    bad = pq.ParquetFile(f"{path}_quarantine/{kept.path}").read().to_pylist()
+    table.held([ORDERS])
+    table.commit(SCHEMA, result.files, held(ORDERS, 8))
+    beside.held([ORDERS])
+    beside.commit(quarantine_schema(), result.quarantine_files, held(ORDERS, 8))
+    assert offsets_in(table, path) == [0, 2, 4, 5]
+    assert [(row["offset"], row["timestamp"].year) for row in bad] == [(1, 9999), (3, 1), (6, 1), (7, 9999)]
+    assert bad[0]["error"] == f"time out of range: {FAR} microseconds from 1970"
+    assert bad[0]["value"] == b"v1"
+
+
+def test_a_time_inside_a_value_that_no_table_can_hold_is_a_bad_row(path: Path):
+    inner = pa.struct([("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+    value = pa.struct([("one", inner), ("many", pa.list_(inner)), ("named", pa.map_(pa.string(), inner))])
+    good, bad = {"at": 0, "day": 1}, [{"at": FAR, "day": 0}, {"at": None, "day": 10**7}]
+    rows = [
+        {"one": good, "many": [good, good], "named": [("a", good)]},
+        None,
+        {"one": bad[0], "many": None, "named": None},
+        {"one": None, "many": [], "named": []},
+        {"one": good, "many": [good, bad[1]], "named": None},
+        {"one": good, "many": None, "named": [("a", good), ("b", bad[0])]},
+    ]
+    table = open_table(Format.ICEBERG, str(path))
+    schema = table_schema(value, keys_are_text=False, is_nested=True)
+    batch = records(*range(6)).append_column(DECODED, pa.array(rows, value))
+    batch = batch.append_column(REASON, pa.nulls(6, pa.string()))
+    order = TaskOrder(schema, Values(Kind.JSON), False, True, table.target, None, {})
+    result = TaskWork(order).perform([batch])
+    table.held([ORDERS])
+    table.commit(schema, result.files, held(ORDERS, 6))
+    assert (result.bad, result.first_bad.offset) == (3, 2)
+    assert result.first_bad.error == "a time in the value is out of range"
+    assert offsets_in(table, path) == [0, 1, 3]
+
+
+def test_deltas_statistics_have_four_digits_of_a_year(path: Path):
+    from deltalake import DeltaTable
+
+    table = open_table(Format.DELTA, str(path))
+    batch = records(0, 1).set_column(3, "timestamp", pa.array([FIRST_US, 0], pa.timestamp("us", "UTC")))
+    files = TaskWork(TaskOrder(SCHEMA, Values(), False, False, table.target, None, {})).perform([batch]).files
+    table.held([ORDERS])
+    table.commit(SCHEMA, files, held(ORDERS, 2))
+    found = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()[0]
+    assert (found["min.timestamp"].year, found["max.timestamp"].year) == (1, 1970)
 
 
 def test_the_quarantine_lies_beside_the_table(kind: Format, path: Path):

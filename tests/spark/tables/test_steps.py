@@ -12,7 +12,17 @@ from millpond.records import Record
 from millpond.spark.pipelines.job import Job
 from millpond.spark.place import Place
 from millpond.spark.tables.model import Held
-from millpond.spark.tables.steps import Range, advanced, look, next_step, offsets_json, starting_positions
+from millpond.spark.tables.steps import (
+    Range,
+    advanced,
+    beyond_the_end,
+    furthest,
+    look,
+    moved_back,
+    next_step,
+    offsets_json,
+    starting_positions,
+)
 
 
 def job_on(path: Path) -> Job:
@@ -125,3 +135,30 @@ def test_offsets_are_written_as_sparks_kafka_source_writes_them():
     step = [Range("a", 0, 1, 5, 0), Range("a", 1, 2, 6, 0), Range("b", 0, 3, 7, 0)]
     assert offsets_json(step, is_end=False) == '{"a": {"0": 1, "1": 2}, "b": {"0": 3}}'
     assert offsets_json(step, is_end=True) == '{"a": {"0": 5, "1": 6}, "b": {"0": 7}}'
+
+
+async def test_a_table_that_is_ahead_of_the_log_is_told_or_moved_back(tmp_path: Path):
+    async with serving(tmp_path) as broker:
+        await fill(broker, "orders", 2, 10)
+    job = job_on(tmp_path)
+    topics = job.topics(["orders"])
+    ends = look(job.database, topics)
+    held = {"orders": Held(topics[0].id.hex(), {0: 50, 1: 10})}
+    cuts = beyond_the_end(topics, held, ends)
+    assert [(cut.partition, cut.start, cut.end) for cut in cuts] == [(0, 50, 10)], "1 is where its log ends"
+    with pytest.raises(OffsetOutOfRange, match=r"0 of topic 'orders'.* offset 50, .* ends at 10") as caught:
+        moved_back(held, cuts, ends, restart=False, allow_gaps=False)
+    assert "restart" in str(caught.value)
+    back = moved_back(held, cuts, ends, restart=False, allow_gaps=True)
+    assert back["orders"].offsets == {0: 10, 1: 10}
+    assert moved_back(held, cuts, ends, restart=True, allow_gaps=False) == {}
+    older = {"orders": Held("00" * 16, {0: 50})}
+    assert beyond_the_end(topics, older, ends) == [], "another topic of that name"
+    assert moved_back(held, [], ends, restart=False, allow_gaps=False) == held
+
+
+def test_positions_of_a_quarantine_never_move_backwards():
+    after = {"a": Held("1", {0: 5, 1: 9}), "b": Held("2", {0: 3})}
+    before = {"a": Held("1", {0: 7, 1: 2}), "b": Held("old", {0: 8})}
+    assert furthest(after, before) == {"a": Held("1", {0: 7, 1: 9}), "b": Held("2", {0: 3})}
+    assert furthest(after, {}) == after

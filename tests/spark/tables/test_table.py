@@ -74,6 +74,11 @@ JSON_VALUES = [
     b"[1]",
     b"",
     b'{"id": 8, "other": true}',
+    b'{"id": 9} and more',
+    b'{"id": 10}{"id": 11}',
+    b'{"id": 12}, {"id": 13}',
+    b'{"id": 14}], [{"id": 15}',
+    b' {"id": 16}\n',
 ]
 
 
@@ -85,15 +90,16 @@ async def test_json_becomes_columns_and_what_is_none_goes_to_quarantine(
     await fill_with(data, "orders", JSON_VALUES)
     values = json_values("id BIGINT, name STRING, inner STRUCT<x: ARRAY<INT>>")
     report = run(job_on(data, spark), TableRequest(("orders",), str(place), format=kind, values=values))
-    assert (report["rows"], report["quarantined"]) == (4, 5)
+    assert (report["rows"], report["quarantined"]) == (5, 9)
     assert rows_of(place, spark, "offset", "id", "name", "inner.x") == [
         (0, 1, "a", [1, 2]),
         (3, None, None, None),
         (4, 5, None, None),
         (8, 8, None, None),
+        (13, 16, None, None),
     ]
     bad = rows_of(f"{place}_quarantine", spark, "offset", "key", "value", "error")
-    assert [(row[0], row[2]) for row in bad] == [(n, JSON_VALUES[n]) for n in (1, 2, 5, 6, 7)]
+    assert [(row[0], row[2]) for row in bad] == [(n, JSON_VALUES[n]) for n in (1, 2, 5, 6, 7, 9, 10, 11, 12)]
     assert bad[0][1] == b"k1"
     assert "no JSON object" in bad[0][3]
 

@@ -3,6 +3,9 @@
 Which topics a statement means is asked of Spark's own analysis: it names the first relation it cannot find, that topic
 becomes a view, and it is asked again. So only what is mentioned is planned, and names inside strings, comments
 and common table expressions are never taken for topics. A view shows the topic as it was when it was planned.
+
+Only queries are taken. Spark does what any other statement says as soon as it is given it, so each is analysed first
+where its grammar has room for a query and nothing else: as a common table expression.
 """
 
 import logging
@@ -20,11 +23,12 @@ from millpond.spark.tables.values import jsons
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 ROWS_MAX: Final = 10_000
 VIEWS_MAX: Final = 100
 NOT_FOUND: Final = "TABLE_OR_VIEW_NOT_FOUND"
+ONLY_A_QUERY: Final = "WITH _millpond AS (\n{}\n) SELECT * FROM _millpond"
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -55,12 +59,24 @@ def run_sql(job: Job, request: SqlRequest) -> SqlResult:
 
     try:
         frame = frame_of(job, request)
-        with _quiet():
-            rows = frame.limit(request.limit + 1).collect()
+        rows = _collected(frame, request.limit + 1)
     except PySparkException as error:
         raise InvalidRequest(reason=one_line(error)) from error
     shown = tuple(tuple(row) for row in rows[: request.limit])
     return SqlResult(tuple(frame.columns), shown, len(rows) > request.limit)
+
+
+def _collected(frame: "DataFrame", limit: int) -> "list[Row]":
+    from pyspark.errors import PySparkException
+
+    try:
+        with _quiet():
+            return frame.limit(limit).collect()
+    except PySparkException:
+        raise
+    except (ValueError, OverflowError) as error:  # Python's times end where Spark's go on
+        reason = f"a time in the answer is outside the years 1 to 9999 ({error}): cast it to a string"
+        raise InvalidRequest(reason=reason) from error
 
 
 def frame_of(job: Job, request: SqlRequest) -> "DataFrame":
@@ -91,11 +107,15 @@ def _quiet() -> Iterator[None]:
 
 
 def _analysed(views: "_Views", statement: str) -> "DataFrame":
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, ParseException
 
+    alone = statement.rstrip("; \n\t\r")
     for _ in range(VIEWS_MAX + 1):
         try:
-            return views.spark.sql(statement)
+            views.spark.sql(ONLY_A_QUERY.format(alone))
+            return views.spark.sql(alone)
+        except ParseException as error:
+            raise InvalidRequest(reason=f"this is not a query: {one_line(error)}") from error
         except AnalysisException as error:
             parts = missing_relation(error)
             if not parts:
@@ -112,9 +132,10 @@ def missing_relation(error: "PySparkException") -> list[str]:
     return [part.replace("``", "`") for part in quoted.strip("`").split("`.`")]
 
 
-def one_line(error: "PySparkException") -> str:
+def one_line(error: Exception) -> str:
     """What Spark says, without stacks and suggestions; what we said in a task, if that was it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error).partition("\n: ")[2] or str(error)  # before it: which call brought a Java error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("millpond.model.errors.")]
     if ours:
         return ours[-1].partition(": ")[2]

@@ -26,12 +26,16 @@ from millpond.spark.tables.steps import (
     Range,
     advanced,
     assign_json,
+    beyond_the_end,
+    furthest,
     look,
+    moved_back,
     next_step,
     offsets_json,
     starting_positions,
 )
 from millpond.spark.tables.values import jsons
+from millpond.spark.tables.values.plain import described
 from millpond.spark.tables.values.spec import Kind, Values, decoder
 from millpond.spark.tables.writing import TaskOrder, TaskResult, write_files
 
@@ -86,6 +90,8 @@ class _Counts:
     quarantined: int = 0
     skipped: int = 0
     compacted: int = 0
+    compaction_error: str = ""
+    """Why small files stay: the rows are in the table all the same, and the next run tries again."""
 
 
 def run(job: Job, request: TableRequest) -> Report:
@@ -128,16 +134,32 @@ class _Run:
 
     def _positions(self, ends: Ends) -> dict[str, Held]:
         """The table's, as they are now: another run may have moved them, also past our `ends`."""
-        held = self._table.held(self._topics)
-        positions, gaps = starting_positions(
-            self._topics,
-            held,
-            ends,
-            restart=self._request.restart,
-            allow_gaps=self._request.allow_gaps,
-        )
-        self._gaps.extend(gap for gap in gaps if gap not in self._gaps)
+        allowed = {"restart": self._request.restart, "allow_gaps": self._request.allow_gaps}
+        held, cuts = self._table.held(self._topics), []
+        if beyond_the_end(self._topics, held, ends):
+            newest = look(self._job.database, self._topics)
+            cuts = beyond_the_end(self._topics, held, newest)
+            held = moved_back(held, cuts, newest, **allowed)
+        positions, gaps = starting_positions(self._topics, held, ends, **allowed)
+        self._gaps.extend(gap for gap in [*cuts, *gaps] if gap not in self._gaps)
+        if not cuts or self._job.is_dry_run:
+            return positions
+        try:
+            self._move_back(positions, {cut.topic for cut in cuts})
+        except Overtaken:
+            self._note_overtaken()
+            return self._positions(ends)
         return positions
+
+    def _move_back(self, positions: Mapping[str, Held], cut: set[str]) -> None:
+        """At once: what is appended next lies behind the log's end of now, and must be read. The quarantine first, so
+        that a run that dies between the two does both again."""
+        schema = self._schema()
+        held_bad = self._quarantine.held(self._topics)
+        if held_bad:
+            others = {topic: held for topic, held in held_bad.items() if topic not in cut}
+            self._quarantine.commit(quarantine_schema(), [], furthest(positions, others))
+        self._table.commit(schema, [], positions)
 
     def _schema(self) -> "pa.Schema":
         values = self._request.values
@@ -162,17 +184,25 @@ class _Run:
         files = [file for result in results for file in result.files]
         bad_files = [file for result in results for file in result.quarantine_files]
         try:
-            if bad_files:
-                self._quarantine.commit(quarantine_schema(), bad_files, after)
-                self._counts.quarantined += sum(file.rows for file in bad_files)
-                bad_files = []
+            self._commit_bad(bad_files, held_bad, after)
+            bad_files = []
             self._commit(schema, files, positions, after, ends)
         except Overtaken:
-            self._throw_away(files, bad_files)
-            self._note_overtaken()
+            if self._throw_away(files, bad_files) and files:
+                self._count(results, files)  # it was our own commit, whose answer was lost
+            else:
+                self._note_overtaken()
             return self._positions(ends)
         self._count(results, files)
         return after
+
+    def _commit_bad(
+        self, files: Sequence[WrittenFile], held: Mapping[str, Held], after: Mapping[str, Held]
+    ) -> None:
+        """A run that died may have quarantined more than this step reads: positions never move backwards."""
+        if files:
+            self._quarantine.commit(quarantine_schema(), files, furthest(after, held))
+            self._counts.quarantined += sum(file.rows for file in files)
 
     def _perform(
         self, step: Sequence[Range], schema: "pa.Schema", quarantined: Mapping[tuple[str, int], int]
@@ -232,9 +262,15 @@ class _Run:
                 if catalog_topics.find(tx, topic.name).id != topic.id:
                     raise TopicReplaced(topic=topic.name)
 
-    def _throw_away(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> None:
-        delete_files(self._table.target.root, [file.path for file in files])
-        delete_files(self._quarantine.target.root, [file.path for file in bad_files])
+    def _throw_away(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> bool:
+        """Delete what no commit has. Whether one has the table's files after all."""
+        kept = self._table.listed(files)
+        delete_files(self._table.target.root, [file.path for file in files if file.path not in kept])
+        bad_kept = self._quarantine.listed(bad_files)
+        delete_files(
+            self._quarantine.target.root, [file.path for file in bad_files if file.path not in bad_kept]
+        )
+        return len(kept) == len(files)
 
     def _count(self, results: Sequence[TaskResult], files: Sequence[WrittenFile]) -> None:
         counts = self._counts
@@ -249,8 +285,11 @@ class _Run:
         request = self._request
         if not request.small_files_max or not self._counts.files:
             return
-        if self._table.small_files(request.small_file_bytes) > request.small_files_max:
-            self._counts.compacted = self._table.compact(self._job.spark, request.small_file_bytes)
+        try:
+            if self._table.small_files(request.small_file_bytes) > request.small_files_max:
+                self._counts.compacted = self._table.compact(self._job.spark, request.small_file_bytes)
+        except Exception as error:  # noqa: BLE001  # the rows are committed, whatever the library says of their files
+            self._counts.compaction_error = described(error)
 
     def _plan(self, positions: Mapping[str, Held], ends: Ends) -> Report:
         everything = next_step(self._job.database, positions, ends, 2**62)
@@ -303,15 +342,13 @@ def read_ranges(job: Job, step: Sequence[Range]) -> "DataFrame":
 
 
 def decoded(job: Job, frame: "DataFrame", values: Values) -> "DataFrame":
-    """JSON is decoded here; of its values only the bad ones go on to the tasks."""
-    from pyspark.sql import functions as f
-
+    """JSON is decoded here. Values go on to the tasks as they are, too: a row may be found bad there, for its key or
+    its times."""
     columns = ["topic", "partition", "offset", "timestamp", "key", "headers"]
     if values.kind is not Kind.JSON:
         return frame.select(*columns, "value")
     found = jsons.decode(frame, jsons.parse_ddl(job.spark, values.schema))
-    kept = f.when(f.col(jsons.REASON).isNotNull(), f.col("value")).alias("value")
-    return found.select(*columns, jsons.DECODED, jsons.REASON, kept)
+    return found.select(*columns, jsons.DECODED, jsons.REASON, "value")
 
 
 def place_options(place: Place) -> dict[str, str]:

@@ -78,6 +78,9 @@ class Table(Protocol):
         """Add the files and move the positions, both or neither; makes the table if there is none. `positions` are
         all partitions of the topics concerned. Raises `Overtaken` if the table has changed since `held`."""
 
+    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+        """The paths of those among these files that the table's newest version has."""
+
     def version(self) -> str:
         """The newest version or snapshot id; empty if there is no table."""
 

@@ -37,7 +37,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that expired before they came into the table."""
+    """Records that expired before they came into the table. An end before the start: the log ends there, and what the
+    table has from there on is not in it any more."""
 
     topic: str
     partition: int
@@ -60,6 +61,35 @@ def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Bou
             }
             for topic in topics
         }
+
+
+def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends) -> list[Gap]:
+    """Where the table has more than the log, from that log's end on. If `ends` is newer than `held`, then the log was
+    cut: a catalog restored from a backup, for one."""
+    return [
+        Gap(topic.name, number, held[topic.name].offsets[number], bounds.end)
+        for topic in topics
+        if topic.name in held and held[topic.name].topic_id == topic.id.hex()
+        for number, bounds in ends[topic.name].items()
+        if held[topic.name].offsets.get(number, 0) > bounds.end
+    ]
+
+
+def moved_back(
+    held: Mapping[str, Held], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
+) -> dict[str, Held]:
+    """Positions without those that the log was cut before: a restart reads such a topic again from its start, and with
+    gaps allowed its partitions go on at their ends. Raises `OffsetOutOfRange` if neither was asked for."""
+    if cuts and not (restart or allow_gaps):
+        raise _cut(cuts[0], ends)
+    names = {cut.topic for cut in cuts}
+    if restart:
+        return {topic: each for topic, each in held.items() if topic not in names}
+    back = {(cut.topic, cut.partition): cut.end for cut in cuts}
+    return {
+        topic: Held(each.topic_id, {p: back.get((topic, p), offset) for p, offset in each.offsets.items()})
+        for topic, each in held.items()
+    }
 
 
 def starting_positions(
@@ -100,6 +130,22 @@ def next_step(database: Database, positions: Mapping[str, Held], ends: Ends, byt
     ]
     share = max(1, bytes_max // max(1, len(behind)))
     return [_share(database, *each, share) for each in behind]
+
+
+def furthest(after: Mapping[str, Held], before: Mapping[str, Held]) -> dict[str, Held]:
+    """Of each partition the later of the two positions; those of another topic of the same name do not count."""
+    return {
+        topic: Held(
+            held.topic_id,
+            {p: max(offset, _offset(before, topic, held.topic_id, p)) for p, offset in held.offsets.items()},
+        )
+        for topic, held in after.items()
+    }
+
+
+def _offset(held: Mapping[str, Held], topic: str, topic_id: str, partition: int) -> int:
+    each = held.get(topic)
+    return each.offsets.get(partition, 0) if each is not None and each.topic_id == topic_id else 0
 
 
 def advanced(positions: Mapping[str, Held], step: Sequence[Range]) -> dict[str, Held]:
@@ -148,6 +194,17 @@ def _share(database: Database, topic: str, number: int, start: int, bounds: Boun
 def _first_base(tx: Transaction, where: TopicPartition, offset: int) -> int:
     first = extents.find(tx, where, offset, bytes_max=1, extents_max=1)
     return first[0].base_offset if first else offset
+
+
+def _cut(cut: Gap, ends: Ends) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"Partition {cut.partition} of topic {cut.topic!r} was read up to offset {cut.start}, and its log now ends at "
+        f"{cut.end}: it was cut, or its catalog restored. Read the topic again from its start by asking for a restart, "
+        f"or go on from offset {cut.end} by allowing gaps.",
+        offset=cut.start,
+        log_start=ends[cut.topic][cut.partition].log_start,
+        end_offset=cut.end,
+    )
 
 
 def _expired(gap: Gap, ends: Ends) -> OffsetOutOfRange:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from millpond.spark.tables import times
 from millpond.spark.tables.columns import ERROR, ORIGIN, VALUE, quarantine_schema
 from millpond.spark.tables.model import DAY, Target, WrittenFile
 from millpond.spark.tables.place import filesystem, is_local
@@ -100,7 +101,12 @@ class TaskWork:
 
         decoded, errors = self._decode(batch)
         keys, key_errors = self._decode_keys(batch.column("key"))
-        errors = pc.coalesce(errors, pc.binary_join_element_wise("key: ", key_errors, ""))
+        errors = pc.coalesce(
+            errors,
+            pc.binary_join_element_wise("key: ", key_errors, ""),
+            times.record_errors(batch.column("timestamp")),
+            times.value_errors(decoded),
+        )
         table = pa.Table.from_arrays(self._columns(batch, keys, decoded), names=self._order.schema.names)
         if errors.null_count == len(errors):
             self._files.add(table.cast(self._order.schema))
@@ -121,7 +127,8 @@ class TaskWork:
         import pyarrow as pa
 
         schema = quarantine_schema()
-        columns = [errors if name == ERROR else batch.column(name) for name in schema.names]
+        others = {ERROR: errors, "timestamp": times.clamped(batch.column("timestamp"))}
+        columns = [others[name] if name in others else batch.column(name) for name in schema.names]
         bad = pa.Table.from_arrays(columns, names=schema.names).filter(is_bad).cast(schema)
         self._bad += bad.num_rows
         if self._first_bad is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, SparkSession
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # shown without its zone, which is UTC
 
 
 class DeltaTable:
@@ -74,6 +74,11 @@ class DeltaTable:
             raise Overtaken from error
         self._delta = self._open()
 
+    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+        found = self._open()
+        known = set() if found is None else {unquote(path) for path in _paths(found)}
+        return {file.path for file in files} & known
+
     def version(self) -> str:
         found = self._open()
         return "" if found is None else str(found.version())
@@ -104,9 +109,7 @@ class DeltaTable:
         if found.protocol().min_reader_version > 1 or not is_local(self._root) or not found.file_uris():
             return spark.createDataFrame(found.to_pyarrow_table())
         names = [field.name for field in found.schema().fields]
-        files = [
-            f"{as_url(self._root)}/{unquote(path)}" for path in _actions(found).column("path").to_pylist()
-        ]
+        files = [f"{as_url(self._root)}/{unquote(path)}" for path in _paths(found)]
         frame = spark.read.option("basePath", as_url(self._root)).parquet(*files)
         return frame.select(*(f"`{name}`" for name in names))
 
@@ -186,7 +189,7 @@ def _shown_value(name: str, value: Any, *, is_high: bool = False) -> Any:
         return value
     millis = -(-value // 1_000) if is_high else value // 1_000
     moment = EPOCH + timedelta(milliseconds=millis)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{millis % 1000:03d}Z"
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
 def _schema(schema: "pa.Schema", *, by_day: bool) -> "Schema":
@@ -207,6 +210,11 @@ def _shown(schema: "Schema") -> str:
 def _sizes(delta: "Delta") -> list[int]:
     sizes: list[int] = _actions(delta).column("size_bytes").to_pylist()
     return sizes
+
+
+def _paths(delta: "Delta") -> list[str]:
+    paths: list[str] = _actions(delta).column("path").to_pylist()
+    return paths
 
 
 def _actions(delta: "Delta") -> "pa.Table":

@@ -81,6 +81,11 @@ class IcebergTable:
             raise InvalidRequest(reason=f"the table does not take these rows: {error}") from error
         self._table = self._open()
 
+    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+        found = self._open()
+        known = set() if found is None else {task.file.file_path for task in found.scan().plan_files()}
+        return {file.path for file in files if f"{as_url(self._root)}/{file.path}" in known}
+
     def version(self) -> str:
         found = self._open()
         snapshot = None if found is None else found.current_snapshot()

@@ -93,8 +93,12 @@ class ParquetTable:
             for name, held in positions.items()
         }
         before = self._state.topics if self._state else {}
-        added = {file.path.removeprefix(f"{STAGING}/"): file.bytes for file in files}
+        added = {_in_place(file): file.bytes for file in files}
         self._append(_columns(schema), {**before, **topics}, added, [])
+
+    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+        found = _load(self._root)
+        return {file.path for file in files if found and _in_place(file) in found.files}
 
     def version(self) -> str:
         found = _load(self._root)
@@ -150,6 +154,11 @@ class ParquetTable:
         finish(self._root)
         _delete_leftovers(self._root / STAGING)
         return state
+
+
+def _in_place(file: WrittenFile) -> str:
+    """Where a staged file goes."""
+    return file.path.removeprefix(f"{STAGING}/")
 
 
 def finish(root: Path) -> None:

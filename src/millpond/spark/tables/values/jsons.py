@@ -2,9 +2,14 @@
 
 PERMISSIVE with a column for the corrupt record: a value that is no JSON, no object, or holds something that a
 column's type cannot, has its text there. Fields that the schema does not name are left out; missing ones are null.
+
+Spark stops at the end of the first object, and does not look at what follows. So each value is parsed once more, in
+an array and before a mark that no sender can know: it is one object, and all of it, only if the mark comes second.
+That parse builds nothing.
 """
 
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from millpond.model.errors import InvalidRequest
 
@@ -48,14 +53,25 @@ def decode(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 
     with_corrupt = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    parsed = f.from_json(f.col("value").cast("string"), with_corrupt, options)
+    text = f.col("value").cast("string")
+    parsed = f.from_json(text, with_corrupt, options)
     fields = [f.col(f"_parsed.`{field.name}`").alias(field.name) for field in schema.fields]
     return (
-        frame.withColumn("_parsed", f.when(f.is_valid_utf8(f.col("value").cast("string")), parsed))
+        frame.withColumn("_parsed", f.when(f.is_valid_utf8(text) & _is_one(text), parsed))
         .withColumn(DECODED, f.when(f.col("_parsed").isNotNull(), f.struct(*fields)))
         .withColumn(REASON, _reason())
         .drop("_parsed")
     )
+
+
+def _is_one(text: "Column") -> "Column":
+    """Whether it is one JSON object or null, from its first character to its last."""
+    from pyspark.sql import functions as f
+
+    mark = f"m{uuid4().hex}"
+    wrapped = f.concat(f.lit("["), text, f.lit(f',{{"{mark}":true}}]'))
+    elements = f.from_json(wrapped, f"ARRAY<STRUCT<{mark}: BOOLEAN>>")
+    return f.get(elements, f.lit(1))[mark]  # mentioned once, parsed once
 
 
 def _reason() -> "Column":
