@@ -27,6 +27,7 @@ from millpond.maintenance import merging, retention
 from millpond.model.errors import OffsetOutOfRange, OutOfOrderSequence
 from millpond.model.ids import TopicPartition
 from millpond.records import Codec, Record, build_batch, iter_records, walk
+from millpond.rewriting import merging as plans
 from millpond.segments import index
 from millpond.settings import Settings
 from millpond.testing import SimulatedClock
@@ -38,10 +39,11 @@ PARTITIONS = 2
 ALL = 64 * 1024 * KIB
 
 SMALL = (
-    mock.patch.object(merging, "FAN_IN", 3),
+    mock.patch.object(plans, "FAN_IN", 3),
+    mock.patch.object(plans, "LARGE_BYTES", 24 * KIB),
+    mock.patch.object(plans, "SEGMENT_BYTES_MAX", 48 * KIB),
+    mock.patch.object(plans, "TIERS", (1 * KIB, 8 * KIB)),
     mock.patch.object(merging, "LARGE_BYTES", 24 * KIB),
-    mock.patch.object(merging, "SEGMENT_BYTES_MAX", 48 * KIB),
-    mock.patch.object(merging, "TIERS", (1 * KIB, 8 * KIB)),
     mock.patch.object(merging, "EXTENTS_PER_LOOK", 12),
     mock.patch.object(retention, "EXTENTS_PER_LOOK", 4),
     mock.patch.object(log, "REMOVED_PER_STEP", 3),

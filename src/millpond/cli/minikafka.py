@@ -225,6 +225,7 @@ def producer() -> None:
 
 def _producer(arguments: Sequence[str]) -> None:
     """Each line of stdin is a message."""
+    signal.signal(signal.SIGINT, _leave)
     host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
     with connected(host, topic) as client:
         for line in sys.stdin.buffer:
@@ -241,6 +242,7 @@ def consumer() -> None:
 
 def _consumer(arguments: Sequence[str]) -> None:
     """For ever: a server or a topic that is not there may still come."""
+    signal.signal(signal.SIGINT, _leave)
     host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
     read_from = FIRST_NUMBER
     with connected(host, topic) as client:
@@ -286,6 +288,11 @@ def run_command(name: str, usage: str, command: Callable[[Sequence[str]], None])
 
 def say(text: str) -> None:
     print(text, flush=True)
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    """At once: a client has nothing to put in order, and an interrupted gRPC call may keep its channel from closing."""
+    os._exit(128 + number)
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -43,7 +43,7 @@ database.close()
 """
 
 
-@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
 def test_four_processes_write_one_sqlite_catalog_without_error_or_starvation(tmp_path, seconds, capsys):
     database = SqliteDatabase(tmp_path / "catalog.db")
     database.migrate()

@@ -21,7 +21,7 @@ from millpond.model.errors import InvalidSettings
         ("postgresql://u:s3cret?x@h/db", "postgresql://…"),
         ("postgresql://u:s3cret@h/db#s3cret", "postgresql://h/db"),
         ("host=h password=s3cret", "…"),
-        ("sqlite:///home/me@work/what?/catalog.db", "sqlite:///home/me@work/what?/catalog.db"),
+        ("sqlite:///data/me@work/what?/catalog.db", "sqlite:///data/me@work/what?/catalog.db"),
         ("memory://", "memory://"),
         ("./data", "./data"),
     ],
