@@ -6,7 +6,7 @@ from millpond.spark import Place
 from millpond.spark.pipelines import compact, merge
 from millpond.spark.pipelines.job import Job
 
-ROWS = 8_000_000
+ROWS = 4_000_000
 SIZE = 100
 
 

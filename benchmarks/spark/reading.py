@@ -6,7 +6,7 @@ from collections.abc import Callable
 from benchmarks.report import Report
 from benchmarks.spark.workplace import Workplace, drain, fill, interleaved, rates, ratio
 
-SIZES = ((100, 4_000_000, 4), (1_000, 1_000_000, 16))
+SIZES = ((100, 2_000_000, 4), (1_000, 400_000, 16))
 """(bytes of a value, rows, partitions)"""
 
 

@@ -19,7 +19,7 @@ from millpond.records import Record, build_batch
 from millpond.spark import session
 from peers import kafka, programs
 
-ROUNDS = 3
+ROUNDS = 2
 RECORDS_PER_BATCH = 5_000
 DISTINCT_BATCHES = 40
 KEYS = 200_000

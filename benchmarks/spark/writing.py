@@ -7,7 +7,7 @@ from itertools import count
 from benchmarks.report import Report
 from benchmarks.spark.workplace import Workplace, fill, interleaved, rates, ratio
 
-ROWS = 2_000_000
+ROWS = 1_000_000
 SIZE = 100
 PARTITIONS = 4
 
