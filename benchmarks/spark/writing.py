@@ -50,8 +50,9 @@ def measure(report: Report, place: Workplace) -> None:
 def _to_kafka(frame: object, address: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    for made in (
-        AdminClient({"bootstrap.servers": address}).create_topics([NewTopic(topic, PARTITIONS)]).values()
-    ):
+    admin = AdminClient(
+        {"bootstrap.servers": address}
+    )  # a name: without one it would be gone before the answer
+    for made in admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
         made.result(30)
     frame.write.format("kafka").option("kafka.bootstrap.servers", address).option("topic", topic).save()  # type: ignore[attr-defined]
