@@ -16,7 +16,14 @@ from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, 
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
-from millpond.rewriting.merging import LARGE_BYTES, MergedSegment, build_segment, plan_merges, read_group
+from millpond.rewriting.merging import (
+    LARGE_BYTES,
+    MergedSegment,
+    build_segment,
+    last_small_run,
+    plan_merges,
+    read_group,
+)
 
 EXTENTS_PER_LOOK: Final = 4_000
 BYTES_PER_PASS: Final = 64 * 1024 * 1024
@@ -101,7 +108,7 @@ class Merging:
         if not groups and spared:
             return Step(0, 0, has_more=False, is_due=True)
         if not groups:
-            self._from[where] = _last_small_run(rows)
+            self._from[where] = last_small_run(rows)
             return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
         sizes = [(len(group), await self._merge(group)) for group in groups]
         written = sum(size for _, size in sizes)
@@ -149,13 +156,3 @@ class Step:
     has_more: bool
     is_due: bool = False
     """Something changed under it: the next pass looks again."""
-
-
-def _last_small_run(rows: Sequence[Extent]) -> int:
-    """Where the run of small extents at the end of `rows` begins: what lies before it will not change."""
-    begins = rows[-1].end_offset
-    for extent in reversed(rows):
-        if extent.length >= LARGE_BYTES:
-            break
-        begins = extent.base_offset
-    return begins

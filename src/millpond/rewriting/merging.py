@@ -36,6 +36,16 @@ def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
     return [group for run in _small_runs(extents) for group in _groups(run)]
 
 
+def last_small_run(rows: Sequence[Extent]) -> int:
+    """Where the run of small extents at the end of `rows` begins: what lies before it will not change."""
+    begins = rows[-1].end_offset
+    for extent in reversed(rows):
+        if extent.length >= LARGE_BYTES:
+            break
+        begins = extent.base_offset
+    return begins
+
+
 def _small_runs(extents: Sequence[Extent]) -> Iterator[list[Extent]]:
     """Maximal runs of adjoining small extents."""
     for is_small, run in groupby(extents, key=lambda extent: extent.length < LARGE_BYTES):

@@ -17,7 +17,7 @@ from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, Writer
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
-from millpond.rewriting.merging import LARGE_BYTES, build_segment, plan_merges, read_group
+from millpond.rewriting.merging import build_segment, last_small_run, plan_merges, read_group
 from millpond.spark.pipelines.commit import StoredSegment, bury, commit
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.tasks import perform
@@ -142,17 +142,7 @@ def _groups(tx: Transaction, where: TopicPartition) -> Iterator[Group]:
         if len(rows) < EXTENTS_PER_LOOK:
             return
         grouped_to = groups[-1][-1].end_offset if groups else 0
-        start = max(grouped_to, _last_small_run(rows), rows[0].base_offset + 1)
-
-
-def _last_small_run(rows: Sequence[Extent]) -> int:
-    """Where the run of small extents at the end begins."""
-    begins = rows[-1].end_offset
-    for extent in reversed(rows):
-        if extent.length >= LARGE_BYTES:
-            break
-        begins = extent.base_offset
-    return begins
+        start = max(grouped_to, last_small_run(rows), rows[0].base_offset + 1)
 
 
 def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
