@@ -299,6 +299,11 @@ async def test_progress_is_committed_to_a_group(tmp_path):
         assert (await broker.groups.committed_offsets("spark-orders")).offsets == committed
 
 
+def is_empty(database, group):
+    with database.read() as tx:
+        return groups.find(tx, group).state == "Empty"
+
+
 async def test_a_group_with_members_is_left_alone(tmp_path):
     from confluent_kafka import Consumer
 
@@ -323,6 +328,10 @@ async def test_a_group_with_members_is_left_alone(tmp_path):
         with pytest.raises(GroupNotEmpty, match="'billing' has members"):
             reader.initialOffset()
         await asyncio.to_thread(consumer.close)
-        with place.database(parse_options(options(tmp_path, subscribe="x")).place).read() as tx:
+        database = place.database(parse_options(options(tmp_path, subscribe="x")).place)
+        async with asyncio.timeout(10):  # the client does not wait for the answer to its leaving
+            while not is_empty(database, "billing"):
+                await asyncio.sleep(0.01)
+        with database.read() as tx:
             assert 9 not in [each.offset for each in groups.committed_offsets(tx, "billing")]
         reader.commit(at(9))
