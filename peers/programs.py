@@ -18,6 +18,7 @@ RUN_SECONDS_MAX = 180
 PYSPARK = "4.2.0"
 KAFKAJS = json.loads((SOURCES / "kafkajs" / "package.json").read_text())["dependencies"]["kafkajs"]
 NODE_GRPC = json.loads((SOURCES / "node-grpc" / "package.json").read_text())["dependencies"]["@grpc/grpc-js"]
+PNPM = json.loads((SOURCES / "pnpm" / "package.json").read_text())["dependencies"]["pnpm"]
 SCHEMAS = ROOT / "proto"
 KCAT = "1.7.1"
 FRANZ_GO = "1.22.2"
@@ -81,6 +82,15 @@ def node_grpc() -> Program:
         lambda part: registries.npm("gRPC for Node.js", part, SOURCES / "node-grpc"),
     )
     return Program([program("node", "gRPC for Node.js"), "--no-warnings", str(folder / "run.js")])
+
+
+def pnpm() -> Path:
+    """The folder that must stand on the PATH for somebody to type `pnpm`."""
+    folder = installed(
+        f"pnpm-{PNPM}-{_fingerprint('pnpm')}",
+        lambda part: registries.npm("pnpm", part, SOURCES / "pnpm"),
+    )
+    return folder / "node_modules" / ".bin"
 
 
 def franz_go() -> Program:

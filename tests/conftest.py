@@ -1,7 +1,7 @@
 """Fixtures for every folder of tests."""
 
-import shutil
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,22 @@ from pathlib import Path
 import pytest
 
 FIGURES = pytest.StashKey[list[str]]()
+SPARK = "tests/spark/"
+STARTS_ITS_OWN_SPARK = (f"{SPARK}sink/test_kills.py", f"{SPARK}test_clusters.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """The tests that share a Spark session go to one process, the others to whichever is free. By path: pytest-xdist
+    3.8 silently loses the groups of its own mark with pytest 9.2 (pytest-dev/pytest-xdist#1386)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            shares = nodeid.startswith(SPARK) and not nodeid.startswith(STARTS_ITS_OWN_SPARK)
+            return SPARK if shares else nodeid
+
+    return OneSpark(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +56,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or 21, and there is no java on the PATH")
+    from millpond.spark.sessions import java_command
+
+    if java_command() is None:
+        pytest.skip("Spark needs Java 17 or 21, and neither JAVA_HOME nor the PATH has a java")
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +75,21 @@ def postgres_url() -> Iterator[str]:
         server = pgserver.get_server(Path(root) / "data", cleanup_mode="stop")
         yield server.get_uri()
         server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    from tests.s3 import running_s3
+
+    with running_s3() as url:
+        yield url
+
+
+@pytest.fixture
+def s3_store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the setting `store` says for a broker on S3, in a place of its own."""
+    from tests.s3 import CREDENTIALS
+
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.format(prefix=uuid.uuid4().hex)

@@ -13,7 +13,7 @@ from millpond import Admin, Producer
 
 SECONDS_MAX = 300
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

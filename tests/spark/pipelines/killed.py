@@ -20,7 +20,10 @@ def main(pipeline: str, path: str) -> None:
         "spark.sql.warehouse.dir": f"{path}/warehouse",
     }
     run, request = PIPELINES[pipeline]
-    run(Job(Place.at(path), lambda: session("killed", master="local[2]", config=config)), request)
+    run(
+        Job(Place.at(path), lambda: session("killed", master="local[2]", fast_start=True, config=config)),
+        request,
+    )
 
 
 if __name__ == "__main__":

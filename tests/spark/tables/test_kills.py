@@ -4,6 +4,7 @@ import itertools
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,22 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 180
 ROOT = Path(__file__).parents[3]
-VALUES = [b"\xff%d" % n if n % 7 == 3 else b"%d" % n for n in range(400)]
-GOOD = sorted((n % 2, n // 2) for n, value in enumerate(VALUES) if not value.startswith(b"\xff"))
-BAD = sorted((n % 2, n // 2) for n, value in enumerate(VALUES) if value.startswith(b"\xff"))
+PARTITIONS = 2
+RECORDS_PER_KILL = 250
+"""A killed run makes one or two steps, of 120 records each."""
+RECORDS_LEFT = 150
+
+
+def is_bad(n: int) -> bool:
+    return n % 7 == 3
+
+
+def value(n: int) -> bytes:
+    return b"\xff%d" % n if is_bad(n) else b"%d" % n
+
+
+def origins(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    return sorted((n % PARTITIONS, n // PARTITIONS) for n in numbers)
 
 
 def kill_at(point: str, kind: Format, data: Path, place: Path, work: Path) -> None:
@@ -36,17 +50,19 @@ async def check(
     points: list[str], kind: Format, tmp_path: Path, spark: "SparkSession", figures: list[str]
 ) -> None:
     data, place = tmp_path / "data", tmp_path / "t"
-    await fill_with(data, "orders", VALUES, partitions=2, per_batch=20)
+    numbers = range(RECORDS_PER_KILL * len(points) + RECORDS_LEFT)
+    await fill_with(data, "orders", [value(n) for n in numbers], partitions=PARTITIONS, per_batch=20)
     for point in points:
         kill_at(point, kind, data, place, tmp_path / "work")
     report = run(job_on(data, spark), killed.request_for(str(kind), str(place)))
     assert report["rows"] > 0, "the killed runs must leave something to do"
     rows, bad = origins_of(place, spark), origins_of(f"{place}_quarantine", spark)
-    assert rows == GOOD
-    assert bad == BAD
+    good = origins(n for n in numbers if not is_bad(n))
+    assert rows == good
+    assert bad == origins(n for n in numbers if is_bad(n))
     figures.append(
         f"table into {kind}, driver killed at {', '.join(points)}: {len(rows)} rows = {len(set(rows))} distinct = "
-        f"{len(GOOD)} expected; {len(bad)} quarantined"
+        f"{len(good)} expected; {len(bad)} quarantined"
     )
 
 
