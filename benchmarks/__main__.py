@@ -3,9 +3,15 @@
 import argparse
 import sys
 
-from benchmarks import engine, faces, kafka, spark
+from benchmarks import engine, faces, kafka, queues, spark
 
-PARTS = {"engine": engine.run, "faces": faces.run, "kafka": kafka.run, "spark": spark.run}
+PARTS = {
+    "engine": engine.run,
+    "faces": faces.run,
+    "kafka": kafka.run,
+    "queue": queues.run,
+    "spark": spark.run,
+}
 
 
 def main() -> None:

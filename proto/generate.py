@@ -12,7 +12,13 @@ from grpc_tools import protoc
 
 PROTO = Path(__file__).parent
 STUBS = PROTO.parent / "src/millpond/stubs"
-SCHEMAS = ("millpond/v1/log.proto", "millpond/v1/admin.proto", "protocol/minikafka.proto")
+SCHEMAS = (
+    "millpond/v1/log.proto",
+    "millpond/v1/admin.proto",
+    "millpond/v1/payloads.proto",
+    "millpond/v1/queue.proto",
+    "protocol/minikafka.proto",
+)
 BETWEEN = re.compile(r"^from (?:millpond\.v1|protocol) import (\w+_pb2)", re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """Millpond: one durable message log.
 
-`Broker` is the server as a type you can drive yourself; `Producer`, `Consumer` and `Admin` talk to one over gRPC, and
-so do their asyncio twins. Names are loaded when they are first used: a client does not pay for the broker's code.
+`Broker` is the server as a type you can drive yourself; `Producer`, `Consumer`, `Publisher`, `Subscriber` and `Admin`
+talk to one over gRPC, and so do their asyncio twins. Names are loaded when they are first used: a client does not pay for the broker's code.
 """
 
 from importlib import import_module
@@ -15,12 +15,22 @@ if TYPE_CHECKING:
         Admin,
         AsyncAdmin,
         AsyncConsumer,
+        AsyncDelivery,
+        AsyncPayloads,
         AsyncProducer,
+        AsyncPublisher,
+        AsyncSubscriber,
         Consumer,
+        Delivery,
         Message,
+        Outcome,
+        PayloadReference,
+        Payloads,
         Placed,
         Polled,
         Producer,
+        Publisher,
+        Subscriber,
     )
     from millpond.log import AppendResult, FetchRequest, FetchResult
     from millpond.model.errors import MillpondError
@@ -33,18 +43,28 @@ __all__ = [
     "AppendResult",
     "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncPayloads",
     "AsyncProducer",
+    "AsyncPublisher",
+    "AsyncSubscriber",
     "Broker",
     "Consumer",
+    "Delivery",
     "FetchRequest",
     "FetchResult",
     "Message",
     "MillpondError",
+    "Outcome",
+    "PayloadReference",
+    "Payloads",
     "Placed",
     "Polled",
     "Producer",
+    "Publisher",
     "Record",
     "Settings",
+    "Subscriber",
     "TopicPartition",
     "__version__",
 ]
@@ -55,12 +75,22 @@ _HOMES = {
         "Admin",
         "AsyncAdmin",
         "AsyncConsumer",
+        "AsyncDelivery",
+        "AsyncPayloads",
         "AsyncProducer",
+        "AsyncPublisher",
+        "AsyncSubscriber",
         "Consumer",
+        "Delivery",
         "Message",
+        "Outcome",
+        "PayloadReference",
+        "Payloads",
         "Placed",
         "Polled",
         "Producer",
+        "Publisher",
+        "Subscriber",
     ),
     "millpond.log": ("AppendResult", "FetchRequest", "FetchResult"),
     "millpond.model.errors": ("MillpondError",),

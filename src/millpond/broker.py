@@ -36,8 +36,9 @@ from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
+from millpond.queues import Pulling, Queues
 from millpond.records import Record
-from millpond.service import Administration, Messages, Owners, Poller, PollRequest, Workers
+from millpond.service import Administration, Messages, Owners, Payloads, Poller, PollRequest, Workers
 from millpond.settings import Settings, is_everywhere, join_address, split_address
 from millpond.version import __version__
 
@@ -176,6 +177,9 @@ class Broker:
         return RpcServices(
             messages=self.messages,
             poller=self.poller,
+            payloads=self.payloads,
+            queues=self.queues,
+            queue_limits=self.settings.queue_limits(),
             administration=self.administration,
             transactions=self.transactions,
             metrics=self.metrics.rpc,
@@ -188,6 +192,9 @@ class Broker:
         return WebServices(
             messages=self.messages,
             poller=self.poller,
+            payloads=self.payloads,
+            queues=self.queues,
+            pulling=self.pulling,
             administration=self.administration,
             default_partitions=self.settings.http_partitions,
             expose_metrics=self.metrics.expose,
@@ -248,11 +255,22 @@ class Broker:
             auto_create_topics=settings.auto_create_topics,
             default_partitions=settings.default_partitions,
             limits=settings.service_limits(),
+            payload_limits=settings.payload_limits(),
         )
+        self.payloads = Payloads(self.log, self.store, clock=self.clock, limits=settings.payload_limits())
         self.poller = Poller(self.log, owners, self._workers, limits=settings.service_limits())
         self.administration = Administration(
             self.log, self.groups, owners, default_partitions=settings.default_partitions
         )
+        self.queues = Queues(
+            self.log,
+            self.session,
+            clock=self.clock,
+            limits=settings.queue_limits(),
+            metrics=self.metrics.queues,
+            copy_body=self.payloads.copy,
+        )
+        self.pulling = Pulling(self.queues, settings.queue_limits())
         self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
         try:
             await self.log.start()
@@ -266,6 +284,8 @@ class Broker:
         async with asyncio.TaskGroup() as services:
             services.create_task(self._heartbeat.run())
             services.create_task(self.groups.run())
+            services.create_task(self.queues.run())
+            services.create_task(self.pulling.run())
             services.create_task(self.transactions.run())
             services.create_task(self.kafka.run())
             if self._maintain:
@@ -281,6 +301,7 @@ class Broker:
     async def _stop(self) -> None:
         if self._services is not None:
             self.poller.stop()
+            self.pulling.stop()
             await self._close_faces()
             await self._stop_parts()
             self.store.close()
@@ -289,10 +310,12 @@ class Broker:
 
     async def _stop_parts(self) -> None:
         assert self._services is not None, "they have been started"
+        await self.queues.stop()
         self._services.cancel()
         await asyncio.wait([self._services])
         self._services = None
         await self._workers.close()
+        await self.payloads.close()
         await self.log.stop()
         with contextlib.suppress(MillpondError):
             leave(self.database, self.session, clock=self.clock)

@@ -22,7 +22,8 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import is_loopback
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
-from millpond.service.limits import ServiceLimits
+from millpond.queues import QueueLimits
+from millpond.service.limits import PayloadLimits, ServiceLimits
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
@@ -87,6 +88,7 @@ FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = Kind("number", _parse_count)
 DURATION = Kind("duration", parse_duration_ms, format_duration)
 SIZE = Kind("size", parse_bytes, format_bytes)
+PAYLOAD_AGE = Kind("duration", _from(60_000, parse_duration_ms, format_duration), format_duration)
 LEASE = Kind("duration", _from(1_000, parse_duration_ms, format_duration), format_duration)
 BUFFER = Kind("size", _from(1024, parse_bytes, format_bytes), format_bytes)
 DURATION_OR_UNLIMITED = Kind(
@@ -101,6 +103,7 @@ _TRANSACTIONS = TransactionLimits()
 _KAFKA = KafkaLimits()
 _RPC = RpcLimits()
 _WEB = WebLimits()
+_PAYLOADS = PayloadLimits()
 REQUEST_SLACK_BYTES: Final = 64 * 1024
 """What a request may need beside its largest message."""
 
@@ -210,6 +213,19 @@ class Settings:
     compaction_keys_bytes: int = _setting(
         _UPKEEP.compaction_keys_bytes, SIZE, "Memory that compaction may use for keys."
     )
+    payload_age: int = _setting(
+        _PAYLOADS.age_ms,
+        PAYLOAD_AGE,
+        "A payload to which no message refers is collected at this age; its message must come before half of it.",
+    )
+    payload_urls: bool = _setting(
+        _PAYLOADS.signs_urls,
+        FLAG,
+        "Whether clients get signed URLs of the object store, where it has them; else payloads go through the broker.",
+    )
+    payload_broker_bytes_max: int = _setting(
+        _PAYLOADS.through_broker_bytes_max, SIZE, "The largest payload that goes through the broker."
+    )
     lease: int = _setting(30_000, LEASE, "A broker that does not renew its lease for this long is dead.")
 
     def topic_defaults(self) -> dict[str, str]:
@@ -237,6 +253,7 @@ class Settings:
             compaction_every_ms=self.compaction_every,
             compaction_bytes_per_second=self.compaction_bytes_per_second,
             compaction_keys_bytes=self.compaction_keys_bytes,
+            payload_age_ms=self.payload_age,
         )
 
     def group_limits(self) -> GroupLimits:
@@ -253,6 +270,17 @@ class Settings:
 
     def service_limits(self) -> ServiceLimits:
         return ServiceLimits(decompressed_bytes_max=self.log_limits().decompressed_bytes_max)
+
+    def queue_limits(self) -> QueueLimits:
+        return QueueLimits(decompressed_bytes_max=self.log_limits().decompressed_bytes_max)
+
+    def payload_limits(self) -> PayloadLimits:
+        return PayloadLimits(
+            age_ms=self.payload_age,
+            signs_urls=self.payload_urls,
+            through_broker_bytes_max=self.payload_broker_bytes_max,
+            held_bytes_max=max(_PAYLOADS.held_bytes_max, self.payload_broker_bytes_max),
+        )
 
     def rpc_limits(self) -> RpcLimits:
         return RpcLimits(request_bytes_max=self._request_bytes_max())

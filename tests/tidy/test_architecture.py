@@ -12,6 +12,7 @@ import millpond.client
 import millpond.groups
 import millpond.log
 import millpond.protocol
+import millpond.queues
 import millpond.records
 import millpond.service
 import millpond.testing
@@ -25,16 +26,27 @@ PUBLIC = {
         *("AppendResult", "Broker", "FetchRequest", "FetchResult", "MillpondError", "Record", "Settings"),
         *("TopicPartition", "__version__", "Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer"),
         *("Consumer", "Message", "Placed", "Polled", "Producer"),
+        *("AsyncPayloads", "PayloadReference", "Payloads"),
+        *("AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "Delivery", "Outcome", "Publisher"),
+        "Subscriber",
     ],
     millpond.client: [
         *("Admin", "AsyncAdmin", "AsyncConsumer", "AsyncProducer", "BrokerDescription", "Config", "Consumer"),
         *("Group", "GroupDescription", "GroupPosition", "Member", "Message", "Partition", "Placed", "Polled"),
-        *("Producer", "Sent", "Topic", "TopicDescription"),
+        *("Producer", "Sent", "Topic", "TopicDescription", "AsyncPayloads", "PayloadReference", "Payloads"),
+        *("Acknowledgement", "AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "AsyncTransaction"),
+        *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
+        *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
     ],
     millpond.service: [
         *("Administration", "GroupDescription", "GroupPartition", "Messages", "Owners", "Placed"),
         *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing", "OLDEST"),
-        *("TopicDescription", "Workers"),
+        *("TopicDescription", "Workers", "Body", "PayloadLimits", "Payloads", "Place", "NewMessage", "Spot"),
+    ],
+    millpond.queues: [
+        *("Active", "Answer", "Attachment", "ConsumerStanding", "Deliveries", "EARLIEST", "Event"),
+        *("PartitionLost", "PartitionStanding", "QueueLimits", "Queues", "Revocation", "Start", "StartAt"),
+        *("SubscriptionStanding", "Pulled", "PullerName", "Pulling"),
     ],
     millpond.groups: [
         *(

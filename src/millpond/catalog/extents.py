@@ -78,6 +78,13 @@ COUNT: Final = """
       coalesce(sum(CASE WHEN inline IS NULL THEN 0 ELSE length END), 0) FROM extents
 """
 
+OLDEST_TIMESTAMP: Final = "SELECT min(min_timestamp) FROM extents WHERE topic_id = ?"
+SPANS_IN_TIME: Final = """
+    SELECT base_offset, end_offset FROM extents WHERE topic_id = ? AND partition = ? AND end_offset > ?
+      AND min_timestamp <= ? AND (max_timestamp >= ? OR min_timestamp < 0)
+    ORDER BY base_offset LIMIT ?
+"""
+
 BASE_OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -171,6 +178,20 @@ def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | No
         return found
     rows = tx.rows(NEWEST_TIMESTAMP, where)
     return _extent(rows[0]) if rows else None
+
+
+def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
+    """A time that no record of the topic is older than; None if it has none. Reads every row of the topic."""
+    oldest: int | None = tx.rows(OLDEST_TIMESTAMP, (topic_id,))[0][0]
+    return oldest
+
+
+def spans_in_time(
+    tx: Transaction, where: TopicPartition, start_ms: int, end_ms: int, *, offset: int, limit: int
+) -> list[tuple[int, int]]:
+    """The offsets (base, end) of extents that may hold records of these times, or some without a time, whatever their
+    order; from the one that holds `offset` on."""
+    return [(row[0], row[1]) for row in tx.rows(SPANS_IN_TIME, (*where, offset, end_ms, start_ms, limit))]
 
 
 def hold(tx: Transaction, where: TopicPartition) -> int | None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import Transaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 2
+CODE_VERSION: Final = 3
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 2
@@ -131,7 +131,48 @@ SECOND: Final = (
     "ALTER TABLE writers ADD COLUMN ended_in_order BIGINT NOT NULL DEFAULT 0",
 )
 
-MIGRATIONS: Final = (FIRST, SECOND)
+THIRD: Final = (
+    """
+    CREATE TABLE subscriptions (
+      id BLOB PRIMARY KEY, topic_id BLOB NOT NULL, name TEXT NOT NULL, config TEXT NOT NULL,
+      version BIGINT NOT NULL, created_at BIGINT NOT NULL)
+    """,
+    "CREATE UNIQUE INDEX subscriptions_by_name ON subscriptions (topic_id, name)",
+    """
+    CREATE TABLE subscription_state (
+      subscription_id BLOB NOT NULL, member TEXT NOT NULL, partition BIGINT NOT NULL, topic_id BLOB NOT NULL,
+      epoch BIGINT NOT NULL, floor BIGINT NOT NULL,
+      PRIMARY KEY (subscription_id, member, partition)) WITHOUT ROWID
+    """,
+    # bits is NULL where every offset of the chunk is settled
+    """
+    CREATE TABLE subscription_chunks (
+      subscription_id BLOB NOT NULL, member TEXT NOT NULL, partition BIGINT NOT NULL, chunk BIGINT NOT NULL,
+      topic_id BLOB NOT NULL, bits BLOB,
+      PRIMARY KEY (subscription_id, member, partition, chunk)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE subscription_retries (
+      subscription_id BLOB NOT NULL, member TEXT NOT NULL, partition BIGINT NOT NULL,
+      message_offset BIGINT NOT NULL, topic_id BLOB NOT NULL, attempts BIGINT NOT NULL,
+      not_before BIGINT NOT NULL,
+      PRIMARY KEY (subscription_id, member, partition, message_offset)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE dead_letters (
+      subscription_id BLOB NOT NULL, member TEXT NOT NULL, partition BIGINT NOT NULL,
+      message_offset BIGINT NOT NULL, target TEXT NOT NULL, dead_at BIGINT NOT NULL, record BLOB NOT NULL,
+      PRIMARY KEY (subscription_id, member, partition, message_offset)) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE redrives (
+      subscription_id BLOB NOT NULL, topic_id BLOB NOT NULL, partition BIGINT NOT NULL,
+      next_offset BIGINT NOT NULL,
+      PRIMARY KEY (subscription_id, topic_id, partition)) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (
@@ -163,6 +204,8 @@ def _apply(tx: Transaction, version: int, statements: tuple[str, ...], dialect: 
         tx.rows("INSERT INTO meta (name, value) VALUES ('incarnation', ?)", (secrets.token_hex(8),))
         for statement in POSTGRES_TUNING if dialect == "postgres" else ():
             tx.rows(statement)
+    if version == 3:
+        tx.rows("INSERT INTO meta (name, value) VALUES ('ack_secret', ?)", (secrets.token_hex(32),))
     _set_meta(tx, "schema_version", version)
     _set_meta(tx, "min_code_version", MIN_CODE_VERSION)
 

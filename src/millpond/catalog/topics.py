@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.catalog.database import Row, Transaction
-from millpond.model.configs import check_configs
+from millpond.model.configs import check_change, check_configs, completed
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, check_topic_name, new_topic_id
 from millpond.model.topics import Topic, TopicConfig, check_partition_count
@@ -41,6 +41,11 @@ TABLES_BY_TOPIC: Final = (
     "aborted_txns",
     "group_offsets",
     "compactions",
+    "subscriptions",
+    "subscription_state",
+    "subscription_chunks",
+    "subscription_retries",
+    "redrives",
 )
 
 
@@ -56,7 +61,7 @@ def create(
     check_topic_name(name)
     check_partition_count(partitions)
     check_configs(overrides)
-    topic = Topic(new_topic_id(), name, partitions, now_ms, dict(overrides))
+    topic = Topic(new_topic_id(), name, partitions, now_ms, completed(overrides))
     if not tx.rows(INSERT, (topic.id, name, partitions, json.dumps(topic.overrides), now_ms)):
         raise TopicExists(topic=name)
     _insert_partitions(tx, topic.id, range(partitions), owner)
@@ -88,6 +93,7 @@ def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) 
     topic = _lock(tx, name)
     merged = {**topic.overrides, **changes}
     overrides = {key: value for key, value in merged.items() if value is not None}
+    check_change(topic.overrides, overrides)
     tx.rows(SET_CONFIG, (json.dumps(overrides), topic.id))
     return Topic(topic.id, name, topic.partitions, topic.created_at, overrides)
 

@@ -5,9 +5,7 @@ out. Ctrl-C keeps the positions of what was printed.
 """
 
 import asyncio
-import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from millpond.cli.connection import complete_group, complete_topic, knock
 from millpond.cli.main import EXIT_INTERRUPTED, sentence_of
-from millpond.cli.messages import to_line
+from millpond.cli.messages import delivery_line, to_line
 from millpond.cli.options import broker_options
-from millpond.cli.output import say
+from millpond.cli.output import check_reader, print_bytes, say
 from millpond.cli.positions import HELP, OLDEST, Place, PlaceType, numbers_at
+from millpond.cli.taking import ANSWERS, RenderDelivery, Taking, take
 from millpond.client import AsyncAdmin, AsyncConsumer, Message
 from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
 
@@ -43,11 +43,15 @@ Examples:
   millpond consume orders --from -1h --json | jq .value
   millpond consume orders --group billing --count 100
   millpond consume pictures --raw --from 7 --count 1 > cat.png
+  millpond consume orders --subscription billing --follow
 
 \b
 With --group or --position-file reading begins where it left off; --from says where to begin at first.
 A group that is read like this must have no members, such as Kafka consumers.
+With --subscription each message is acknowledged once it is printed; see `millpond subscription`.
 """
+ONLY_LOG: Final = ("place", "partition", "group", "position_file")
+ONLY_SUBSCRIPTION: Final = ("consumer", "answer", "wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,25 @@ class Reading:
 @click.option(
     "--position-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep positions in this file."
 )
+@click.option(
+    "--subscription", metavar="NAME", help="Take from this subscription, and answer what was printed."
+)
+@click.option(
+    "--consumer", metavar="NAME", help="With --subscription: who this is; a name of its own otherwise."
+)
+@click.option(
+    "--answer",
+    type=click.Choice(ANSWERS),
+    default="ack",
+    help="With --subscription: to what was printed. `none` gives it back, uncounted, at the end. [default: ack]",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0.001),
+    default=WAIT_S,
+    metavar="SECONDS",
+    help=f"With --subscription: end when nothing came for so long, unless told to follow. [default: {WAIT_S:g}]",
+)
 @click.option("--show-key", is_flag=True, help="Print KEY:VALUE.")
 @click.option("--key-separator", metavar="TEXT", help="The same, with this between them.")
 @click.option("--show-headers", is_flag=True, help="Print NAME=VALUE,… and a tab first.")
@@ -93,6 +116,10 @@ def consume(
     follow: bool,
     group: str | None,
     position_file: Path | None,
+    subscription: str | None,
+    consumer: str | None,
+    answer: str,
+    wait: float,
     show_key: bool,
     key_separator: str | None,
     show_headers: bool,
@@ -104,8 +131,14 @@ def consume(
     """Read messages, the oldest first, a line each. Ends at the end of the topic unless it is told to follow."""
     if group is not None and position_file is not None:
         raise click.UsageError("give --group or --position-file, not both")
+    _check_together(context, subscription)
     separator = key_separator if key_separator is not None else KEY_SEPARATOR if show_key else None
     render = _renderer(separator, show_headers, raw, as_json)
+    if subscription is not None:
+        wait_s = None if follow else wait
+        taking = Taking(topic, subscription, consumer, answer, count, wait_s, address, timeout)
+        _take_from(context, taking, delivery_line if as_json else lambda message, _: render(message))
+        return
     reading = Reading(topic, place, partition, count, follow, group, position_file, address, timeout)
     if not follow:
         knock(address)
@@ -115,6 +148,21 @@ def consume(
         ended = False
     if not ended:
         context.exit(EXIT_INTERRUPTED)
+
+
+def _take_from(context: click.Context, taking: Taking, render: RenderDelivery) -> None:
+    knock(taking.address)
+    if not asyncio.run(take(taking, render)):
+        context.exit(EXIT_INTERRUPTED)
+
+
+def _check_together(context: click.Context, subscription: str | None) -> None:
+    alien = ONLY_SUBSCRIPTION if subscription is None else ONLY_LOG
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in alien:
+            without = "goes only with" if subscription is None else "does not go with"
+            raise click.UsageError(f"{parameter.opts[0]} {without} --subscription")
 
 
 # -- reading --------------------------------------------------------------------------------------------------
@@ -184,10 +232,10 @@ async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> No
             continue
         told, bytes_max = "", BYTES_AT_ONCE
         if polled.messages:
-            _print(b"".join(map(render, polled.messages)))
+            print_bytes(b"".join(map(render, polled.messages)))
             left = None if left is None else left - len(polled.messages)
         elif reading.follow:
-            _check_reader()
+            check_reader()
         elif polled.read_from == before:
             return  # nothing was there, nor was anything passed over
 
@@ -228,19 +276,3 @@ def _renderer(separator: str | None, show_headers: bool, raw: bool, as_json: boo
 
 def _headers(message: Message) -> bytes:
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
-
-
-def _print(data: bytes) -> None:
-    """All of it: with PYTHONUNBUFFERED a write may take a part."""
-    left = memoryview(data)
-    while left:
-        left = left[sys.stdout.buffer.write(left) :]
-    sys.stdout.buffer.flush()
-
-
-def _check_reader() -> None:
-    """A pipe that nobody reads any more is noticed although there is nothing to write."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
-        raise BrokenPipeError

@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from millpond.cli.demo_on_spark import show_on_spark
+from millpond.cli.demo_queue import show_queue
 from millpond.cli.kafka_clients import read_with_any
 from millpond.cli.output import Stopwatch
 from millpond.cli.temporary import TemporaryBroker
@@ -43,7 +44,7 @@ Where to go next
 @click.command(epilog="\b\nExample:\n  millpond demo")
 def demo() -> None:
     """See the product at work in a temporary directory: produce, read, kafka, HTTP, kill -9, expiry,
-    a Delta table and SQL on Spark (if Spark is installed)."""
+    a queue, a Delta table and SQL on Spark (if Spark is installed)."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     watch = Stopwatch()
     try:
@@ -65,6 +66,7 @@ def _run_all(folder: Path) -> list[tuple[str, str]]:
         "http": _http,
         "kill -9": _crash,
         "expiry": _expire,
+        "queue": show_queue,
         "spark": show_on_spark,
     }
     click.echo("1. A broker: a process of its own on an empty directory, with files and SQLite")

@@ -21,7 +21,7 @@ PACKAGES: Final = "pip install 'millpond[spark,tables]', and Java 17 or 21"
 
 def show_on_spark(broker: TemporaryBroker) -> str:
     click.echo(
-        "9. The orders as a Delta table, and a question in SQL; Spark reads files and catalog, not the broker"
+        "10. The orders as a Delta table, and a question in SQL; Spark reads files and catalog, not the broker"
     )
     if (missing := _missing()) is not None:
         click.echo(f"   skipped: {missing} (try: {PACKAGES})")

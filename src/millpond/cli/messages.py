@@ -38,6 +38,12 @@ class MessageLine(Struct, frozen=True):
     encoding: Literal["text"] = "text"
 
 
+class DeliveryLine(MessageLine, frozen=True):
+    """From a subscription: with how often deliveries of it have failed."""
+
+    retry_count: int = 0
+
+
 class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
     """What says where a message was is allowed and ignored: it gets a place of its own."""
 
@@ -50,6 +56,7 @@ class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
     partition: int = 0
     offset: int = 0
     number: int = 0
+    retry_count: int = 0
 
 
 class NewMessage(Struct, frozen=True):
@@ -67,16 +74,22 @@ _DECODER: Final = msgspec.json.Decoder(NewMessageLine)
 
 def to_line(message: Message) -> bytes:
     """Without the line's end."""
-    return _ENCODER.encode(
-        MessageLine(
-            message.partition,
-            message.number - 1,
-            message.number,
-            message.timestamp_ms,
-            _shown(message.key),
-            _shown(message.value),
-            [NamedBytes(name, _shown(value)) for name, value in message.headers],
-        )
+    return _ENCODER.encode(MessageLine(*_parts(message)))
+
+
+def delivery_line(message: Message, retry_count: int) -> bytes:
+    return _ENCODER.encode(DeliveryLine(*_parts(message), retry_count=retry_count)) + b"\n"
+
+
+def _parts(message: Message) -> tuple[int, int, int, int, Bytes, Bytes, list[NamedBytes]]:
+    return (
+        message.partition,
+        message.number - 1,
+        message.number,
+        message.timestamp_ms,
+        _shown(message.key),
+        _shown(message.value),
+        [NamedBytes(name, _shown(value)) for name, value in message.headers],
     )
 
 

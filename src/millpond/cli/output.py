@@ -1,6 +1,7 @@
 """What commands print: tables, JSON, figures for people."""
 
 import json
+import select
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -50,6 +51,22 @@ def count_text(count: int, what: str = "message") -> str:
 def say(sentence: str) -> None:
     """To people, beside the output."""
     click.echo(sentence, err=True)
+
+
+def print_bytes(data: bytes) -> None:
+    """All of it: with PYTHONUNBUFFERED a write may take a part."""
+    left = memoryview(data)
+    while left:
+        left = left[sys.stdout.buffer.write(left) :]
+    sys.stdout.buffer.flush()
+
+
+def check_reader() -> None:
+    """A pipe that nobody reads any more is noticed although there is nothing to write."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
+        raise BrokenPipeError
 
 
 class Stopwatch:

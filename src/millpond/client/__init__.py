@@ -1,7 +1,8 @@
 """The client library: producers, consumers and administration over gRPC, with and without an event loop.
 
 Reading order: `lane` (the pure machine behind a producer), `sender` (which drives it), `producer`, `consumer`,
-`admin`; `sync` wraps them for code without an event loop. Nothing here needs the broker's code.
+`admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which drives them), `subscriber`, `publisher`;
+`sync` and `sync_queues` wrap them for code without an event loop. Nothing here needs the broker's code.
 """
 
 from millpond.client.admin import (
@@ -17,28 +18,60 @@ from millpond.client.admin import (
     TopicDescription,
 )
 from millpond.client.consumer import AsyncConsumer
+from millpond.client.delivery import Acknowledgement, AsyncDelivery, Metadata, Outcome
 from millpond.client.message import Message, Placed, Polled, Sent
+from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import AsyncProducer
-from millpond.client.sync import Admin, Consumer, Producer
+from millpond.client.publisher import AsyncPublisher
+from millpond.client.subscriber import AsyncSubscriber
+from millpond.client.subscriptions import (
+    Subscription,
+    SubscriptionConsumer,
+    SubscriptionKey,
+    SubscriptionPartition,
+    SubscriptionState,
+)
+from millpond.client.sync import Admin, Consumer, Payloads, Producer
+from millpond.client.sync_queues import Delivery, Publisher, Subscriber, Transaction
+from millpond.client.transaction import AsyncTransaction
 
 __all__ = [
+    "Acknowledgement",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncPayloads",
     "AsyncProducer",
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "AsyncTransaction",
     "BrokerDescription",
     "Config",
     "Consumer",
+    "Delivery",
     "Group",
     "GroupDescription",
     "GroupPosition",
     "Member",
     "Message",
+    "Metadata",
+    "Outcome",
     "Partition",
+    "PayloadReference",
+    "Payloads",
     "Placed",
     "Polled",
     "Producer",
+    "Publisher",
     "Sent",
+    "Subscriber",
+    "Subscription",
+    "SubscriptionConsumer",
+    "SubscriptionKey",
+    "SubscriptionPartition",
+    "SubscriptionState",
     "Topic",
     "TopicDescription",
+    "Transaction",
 ]

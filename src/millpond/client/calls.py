@@ -6,7 +6,8 @@ a broker that acts on it once. Producing has its own way (`sender`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -25,11 +26,13 @@ from millpond.model.errors import (
     TimedOut,
     Unreachable,
 )
-from millpond.stubs import admin_pb2, log_pb2
+from millpond.stubs import admin_pb2, log_pb2, payloads_pb2, queue_pb2
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 LOG: Final = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+PAYLOADS: Final = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
+QUEUE: Final = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 ATTEMPTS: Final = 2
@@ -124,7 +127,13 @@ class Connections:
         return await self._until_answered(attempt, lambda error: error.retriable, address)
 
     async def call_carefully(
-        self, service: ServiceDescriptor, name: str, request: Proto, response: type[Response]
+        self,
+        service: ServiceDescriptor,
+        name: str,
+        request: Proto,
+        response: type[Response],
+        *,
+        address: str = "",
     ) -> Response:
         """As `call`, for what must not be done twice: it is asked again only if it was certainly not done, since
         there was no connection yet, or the broker said that it is not the one to ask."""
@@ -143,7 +152,7 @@ class Connections:
             return isinstance(error, NotOwner | NotCoordinator) or (error.retriable and not is_sent)
 
         try:
-            return await self._until_answered(attempt, may_repeat, self.address)
+            return await self._until_answered(attempt, may_repeat, address)
         except Unreachable as error:
             if not is_sent:
                 raise
@@ -232,6 +241,36 @@ class Connections:
         return self.channel(address).stream_stream(
             _path(method), _serialize, GetMessageClass(method.output_type).FromString
         )()
+
+    def subscribe_stream(self, address: str) -> Any:
+        answer = queue_pb2.SubscribeResponse.FromString
+        return self.channel(address).stream_stream(
+            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, answer
+        )()
+
+    @contextmanager
+    def translating(self, address: str) -> Iterator[None]:
+        """What gRPC says of a stream, in our words."""
+        try:
+            yield
+        except grpc.aio.AioRpcError as failure:
+            raise error_of(failure, address, int(self.timeout_s * 1000)) from failure
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise self._ended(address) from None
+
+    def upload_stream(self, address: str) -> Any:
+        """To be called with the requests."""
+        method = PAYLOADS.methods_by_name["Upload"]
+        answer = payloads_pb2.UploadResponse.FromString
+        return self.channel(address).stream_unary(_path(method), _serialize, answer)
+
+    def download_stream(self, address: str) -> Any:
+        """To be called with the request."""
+        method = PAYLOADS.methods_by_name["Download"]
+        answer = payloads_pb2.DownloadResponse.FromString
+        return self.channel(address).unary_stream(_path(method), _serialize, answer)
 
     async def close(self) -> None:
         self.is_closed = True

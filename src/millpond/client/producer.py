@@ -8,7 +8,7 @@ next batch fills.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -64,6 +64,8 @@ class AsyncProducer:
         self._connections = Connections(address, timeout)
         self._sender = Sender(self._connections, topic)
         self._lanes: list[Lane] = []
+        self.configs: Mapping[str, str] = {}
+        """The topic's, as soon as they are known."""
         self._size_max = 0
         self._turn = 0
         self._turn_bytes = 0
@@ -214,8 +216,8 @@ class AsyncProducer:
         """The first time the topic is made if need be; later it may have been deleted on purpose."""
         request = admin_pb2.DescribeTopicRequest(name=self.topic, create=not self._lanes)
         found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
-        configs = {each.name: each.value for each in found.configs}
-        self._size_max = int(configs["max.message.bytes"])
+        self.configs = {each.name: each.value for each in found.configs}
+        self._size_max = int(self.configs["max.message.bytes"])
         batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)
         for lane in self._lanes:
             lane.batch_bytes = batch_bytes

@@ -1,4 +1,4 @@
-"""The same clients without an event loop of one's own: `Producer`, `Consumer`, `Admin`.
+"""The same clients without an event loop of one's own: `Producer`, `Consumer`, `Admin`, `Payloads`.
 
     with Producer("orders") as producer, Consumer("orders") as consumer:
         number = producer.send(b"one")
@@ -11,12 +11,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-import uvloop
+from typing import Final, Self
 
 from millpond.client import forks
 from millpond.client.admin import (
@@ -27,59 +25,22 @@ from millpond.client.admin import (
     Topic,
     TopicDescription,
 )
+from millpond.client.background import background, made, run
 from millpond.client.calls import DEFAULT_ADDRESS
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
 from millpond.client.lane import Entry
 from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of
+from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
+from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
+from millpond.client.subscriptions import EARLIEST, Configs, Subscription, SubscriptionState
+from millpond.client.subscriptions import Start as SubscriptionStart
 from millpond.model.errors import MillpondError
-from millpond.records import encoded_size_max
+from millpond.records import Buffer, encoded_size_max
 
-Answer = TypeVar("Answer")
 INBOX_BYTES_MAX: Final = 1024 * 1024
 """Of messages handed over and not yet taken; past it whoever submits waits."""
 MOVED_AT_ONCE: Final = 200
-
-
-class _Background:
-    """The one loop of this process, made when it is first needed."""
-
-    def __init__(self) -> None:
-        self._making = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            with self._making:  # several threads may come first
-                self._loop = self._loop or self._started()
-        return self._loop
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        loop = uvloop.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="millpond-client", daemon=True).start()
-        return loop
-
-
-_background = _Background()
-
-
-def _run(call: Coroutine[Any, Any, Answer]) -> Answer:
-    """Whoever is interrupted while waiting (Ctrl-C) takes the call back."""
-    try:
-        forks.check()
-        future = asyncio.run_coroutine_threadsafe(call, _background.loop())
-    except MillpondError:
-        call.close()
-        raise
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
-
-async def _made(make: Callable[[], Answer]) -> Answer:
-    return make()
 
 
 class Producer:
@@ -96,8 +57,8 @@ class Producer:
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
     ) -> None:
         self.topic = topic
-        self._producer = _run(
-            _made(
+        self._producer = run(
+            made(
                 lambda: AsyncProducer(
                     topic,
                     address=address,
@@ -157,20 +118,20 @@ class Producer:
             self._inbox_bytes += entry.size
             must_drain, self._is_draining = not self._is_draining, True
         if must_drain:  # else it is being emptied anyway, and waking a loop is dear
-            asyncio.run_coroutine_threadsafe(self._drain(), _background.loop())
+            asyncio.run_coroutine_threadsafe(self._drain(), background.loop())
         return sent
 
     def flush(self) -> None:
         """Wait until everything that was submitted is answered."""
-        _run(self._flush())
+        run(self._flush())
 
     def close(self) -> None:
         """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
-        _run(self._close())
+        run(self._close())
 
     def abort(self) -> None:
         """Leave at once: what is not answered fails."""
-        _run(self._producer.abort())
+        run(self._producer.abort())
 
     def __enter__(self) -> Self:
         return self
@@ -258,8 +219,8 @@ class Consumer:
         timeout: float = TIMEOUT_S,
     ) -> None:
         self.topic = topic
-        self._consumer = _run(
-            _made(
+        self._consumer = run(
+            made(
                 lambda: AsyncConsumer(
                     topic,
                     read_from,
@@ -279,7 +240,7 @@ class Consumer:
     ) -> Polled:
         """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. A batch that
         cannot be decoded is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
-        return _run(self._consumer.poll(wait, messages_max=messages_max, bytes_max=bytes_max))
+        return run(self._consumer.poll(wait, messages_max=messages_max, bytes_max=bytes_max))
 
     def __iter__(self) -> Iterator[Message]:
         """Every message, and new ones as they come; it does not end by itself."""
@@ -294,19 +255,19 @@ class Consumer:
     def seek(self, read_from: Start) -> None:
         """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
         others stay where they are."""
-        _run(self._consumer.seek(read_from))
+        run(self._consumer.seek(read_from))
 
     def positions(self) -> dict[int, int]:
         """The same, by partition, also before the first poll."""
-        return _run(self._consumer.positions())
+        return run(self._consumer.positions())
 
     def commit(self) -> None:
         """Keep the positions now, where this consumer keeps them."""
-        _run(self._consumer.commit())
+        run(self._consumer.commit())
 
     def close(self) -> None:
         """Keep the positions and leave."""
-        _run(self._consumer.close())
+        run(self._consumer.close())
 
     def __enter__(self) -> Self:
         return self
@@ -314,57 +275,109 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _run(self._consumer.__aexit__(kind, error, trace))
+        run(self._consumer.__aexit__(kind, error, trace))
 
 
 class Admin:
     """Topics and groups. Every method of `AsyncAdmin`."""
 
     def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TIMEOUT_S) -> None:
-        self._admin = _run(_made(lambda: AsyncAdmin(address=address, timeout=timeout)))
+        self._admin = run(made(lambda: AsyncAdmin(address=address, timeout=timeout)))
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        return _run(self._admin.create_topic(name, partitions=partitions, configs=configs))
+        return run(self._admin.create_topic(name, partitions=partitions, configs=configs))
 
     def list_topics(self) -> list[Topic]:
-        return _run(self._admin.list_topics())
+        return run(self._admin.list_topics())
 
     def describe_topic(self, name: str) -> TopicDescription:
-        return _run(self._admin.describe_topic(name))
+        return run(self._admin.describe_topic(name))
 
     def alter_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
-        return _run(self._admin.alter_topic(name, partitions=partitions, configs=configs))
+        return run(self._admin.alter_topic(name, partitions=partitions, configs=configs))
 
     def delete_topic(self, name: str) -> None:
-        _run(self._admin.delete_topic(name))
+        run(self._admin.delete_topic(name))
 
     def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
-        return _run(self._admin.delete_messages(topic, before=before, partition=partition))
+        return run(self._admin.delete_messages(topic, before=before, partition=partition))
 
     def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        return _run(self._admin.find_by_time(topic, timestamp_ms))
+        return run(self._admin.find_by_time(topic, timestamp_ms))
 
     def list_groups(self) -> list[Group]:
-        return _run(self._admin.list_groups())
+        return run(self._admin.list_groups())
 
     def describe_group(self, name: str) -> GroupDescription:
-        return _run(self._admin.describe_group(name))
+        return run(self._admin.describe_group(name))
 
     def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
-        _run(self._admin.commit_positions(group, topic, read_from))
+        run(self._admin.commit_positions(group, topic, read_from))
 
     def delete_group(self, name: str) -> None:
-        _run(self._admin.delete_group(name))
+        run(self._admin.delete_group(name))
+
+    def create_subscription(
+        self, topic: str, name: str, config: Configs | None = None, *, start: SubscriptionStart = EARLIEST
+    ) -> Subscription:
+        return run(self._admin.create_subscription(topic, name, config, start=start))
+
+    def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
+        return run(self._admin.alter_subscription(topic, name, config))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        run(self._admin.delete_subscription(topic, name))
+
+    def list_subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        return run(self._admin.list_subscriptions(topic))
+
+    def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
+        return run(self._admin.describe_subscription(topic, name, keys_max=keys_max))
+
+    def reset_subscription(self, topic: str, name: str, start: SubscriptionStart) -> None:
+        run(self._admin.reset_subscription(topic, name, start))
+
+    def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
+        return run(self._admin.redrive(topic, name, messages_max=messages_max))
+
+    def unblock(self, topic: str, name: str) -> int:
+        return run(self._admin.unblock(topic, name))
 
     def describe_broker(self) -> BrokerDescription:
-        return _run(self._admin.describe_broker())
+        return run(self._admin.describe_broker())
 
     def close(self) -> None:
-        _run(self._admin.close())
+        run(self._admin.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Payloads:
+    """Bodies by reference. See `AsyncPayloads`."""
+
+    def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TRANSFER_TIMEOUT_S) -> None:
+        self._payloads = run(made(lambda: AsyncPayloads(address=address, timeout=timeout)))
+
+    def upload(self, topic: str, body: Buffer) -> PayloadReference:
+        """Returns when the body is durable. An upload that fails leaves nothing, or something that is collected."""
+        return run(self._payloads.upload(topic, body))
+
+    def download(self, reference: PayloadReference) -> bytes:
+        """The body, if it is the one that the message speaks of (else `CorruptPayload`)."""
+        return run(self._payloads.download(reference))
+
+    def close(self) -> None:
+        run(self._payloads.close())
 
     def __enter__(self) -> Self:
         return self

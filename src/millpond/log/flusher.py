@@ -15,11 +15,19 @@ between awaits, except `Flight.refused`, which the writer thread sets and later 
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from millpond.catalog.appends import Placed, Share, ShareResult, append, decode_results, encode_results
-from millpond.catalog.commits import Json, Outcome
+from millpond.catalog.appends import (
+    FOREIGN,
+    Placed,
+    Share,
+    ShareResult,
+    append,
+    decode_results,
+    encode_results,
+)
+from millpond.catalog.commits import Json, Operation, Outcome
 from millpond.catalog.database import Transaction
 from millpond.catalog.objects import NewObject, seal, seal_earlier
 from millpond.log.budget import ByteBudget
@@ -38,6 +46,8 @@ Committed = Callable[[list[Pending], Placed], None]
 Failed = Callable[[TopicPartition, list[Pending], MillpondError], None]
 EpochOf = Callable[[TopicPartition], int]
 
+NOT_OWNED = 0
+"""No partition that has an owner has this epoch."""
 LOCAL_FLIGHTS_MAX = 2
 """One being written and, if it is already full, one waiting right behind it."""
 
@@ -46,7 +56,7 @@ class Flight:
     """A sealed buffer on its way to the store and the catalog."""
 
     __slots__ = (
-        *("answer", "buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
+        *("also", "answer", "buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
         *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
@@ -66,6 +76,8 @@ class Flight:
         self.submitted = False
         self.answer: tuple[Json, list[ShareResult]] | None = None
         """The results as they were stored and as they are, so that only an answer that was lost is decoded."""
+        self.also: Operation | None = None
+        """What is committed together with it: then all of it is, or nothing."""
         self.has_rest = False
         """Whether other partitions of the same object are still to be committed."""
 
@@ -169,6 +181,15 @@ class Flusher:
             self._open = None
         self._launch_what_may()
 
+    def add_jointly(self, pendings: Sequence[Pending], also: Operation) -> None:
+        """A flush of its own, with an operation in the same commit: if any part of it is refused, all of it is. It
+        waits for nobody's buffer, and no buffer for it: else those who do this all the time would starve the others."""
+        buffer = FlushBuffer(self._loop.time())
+        for pending in pendings:
+            buffer.add(pending)
+        self._held_bytes += buffer.bytes
+        self._launch(buffer, also)
+
     async def drain(self) -> None:
         """Take nothing more, flush what is there, and wait until all of it is answered."""
         self._drained = asyncio.Event()
@@ -191,9 +212,10 @@ class Flusher:
     def _next_buffer(self) -> FlushBuffer | None:
         if self._store.appends_are_uploads:
             return self._next_for_upload()
-        if self._full and len(self._flights) < LOCAL_FLIGHTS_MAX:
+        flying = sum(1 for flight in self._flights if flight.also is None)
+        if self._full and flying < LOCAL_FLIGHTS_MAX:
             return self._full.popleft()
-        return self._take_open() if not self._flights and not self._full else None
+        return self._take_open() if not flying and not self._full else None
 
     def _next_for_upload(self) -> FlushBuffer | None:
         if self._full:
@@ -215,7 +237,7 @@ class Flusher:
             buffer.bytes, self._loop.time()
         ):
             return None
-        if any(flight.inline and flight.submitted for flight in self._flights):
+        if any(flight.inline and flight.submitted and flight.also is None for flight in self._flights):
             return None
         held_up = {
             where for flight in self._flights if not flight.submitted for where in flight.buffer.appends
@@ -230,7 +252,9 @@ class Flusher:
         return buffer
 
     def _uploading(self) -> int:
-        return sum(1 for flight in self._flights if not flight.inline and not flight.uploaded)
+        return sum(
+            1 for flight in self._flights if not flight.inline and not flight.uploaded and flight.also is None
+        )
 
     def _wake_up_in(self, delay_s: float) -> None:
         if self._timer is None:
@@ -240,10 +264,11 @@ class Flusher:
         self._timer = None
         self._launch_what_may()
 
-    def _launch(self, buffer: FlushBuffer) -> None:
+    def _launch(self, buffer: FlushBuffer, also: Operation | None = None) -> None:
         if not buffer.appends:
             return
-        flight = self._lay_out(buffer)
+        flight = self._lay_out(buffer, NOT_OWNED if also is None else FOREIGN)
+        flight.also = also
         partitions = set(buffer.appends)
         flight.predecessors = [
             each for each in self._flights if not partitions.isdisjoint(each.buffer.appends)
@@ -257,8 +282,9 @@ class Flusher:
             flight.uploaded = True
             self._submit_ready()
 
-    def _lay_out(self, buffer: FlushBuffer) -> Flight:
-        epochs = {where: self._epoch_of(where) for where in buffer.appends}
+    def _lay_out(self, buffer: FlushBuffer, elsewhere: int) -> Flight:
+        """`elsewhere` is the epoch for partitions that are not this broker's: one that nobody has, or any."""
+        epochs = {where: self._epoch_of(where) or elsewhere for where in buffer.appends}
         if buffer.bytes <= self._limits.inline_bytes_max and self._budget.take(
             buffer.bytes, self._loop.time()
         ):
@@ -274,7 +300,8 @@ class Flusher:
             self._submit_ready()
             self._launch_what_may()
         else:
-            flight.refuse_all()
+            if flight.also is None:
+                flight.refuse_all()
             refusal = (
                 error if isinstance(error, MillpondError) else FlushFailed(f"The upload failed: {error!r}")
             )
@@ -292,7 +319,7 @@ class Flusher:
                 self._submit(flight)
                 continue
             held_up.update(flight.buffer.appends)
-            if free:
+            if free and flight.also is None:
                 self._submit(self._split(flight, free))
 
     def _split(self, flight: Flight, wheres: set[TopicPartition]) -> Flight:
@@ -338,6 +365,9 @@ class Flusher:
             and not any(isinstance(r, Placed) for r in results)
         ):
             seal(tx, flight.location.key)  # an earlier part of it may have left the object open
+        if flight.also is not None:
+            _check_all(results)
+            flight.also(tx)
         flight.answer = encode_results(results), results
         return flight.answer[0]
 
@@ -355,7 +385,8 @@ class Flusher:
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
-        flight.refused = {share.where for share, result in results if not isinstance(result, Placed)}
+        if flight.also is None:  # otherwise it has no sequences: nothing behind it needs it to have happened
+            flight.refused = {share.where for share, result in results if not isinstance(result, Placed)}
         if outcome.error is None and flight.location is not None:
             self._journal_key = flight.location.key
 
@@ -371,12 +402,14 @@ class Flusher:
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
+            elif flight.also is not None:
+                self._failed(share.where, pendings, result)
             else:
                 self._fail(flight, share.where, pendings, result)
         self._count(flight, outcome)
         flight.predecessors = []  # else each flight would keep all flights before it in memory
         self._release(flight.buffer.bytes)
-        if isinstance(outcome.error, Unavailable):
+        if isinstance(outcome.error, Unavailable) and not _is_its_own(flight, outcome.error):
             self._refusal = outcome.error
             self._refuse_until = self._loop.time() + self._limits.refuse_ms / 1000
         self._submit_ready()
@@ -426,6 +459,17 @@ def _placed_in(share: Share, location: Location | None) -> Share:
     if location is None or location.position == 0:
         return share
     return dataclasses.replace(share, position=location.position + share.position)
+
+
+def _is_its_own(flight: Flight, error: MillpondError) -> bool:
+    """Whether only this flight was refused, by its own operation or behind one that failed: the others may go on."""
+    return flight.also is not None and isinstance(error, FlushFailed)
+
+
+def _check_all(results: list[ShareResult]) -> None:
+    for result in results:
+        if not isinstance(result, Placed):
+            raise result
 
 
 def _results(flight: Flight, outcome: Outcome) -> list[ShareResult]:

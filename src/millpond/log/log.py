@@ -20,7 +20,7 @@ from millpond.catalog.transactions import Markers, PartitionTransactions, Produc
 from millpond.log.admission import AS_PRODUCED, Headers, admit, look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
-from millpond.log.flusher import Flusher
+from millpond.log.flusher import NOT_OWNED, Flusher
 from millpond.log.limits import LogLimits
 from millpond.log.ongoing import ABORTED_MAX
 from millpond.log.partition import Partition
@@ -32,6 +32,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import (
     ExtentsChanged,
     FlushFailed,
+    InvalidRequest,
     InvalidTransactionState,
     MillpondError,
     NotOwner,
@@ -163,6 +164,41 @@ class Log:
         async with partition.turn:
             data, headers = await self._look_inside(data, headers, config)
             return await self._accept(partition, data, headers, timestamp)
+
+    async def append_jointly(
+        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+    ) -> dict[TopicPartition, AppendResult]:
+        """Append batches to several partitions, whoever owns them, and run an operation of the catalog, all in one
+        commit: either everything of it happens or nothing. The batches may not have producers' sequences."""
+        pendings = [await self._joint(where, data) for where, data in appends.items()]
+        await self._flusher.room_for(sum(pending.size for pending in pendings))
+        for pending in pendings:
+            self._flusher.check_available(pending.where)
+        self._flusher.add_jointly(pendings, also)
+        results = await asyncio.gather(*(pending.future for pending in pendings), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return {
+            pending.where: result
+            for pending, result in zip(pendings, results, strict=True)
+            if isinstance(result, AppendResult)
+        }
+
+    async def _joint(self, where: TopicPartition, data: Buffer) -> Pending:
+        config = self.topics.config(where.topic_id)
+        data, headers, timestamp = admit(data, config, now_ms=self._clock.now_ms())
+        if any(header.producer_id >= 0 for _, header in headers):
+            raise InvalidRequest(reason="a joint append takes no batches with sequences")
+        if config.compression != AS_PRODUCED or config.compacted:
+            data, headers = await self._look_inside(data, headers, config)
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        return Pending(where, data, headers, future, timestamp)
+
+    def check_joint(self, where: TopicPartition, data: Buffer) -> None:
+        """Raise what `append_jointly` would refuse these batches with at once."""
+        admit(data, self.topics.config(where.topic_id), now_ms=self._clock.now_ms())
+        self._flusher.check_available(where)
 
     def check(self, where: TopicPartition, data: Buffer) -> None:
         """Raise what `submit` would refuse these batches with at once. For those who submit several, and want either
@@ -458,7 +494,7 @@ class Log:
 
     def _epoch_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)
-        return partition.epoch if partition is not None else 0
+        return partition.epoch if partition is not None else NOT_OWNED
 
     def _on_foreign_change(self) -> None:
         """A refresh that is under way may have read the catalog before this change: then another one follows."""

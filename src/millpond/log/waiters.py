@@ -4,7 +4,7 @@ A reader watches first and looks second, so that what arrives between its look a
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from millpond.model.ids import TopicPartition
@@ -27,9 +27,18 @@ class Watch:
             self._future.set_result(None)
 
 
+class Listener:
+    """Is told each time one partition changes, for as long as it listens."""
+
+    __slots__ = ("wake",)
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+
 class Waiters:
     def __init__(self) -> None:
-        self._watches: dict[TopicPartition, set[Watch]] = {}
+        self._watches: dict[TopicPartition, set[Watch | Listener]] = {}
         self.closed = False
 
     @contextmanager
@@ -43,6 +52,12 @@ class Waiters:
             for where in set(wheres):
                 self._leave(where, watch)
 
+    def listen(self, where: TopicPartition, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake`, which must be quick, at each change; returns what ends it."""
+        listener = Listener(wake)
+        self._watches.setdefault(where, set()).add(listener)
+        return lambda: self._leave(where, listener)
+
     def wake(self, where: TopicPartition) -> None:
         for watch in self._watches.get(where, ()):
             watch.wake()
@@ -54,7 +69,7 @@ class Waiters:
             for watch in watches:
                 watch.wake()
 
-    def _leave(self, where: TopicPartition, watch: Watch) -> None:
+    def _leave(self, where: TopicPartition, watch: Watch | Listener) -> None:
         watches = self._watches[where]
         watches.discard(watch)
         if not watches:

@@ -11,6 +11,7 @@ from millpond.catalog import extents, objects, topics, writers
 from millpond.catalog.database import Transaction
 from millpond.catalog.writers import DeadSession
 from millpond.log.log import Log
+from millpond.maintenance.payloads import remove_all
 from millpond.model.clock import Clock
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.objects.store import ObjectStore
@@ -50,6 +51,7 @@ class Garbage:
     async def _remove_topic(self, topic_id: TopicId, partitions: int) -> None:
         for number in range(partitions):
             await self._remove_extents(TopicPartition(topic_id, number))
+        await self._log.in_pool(lambda: remove_all(self._store, topic_id))
         await self._log.write(lambda tx: topics.forget(tx, topic_id))
 
     async def _remove_extents(self, where: TopicPartition) -> None:

@@ -11,6 +11,7 @@ from millpond.log.log import Log
 from millpond.maintenance.compaction import Compaction
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
+from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
@@ -41,6 +42,11 @@ class MaintenanceLimits:
     expiry_every_ms: int = 10 * 60 * 1000
     garbage_grace_ms: int = 60_000
     """How long a dead object is kept for readers that have planned to read it."""
+    payloads_every_ms: int = 60_000
+    payload_age_ms: int = 86_400_000
+    """A payload to which no message refers is collected at this age."""
+    payload_bytes_per_second: int = 16 * 1024 * 1024
+    """How much is read of the messages that may refer to payloads."""
     producer_expiry_ms: int = 7 * 86_400_000
     """Idempotent producers that have been silent this long are forgotten."""
 
@@ -74,6 +80,13 @@ class Maintenance:
             keys_bytes_max=limits.compaction_keys_bytes,
             metrics=metrics,
         )
+        self.payloads = PayloadCollector(
+            log,
+            store,
+            clock,
+            age_ms=limits.payload_age_ms,
+            bytes_per_second=limits.payload_bytes_per_second,
+        )
         self.garbage = Garbage(log, store, session, clock, grace_ms=limits.garbage_grace_ms)
 
     async def run(self) -> None:
@@ -86,6 +99,7 @@ class Maintenance:
                     self._repeat("compaction", self.compact_unless_busy, limits.compaction_every_ms)
                 )
             duties.create_task(self._repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
+            duties.create_task(self._repeat("payloads", self.payloads.run_once, limits.payloads_every_ms))
             duties.create_task(self._repeat("expiry", self.expire_once, limits.expiry_every_ms))
 
     async def _repeat(self, duty: str, run_once: Callable[[], Awaitable[int]], every_ms: int) -> None:

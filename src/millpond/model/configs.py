@@ -20,6 +20,12 @@ BATCH_BYTES_MAX: Final = 1_000_000_000
 """What fits one append of any store, with a flush around it."""
 WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
+PAYLOAD: Final = "payload"
+INLINE: Final = "inline"
+BY_REFERENCE: Final = "reference"
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+APPEND_TIME: Final = "LogAppendTime"
+
 Check = Callable[[str], str | None]
 """Says what is wrong with a value, or None."""
 
@@ -145,6 +151,13 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             0,
             _NATURAL,
             "How long a record stays out of compaction at least.",
+        ),
+        _honoured(
+            "payload",
+            Kind.STRING,
+            INLINE,
+            _one_of(INLINE, BY_REFERENCE),
+            "Where bodies are: `inline` in the messages, `reference` in the object store. Fixed when a topic is made.",
         ),
         _honoured(
             "retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE, "How much of a partition is kept; -1 for all."
@@ -324,3 +337,25 @@ def check_config(key: str, value: str) -> None:
 def check_configs(overrides: Mapping[str, str]) -> None:
     for key, value in overrides.items():
         check_config(key, value)
+    _check_times_of_payloads(overrides, overrides.get(TIMESTAMP_TYPE, APPEND_TIME))
+
+
+def completed(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The configs of a new topic with what they imply: whose bodies go by age, by the broker's time, has that time in
+    its messages."""
+    implied = {TIMESTAMP_TYPE: APPEND_TIME} if overrides.get(PAYLOAD) == BY_REFERENCE else {}
+    return {**implied, **overrides}
+
+
+def check_change(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Refuse what cannot be changed once a topic is there."""
+    if after.get(PAYLOAD, INLINE) != before.get(PAYLOAD, INLINE):
+        reason = "it is chosen when a topic is made"
+        raise InvalidConfig(key=PAYLOAD, value=after.get(PAYLOAD, INLINE), reason=reason)
+    _check_times_of_payloads(after, after.get(TIMESTAMP_TYPE, DEFINITIONS[TIMESTAMP_TYPE].default))
+
+
+def _check_times_of_payloads(overrides: Mapping[str, str], timestamp_type: str) -> None:
+    if overrides.get(PAYLOAD) == BY_REFERENCE and timestamp_type != APPEND_TIME:
+        reason = f"{PAYLOAD}={BY_REFERENCE} needs {APPEND_TIME}, by which bodies are kept and collected"
+        raise InvalidConfig(key=TIMESTAMP_TYPE, value=timestamp_type, reason=reason)

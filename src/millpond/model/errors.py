@@ -5,13 +5,16 @@
     │   ├── InvalidTopicName  InvalidConfig  InvalidPartitionCount  InvalidTimestamp  InvalidTransactionTimeout
     │   ├── CorruptBatch  RecordTooLarge  UnsupportedCompression  InvalidRecord
     │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge
-    │   └── InvalidRequest  MalformedMessage
+    │   ├── InvalidPayload  PayloadTooLarge
+    │   └── InvalidRequest  MalformedMessage  InvalidSubscription
     ├── NotFound
-    │   └── UnknownTopic  UnknownPartition  ObjectMissing  UnknownGroup
+    │   └── UnknownTopic  UnknownPartition  ObjectMissing  UnknownGroup  UnknownPayload
+    │       UnknownSubscription  UnknownConsumer
     ├── Conflict                     the request is well-formed but the state says no
-    │   ├── TopicExists  ObjectExists  ExtentsChanged
+    │   ├── TopicExists  ObjectExists  ExtentsChanged  PayloadExists  PayloadsNotTaken
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
-    │   ├── OffsetOutOfRange  TopicReplaced
+    │   ├── OffsetOutOfRange  TopicReplaced  SubscriptionExists  SubscriptionBusy  SubscriptionReplaced
+    │   ├── StaleDelivery
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
@@ -23,7 +26,7 @@
     │   ├── FlushFailed  Overloaded  Stopping
     │   └── Unreachable  TimedOut     what a client says when nobody does
     ├── Damaged                      stored bytes or rows are not what was written
-    │   └── CorruptObject  CorruptCatalog  UnreadableBatch
+    │   └── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
     ├── Defect                       a bug of ours
     └── CannotStart
         └── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  InvalidSettings
@@ -119,12 +122,24 @@ class OffsetMetadataTooLarge(InvalidInput):
     """Offset metadata of {size} bytes is larger than the limit of {limit}."""
 
 
+class InvalidPayload(InvalidInput):
+    """Payload {payload!r} cannot be used: {reason}."""
+
+
+class PayloadTooLarge(InvalidInput):
+    """A payload of {size} bytes is larger than the limit of {limit}."""
+
+
 class InvalidRequest(InvalidInput):
     """The request is not valid: {reason}."""
 
 
 class MalformedMessage(InvalidInput):
     """The bytes are not the Kafka message they should be: {reason}."""
+
+
+class InvalidSubscription(InvalidInput):
+    """The subscription cannot be like that: {reason}."""
 
 
 class NotFound(MillpondError):
@@ -147,6 +162,18 @@ class UnknownGroup(NotFound):
     """Group {group!r} does not exist."""
 
 
+class UnknownPayload(NotFound):
+    """Topic {topic!r} has no payload {payload}."""
+
+
+class UnknownSubscription(NotFound):
+    """Topic {topic!r} has no subscription {subscription!r}. `millpond subscription create` makes one."""
+
+
+class UnknownConsumer(NotFound):
+    """Subscription {subscription!r} has no consumer {consumer!r}: attach first."""
+
+
 class Conflict(MillpondError):
     """The current state does not allow it."""
 
@@ -157,6 +184,14 @@ class TopicExists(Conflict):
 
 class ObjectExists(Conflict):
     """Object {key!r} already exists."""
+
+
+class PayloadExists(Conflict):
+    """Topic {topic!r} already has a payload {payload}."""
+
+
+class PayloadsNotTaken(Conflict):
+    """Topic {topic!r} carries its messages whole: make one with the config payload=reference."""
 
 
 class ExtentsChanged(Conflict):
@@ -187,6 +222,24 @@ class OffsetOutOfRange(Conflict):
 
 class TopicReplaced(Conflict):
     """Topic {topic!r} was deleted and made anew: positions in the old one mean nothing in this one."""
+
+
+class SubscriptionExists(Conflict):
+    """Topic {topic!r} already has a subscription {subscription!r}."""
+
+
+class SubscriptionBusy(Conflict):
+    """Subscription {subscription!r} is in use: {reason}."""
+
+
+class StaleDelivery(Conflict):
+    """Message {number} of partition {partition} is not this consumer's to acknowledge any more: {reason}."""
+
+
+class SubscriptionReplaced(Conflict):
+    """Subscription {subscription!r} was reset, altered or deleted: attach again."""
+
+    retriable = True
 
 
 class GroupError(Conflict):
@@ -324,6 +377,10 @@ class CorruptObject(Damaged):
 class UnreadableBatch(Damaged):
     """The batch at offset {offset} of partition {partition} cannot be decoded: {reason}. What follows it begins at
     offset {next_offset}."""
+
+
+class CorruptPayload(Damaged):
+    """Payload {payload} of topic {topic!r} is not what its reference says: {reason}."""
 
 
 class CorruptCatalog(Damaged):

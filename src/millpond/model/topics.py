@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from millpond.model.configs import DEFINITIONS
+from millpond.model.configs import BY_REFERENCE, DEFINITIONS, PAYLOAD
 from millpond.model.errors import InvalidPartitionCount
 from millpond.model.ids import TopicId
 
@@ -45,6 +45,8 @@ class TopicConfig:
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
     delete_retention_ms: int
+    payloads: bool
+    """Whether bodies may lie in the store, with a reference in the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Topic:
             max_compaction_lag_ms=self._number("max.compaction.lag.ms"),
             min_cleanable_dirty_ratio=float(self._text("min.cleanable.dirty.ratio")),
             delete_retention_ms=self._number("delete.retention.ms"),
+            payloads=self._text(PAYLOAD) == BY_REFERENCE,
         )
 
     def _value(self, name: str) -> ConfigValue:

@@ -18,6 +18,7 @@ from typing import TypeVar
 from millpond.model.errors import (
     CorruptObject,
     DataDirectoryUnusable,
+    InvalidRequest,
     ObjectExists,
     ObjectMissing,
     StoreUnavailable,
@@ -25,7 +26,7 @@ from millpond.model.errors import (
 from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects import files
-from millpond.objects.store import check_key, check_prefix, check_range, total_length
+from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
 from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
@@ -88,12 +89,7 @@ class FileStore:
         total_length(parts)
         self._refuse_if_closed()
         with files.os_errors(), self._temporary(parts) as temporary:
-            try:
-                # link(2) never replaces: it fails if the name is taken.
-                self._in_folder(path, lambda target: os.link(temporary, target))
-            except FileExistsError:
-                raise ObjectExists(key=key) from None
-            self._sync_name(path)
+            self._link(temporary, key, path)
 
     def read(self, key: str, start: int, length: int) -> bytes:
         check_range(start, length)
@@ -128,6 +124,21 @@ class FileStore:
         end = self._acknowledged(key)
         with files.os_errors(), _missing(key):
             return os.stat(path).st_size if end is None else end
+
+    def copy(self, key: str, new_key: str) -> None:
+        """A second name for the same bytes, which never change: each goes for itself."""
+        source, path = self._path(key), self._path(new_key)
+        self._refuse_if_closed()
+        if self.is_open(key):
+            raise InvalidRequest(reason=f"{key!r} is still being written")
+        self.size(key)  # it must be there
+        with files.os_errors(), _missing(key):
+            self._link(source, new_key, path)
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        check_key(key)
+        check_expiry(expires_s)
+        return None
 
     def close(self) -> None:
         with self._lock:
@@ -212,6 +223,15 @@ class FileStore:
             if files.lock_file(descriptor) and os.fstat(descriptor).st_nlink:
                 return path, descriptor
             os.close(descriptor)
+
+    def _link(self, source: Path, key: str, path: Path) -> None:
+        """Give the file the name of the object, durably."""
+        try:
+            # link(2) never replaces: it fails if the name is taken.
+            self._in_folder(path, lambda target: os.link(source, target))
+        except FileExistsError:
+            raise ObjectExists(key=key) from None
+        self._sync_name(path)
 
     def _sync_name(self, path: Path) -> None:
         try:

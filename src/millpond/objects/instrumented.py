@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 from millpond.model.errors import MillpondError
 from millpond.model.extents import Location
-from millpond.objects.store import ObjectStore
+from millpond.objects.store import Method, ObjectStore
 from millpond.observability.metrics import StoreMetrics
 from millpond.records.buffers import Buffer
 
-OPERATIONS = ("append", "put", "read", "list", "delete", "size")
+OPERATIONS = ("append", "put", "read", "list", "delete", "size", "copy", "sign")
 UNEXPECTED = "unexpected"
 """The kind of an error that is not one of ours."""
 
@@ -64,6 +64,14 @@ class Instrumented:
     def size(self, key: str) -> int:
         with self._measured("size"):
             return self._store.size(key)
+
+    def copy(self, key: str, new_key: str) -> None:
+        with self._measured("copy"):
+            self._store.copy(key, new_key)
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        with self._measured("sign"):
+            return self._store.signed_url(key, method, expires_s)
 
     def close(self) -> None:
         self._store.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from millpond.model.errors import CorruptObject, ObjectExists, ObjectMissing, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session
-from millpond.objects.store import check_key, check_prefix, check_range, total_length
+from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
 from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
@@ -66,6 +66,14 @@ class MemoryStore:
 
     def size(self, key: str) -> int:
         return len(self._get(key))
+
+    def copy(self, key: str, new_key: str) -> None:
+        self.put(new_key, [self._get(key)])
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        check_key(key)
+        check_expiry(expires_s)
+        return None
 
     def close(self) -> None:
         self._closed = True

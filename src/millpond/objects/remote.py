@@ -13,12 +13,12 @@ from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import from_url
+from obstore.store import S3Store, from_url
 
 from millpond.model.errors import CorruptObject, ObjectExists, ObjectMissing, StoreFull, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session
-from millpond.objects.store import check_key, check_prefix, check_range, total_length
+from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
 from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
@@ -60,6 +60,8 @@ class RemoteStore:
             },
             retry_config={"max_retries": 0},
         )
+        is_signed = str(settings.get("skip_signature")).lower() != "true"
+        self._signer = self._store if isinstance(self._store, S3Store) and is_signed else None
         self._session = session
         self._sequences = itertools.count()  # next() on it is atomic in CPython
         self._closed = False
@@ -106,6 +108,27 @@ class RemoteStore:
     def size(self, key: str) -> int:
         with _errors(check_key(key)):
             return obstore.head(self._store, key)["size"]
+
+    def copy(self, key: str, new_key: str) -> None:
+        """S3 has no copy that fails if the new object is there, so that is looked at before."""
+        if self._closed:
+            raise StoreUnavailable(reason="it is closed")
+        check_key(key)
+        try:
+            self.size(new_key)
+        except ObjectMissing:
+            with _errors(key):
+                obstore.copy(self._store, key, new_key)
+        else:
+            raise ObjectExists(key=new_key)
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        check_key(key)
+        check_expiry(expires_s)
+        if self._signer is None:
+            return None
+        with _errors(key):
+            return obstore.sign(self._signer, method, key, expires_in=timedelta(seconds=expires_s))
 
     def close(self) -> None:
         """obstore has nothing to close; its connections go with the object."""

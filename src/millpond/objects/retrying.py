@@ -16,7 +16,7 @@ from typing import TypeVar
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import ObjectExists, ObjectMissing, StoreFull, StoreUnavailable
 from millpond.model.extents import Location
-from millpond.objects.store import ObjectStore
+from millpond.objects.store import Method, ObjectStore
 from millpond.records.buffers import Buffer
 
 _log = logging.getLogger(__name__)
@@ -103,6 +103,19 @@ class Retrying:
 
     def size(self, key: str) -> int:
         return self._retry("size", lambda _: self._store.size(key))
+
+    def copy(self, key: str, new_key: str) -> None:
+        def attempt(number: int) -> None:
+            try:
+                self._store.copy(key, new_key)
+            except ObjectExists:
+                if number == 1 or self._store.size(key) != self._store.size(new_key):
+                    raise
+
+        self._retry("copy", attempt)
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        return self._retry("sign", lambda _: self._store.signed_url(key, method, expires_s))
 
     def close(self) -> None:
         self._closed = True

@@ -6,7 +6,7 @@ wrapper to them. What an object means is for the layers above; the store knows k
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from millpond.model.errors import InvalidRequest
 from millpond.model.extents import Location
@@ -16,6 +16,12 @@ WRITE_BYTES_MAX = 1 << 30
 """The most bytes of one append or put: it fits one S3 PUT (5 GiB) and one buffer in memory."""
 
 KEY_LENGTH_MAX = 255
+
+SIGNED_SECONDS_MAX = 7 * 86_400
+"""The longest a signed URL may be good for: what S3 allows."""
+
+Method = Literal["GET", "PUT"]
+"""What a signed URL is good for."""
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 
@@ -92,6 +98,20 @@ class ObjectStore(Protocol):
         An object whose writer crashed or failed may be longer than what was acknowledged.
         """
 
+    def copy(self, key: str, new_key: str) -> None:
+        """Make a new object with the bytes of another one that is not open, inside the store where it can.
+
+        `ObjectMissing` if there is none, `ObjectExists` if the new one is there already: for certain where it was
+        there before the call, and not for certain where two copy to it at the same time (S3 cannot tell them apart).
+        """
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        """A URL with which anybody can get the object, or put it, for so many seconds (1 to 7 days), without asking us.
+
+        None if the store has no URLs. Says nothing of whether the object is there. A put by URL replaces what is there
+        unless it says `If-None-Match: *`.
+        """
+
     def close(self) -> None:
         """Release files and connections. Idempotent. A later append or put raises `StoreUnavailable`."""
 
@@ -110,6 +130,12 @@ def check_prefix(prefix: str) -> str:
     if prefix:
         check_key(prefix[:-1])
     return prefix
+
+
+def check_expiry(expires_s: int) -> int:
+    if not 1 <= expires_s <= SIGNED_SECONDS_MAX:
+        raise InvalidRequest(reason=f"a URL cannot be good for {expires_s} s: 1 to {SIGNED_SECONDS_MAX} can")
+    return expires_s
 
 
 def check_range(start: int, length: int) -> None:

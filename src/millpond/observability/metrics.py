@@ -125,6 +125,48 @@ class MaintenanceMetrics:
         )
 
 
+class QueueMetrics:
+    """Subscriptions. Counted once for each batch of deliveries and each commit; refusals one by one."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.deliveries = Counter(
+            "millpond_queue_deliveries",
+            "Messages handed to consumers, again ones included.",
+            registry=registry,
+        )
+        settled = Counter(
+            "millpond_queue_settled",
+            "Messages that subscriptions are done with, durably: acked, dead (letters) or dropped.",
+            ["how"],
+            registry=registry,
+        )
+        self.acked, self.dead, self.dropped = map(settled.labels, ("acked", "dead", "dropped"))
+        failures = Counter(
+            "millpond_queue_failures",
+            "Deliveries that failed: refused by the consumer (nack), or not answered in time (timeout).",
+            ["how"],
+            registry=registry,
+        )
+        self.nacks, self.timeouts = failures.labels("nack"), failures.labels("timeout")
+        self.revoked = Counter(
+            "millpond_queue_revoked",
+            "Deliveries taken back because an earlier message of their key failed.",
+            registry=registry,
+        )
+        self.voided = Counter(
+            "millpond_queue_voided",
+            "Offsets that expired or were removed from the log while a subscription was at work on them.",
+            registry=registry,
+        )
+        self.saves = Counter(
+            "millpond_queue_saves",
+            "Commits of what was decided, each for many partitions.",
+            registry=registry,
+        )
+        self.leased = Gauge("millpond_queue_leased", "Deliveries that wait for an answer.", registry=registry)
+        self.consumers = Gauge("millpond_queue_consumers", "Consumers that are attached.", registry=registry)
+
+
 class KafkaMetrics:
     """The Kafka face."""
 
@@ -172,6 +214,7 @@ class Metrics:
         self.store = StoreMetrics(self.registry)
         self.log = LogMetrics(self.registry)
         self.maintenance = MaintenanceMetrics(self.registry)
+        self.queues = QueueMetrics(self.registry)
         self.kafka = KafkaMetrics(self.registry)
         self.rpc = AnswerMetrics(self.registry, "grpc", "gRPC")
         self.web = AnswerMetrics(self.registry, "http", "HTTP")

@@ -40,24 +40,59 @@ def read_marker(buffer: Buffer, position: int = 0) -> Marker:
     return marker_from_record(records[0])
 
 
-def _batch_records(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> Iterator[Record]:
+def _batch_records(  # noqa: C901  # written out on purpose
+    buffer: Buffer, position: int, header: BatchHeader, limit: int
+) -> Iterator[Record]:
+    """Written out, because it runs for every message that anybody reads: numbers of one byte, and lengths of two, are
+    read here, and headers that there are none of; all else by the functions below, which also say what is wrong."""
     if header.record_count < 0 or header.last_offset > INT64_MAX:
         raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
     data = _payload(buffer, position, header, limit)
-    at, delta = 0, -1
+    base_offset, base_timestamp, last = header.base_offset, header.base_timestamp, header.last_offset_delta
+    append_time = header.max_timestamp if header.has_append_time else None
+    size, at, before = len(data), 0, -1
     for _ in range(header.record_count):
-        length, at = read_varint(data, at, len(data))
-        if not 0 <= length <= len(data) - at:
-            raise CorruptBatch(reason=f"a record of {length} bytes where {len(data) - at} are left")
-        record, following = _read_record(data, at, at + length, header)
-        if not delta < following <= header.last_offset_delta:
-            raise CorruptBatch(
-                reason=f"offset delta {following} after {delta}, up to {header.last_offset_delta}"
-            )
-        yield record
-        at, delta = at + length, following
-    if at != len(data):
-        raise CorruptBatch(reason=f"{len(data) - at} bytes after the last record")
+        if at + 1 < size and (raw := data[at]) >= 0x80 and data[at + 1] < 0x80:
+            raw = raw & 0x7F | data[at + 1] << 7
+            length, at = raw >> 1 ^ -(raw & 1), at + 2
+        else:
+            length, at = read_varint(data, at, size)
+        if not 0 <= length <= size - at:
+            raise CorruptBatch(reason=f"a record of {length} bytes where {size - at} are left")
+        end = at + length
+        at += 1  # the first byte is attributes, of which there are none
+        if at < end and (raw := data[at]) < 0x80:
+            timestamp, at = base_timestamp + (raw >> 1 ^ -(raw & 1)), at + 1
+        else:
+            timestamp, at = read_varlong(data, at, end)
+            timestamp += base_timestamp
+        if at < end and (raw := data[at]) < 0x80:
+            delta, at = raw >> 1 ^ -(raw & 1), at + 1
+        else:
+            delta, at = read_varint(data, at, end)
+        if at < end and (raw := data[at]) < 0x80 and not raw & 1 and raw >> 1 < end - at:
+            start, at = at + 1, at + 1 + (raw >> 1)
+            key: bytes | None = data[start:at]
+        else:
+            key, at = _read_bytes(data, at, end)
+        value, at = _read_bytes(data, at, end)
+        headers: tuple[Header, ...] = ()
+        if at + 1 == end and data[at] == 0:
+            at = end
+        else:
+            headers, at = _read_headers(data, at, end)
+        if at != end:
+            raise CorruptBatch(reason=f"{end - at} bytes left over in a record")
+        if append_time is not None:
+            timestamp = append_time
+        elif not -INT64_MAX <= timestamp <= INT64_MAX:
+            raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
+        if not before < delta <= last:
+            raise CorruptBatch(reason=f"offset delta {delta} after {before}, up to {last}")
+        before = delta
+        yield Record(value, key, headers, timestamp, base_offset + delta)
+    if at != size:
+        raise CorruptBatch(reason=f"{size - at} bytes after the last record")
 
 
 def _payload(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
@@ -66,32 +101,12 @@ def _payload(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> 
     return bytes(view) if codec is Codec.NONE else decompress(codec, view, limit)
 
 
-def _read_record(data: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record whose body fills `at` to `end`, and its offset delta."""
-    timestamp_delta, at = read_varlong(
-        data, at + 1, end
-    )  # the first byte is attributes, of which there are none
-    delta, at = read_varint(data, at, end)
-    key, at = _read_bytes(data, at, end)
-    value, at = _read_bytes(data, at, end)
-    headers, at = _read_headers(data, at, end)
-    if at != end:
-        raise CorruptBatch(reason=f"{end - at} bytes left over in a record")
-    timestamp = _timestamp(header, timestamp_delta)
-    return Record(value, key, headers, timestamp, header.base_offset + delta), delta
-
-
-def _timestamp(header: BatchHeader, delta: int) -> int:
-    if header.has_append_time:
-        return header.max_timestamp
-    timestamp = header.base_timestamp + delta
-    if not -INT64_MAX <= timestamp <= INT64_MAX:
-        raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
-    return timestamp
-
-
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = read_varint(data, at, end)
+    if at + 1 < end and (low := data[at]) >= 0x80 and (high := data[at + 1]) < 0x80:
+        raw = low & 0x7F | high << 7
+        length, at = raw >> 1 ^ -(raw & 1), at + 2
+    else:
+        length, at = read_varint(data, at, end)
     if length == NULL_LENGTH:
         return None, at
     if not 0 <= length <= end - at:

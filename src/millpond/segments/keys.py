@@ -91,6 +91,11 @@ def payload_key(topic_id: TopicId, identifier: UUID) -> str:
     return str(PayloadKey(topic_id, identifier))
 
 
+def payload_prefix(topic_id: TopicId) -> str:
+    """All payloads of a topic lie under this, sorted by the time at which their ids were made."""
+    return f"{PAYLOADS}{topic_id.hex()}/"
+
+
 def parse(key: str) -> ObjectKey | None:
     """The parts of a key, or None if this module did not make it: a foreign key is left alone."""
     for pattern, make in ((_JOURNAL, _journal), (_SEGMENT, _segment), (_PAYLOAD, _payload)):

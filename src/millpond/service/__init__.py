@@ -11,25 +11,32 @@ from millpond.service.administration import (
     PartitionDescription,
     TopicDescription,
 )
-from millpond.service.limits import ServiceLimits
-from millpond.service.messages import Messages, Placed
+from millpond.service.limits import PayloadLimits, ServiceLimits
+from millpond.service.messages import Messages, NewMessage, Placed, Spot
 from millpond.service.owners import Owners
+from millpond.service.payloads import Body, Payloads, Place
 from millpond.service.polling import OLDEST, Polled, Poller, PollRequest, Standing
 from millpond.service.workers import Workers
 
 __all__ = [
     "OLDEST",
     "Administration",
+    "Body",
     "GroupDescription",
     "GroupPartition",
     "Messages",
+    "NewMessage",
     "Owners",
     "PartitionDescription",
+    "PayloadLimits",
+    "Payloads",
+    "Place",
     "Placed",
     "PollRequest",
     "Polled",
     "Poller",
     "ServiceLimits",
+    "Spot",
     "Standing",
     "TopicDescription",
     "Workers",

@@ -5,12 +5,14 @@ caller are appended in the order in which its submits returned.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from millpond.log import AppendResult, Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
+    CorruptBatch,
     InvalidRecord,
     InvalidRequest,
     MillpondError,
@@ -18,13 +20,24 @@ from millpond.model.errors import (
     RecordTooLarge,
     TopicExists,
     UnknownTopic,
+    UnsupportedCompression,
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.partitioning import partition_of
 from millpond.model.topics import Topic
-from millpond.records import HEADER_SIZE, Buffer, Record, build_batch, encoded_size_max
-from millpond.service.limits import ServiceLimits
+from millpond.records import (
+    HEADER_SIZE,
+    Buffer,
+    Codec,
+    Record,
+    build_batch,
+    encoded_size_max,
+    iter_records,
+    read_header,
+)
+from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.owners import Owners
+from millpond.service.payloads import check_references
 from millpond.service.workers import Workers
 
 Answer = TypeVar("Answer")
@@ -46,6 +59,21 @@ class Share(NamedTuple):
     data: bytes
 
 
+class NewMessage(NamedTuple):
+    """A message for a topic; without a partition its key decides."""
+
+    topic: str
+    partition: int | None
+    record: Record
+
+
+class Spot(NamedTuple):
+    """Where a message of a joint append goes: it is the `number`-th of those for its partition."""
+
+    where: TopicPartition
+    number: int
+
+
 class Messages:
     def __init__(
         self,
@@ -57,6 +85,7 @@ class Messages:
         auto_create_topics: bool,
         default_partitions: int,
         limits: ServiceLimits,
+        payload_limits: PayloadLimits | None = None,
     ) -> None:
         self._log = log
         self._owners = owners
@@ -65,6 +94,7 @@ class Messages:
         self._auto_create_topics = auto_create_topics
         self._default_partitions = default_partitions
         self._limits = limits
+        self._payload_limits = payload_limits or PayloadLimits()
         self._turn = 0
 
     async def produce(
@@ -87,6 +117,8 @@ class Messages:
         self._turn += 1
         choice = Choice(known.partitions, partition, self._turn % known.partitions)
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
+        if config.payloads:
+            check_references(records, now_ms, self._payload_limits)
         check_sizes(records, size_max)
         shares = await self._in_time(
             records,
@@ -96,6 +128,36 @@ class Messages:
         if len(placed) > 1:
             await self._check_all(placed)
         return _answer(len(records), shares, [await self._submit(*each) for each in placed])
+
+    async def batches_of(
+        self, messages: Sequence[NewMessage]
+    ) -> tuple[dict[TopicPartition, bytes], list[Spot]]:
+        """For a joint append: one or more batches for each partition, and for each message the partition and its place
+        among the messages for that partition."""
+        self.check_count(len(messages))
+        members: dict[TopicPartition, list[Record]] = {}
+        spots: list[Spot] = []
+        now_ms = self._clock.now_ms()
+        for message in messages:
+            known = await self.topic(message.topic)
+            self._turn += 1
+            choice = Choice(known.partitions, message.partition, self._turn % known.partitions)
+            where = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
+            config = self._log.topics.config(known.id)
+            if config.compacted:
+                _check_keys([message.record])
+            if config.payloads:
+                check_references([message.record], now_ms, self._payload_limits)
+            check_sizes([message.record], config.max_message_bytes)
+            records = members.setdefault(where, [])
+            spots.append(Spot(where, len(records)))
+            records.append(message.record)
+        return {where: self._packed(where, records, now_ms) for where, records in members.items()}, spots
+
+    def _packed(self, where: TopicPartition, records: Sequence[Record], now_ms: int) -> bytes:
+        size_max = self._log.topics.config(where.topic_id).max_message_bytes
+        shares = pack(records, [where.partition] * len(records), self._limits.batch_bytes, size_max, now_ms)
+        return b"".join(share.data for share in shares)
 
     async def _check_all(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> None:
         """Before any of them is accepted. What belongs to several brokers cannot be sent on to one of them."""
@@ -119,8 +181,27 @@ class Messages:
 
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
         """Accept one whole record batch, as its producer made it."""
-        await self.topic(topic)
-        return await self._submit(self._log.topics.partition(topic, partition), data)
+        known = await self.topic(topic)
+        where = self._log.topics.partition(topic, partition)
+        if self._log.topics.config(known.id).payloads:
+            await self._look_at_references(data)
+        return await self._submit(where, data)
+
+    async def _look_at_references(self, data: Buffer) -> None:
+        """In a batch of our client library. What cannot be decoded is for the log to refuse, or to take as it is."""
+        now_ms, expanded_max = self._clock.now_ms(), self._limits.decompressed_bytes_max
+
+        def look() -> None:
+            with contextlib.suppress(CorruptBatch, UnsupportedCompression, RecordTooLarge):
+                records = iter_records(data, decompressed_bytes_max=expanded_max)
+                check_references(records, now_ms, self._payload_limits)
+
+        header = read_header(data)
+        is_small = len(data) <= self._limits.decoded_on_loop_bytes
+        if is_small and header.codec is Codec.NONE and header.record_count <= self._limits.on_loop_messages:
+            look()
+        else:
+            await self._workers.run(look)
 
     async def topic(self, name: str) -> Topic:
         """The topic, which is made if there is none and topics may be made by producing to them."""

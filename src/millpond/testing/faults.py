@@ -20,10 +20,10 @@ from typing import Literal, TypeVar
 
 from millpond.model.errors import MillpondError, StoreUnavailable
 from millpond.model.extents import Location
-from millpond.objects.store import ObjectStore
+from millpond.objects.store import Method, ObjectStore
 from millpond.records.buffers import Buffer
 
-Operation = Literal["append", "put", "read", "list", "delete", "size"]
+Operation = Literal["append", "put", "read", "list", "delete", "size", "copy", "sign"]
 HOLD_SECONDS_MAX = 30.0
 """A hold that nobody releases ends the test instead of hanging it."""
 
@@ -145,6 +145,12 @@ class FaultyStore:
 
     def size(self, key: str) -> int:
         return self._call("size", lambda: self._store.size(key))
+
+    def copy(self, key: str, new_key: str) -> None:
+        self._call("copy", lambda: self._store.copy(key, new_key))
+
+    def signed_url(self, key: str, method: Method, expires_s: int) -> str | None:
+        return self._call("sign", lambda: self._store.signed_url(key, method, expires_s))
 
     def close(self) -> None:
         self._store.close()

@@ -1,6 +1,7 @@
 """Time travel: a clock that goes as time does and can be sent ahead, and what a broker does about the time between."""
 
 from millpond.broker import Broker
+from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
 from millpond.model.clock import SystemClock
 
@@ -32,6 +33,7 @@ async def travel(broker: Broker, clock: TravellingClock, milliseconds: int) -> N
     await broker.transactions.abort_timed_out()
     await broker.transactions.forget_unused()
     await _expire_messages(broker)
+    await _collect_payloads(broker)
     await broker.maintenance.expire_once()
     await broker.maintenance.garbage.run_once()
 
@@ -39,3 +41,16 @@ async def travel(broker: Broker, clock: TravellingClock, milliseconds: int) -> N
 async def _expire_messages(broker: Broker) -> None:
     """The broker's own retention looks at a partition once a second at most; a new one has looked at none yet."""
     await Retention(broker.log, broker.clock).run_once()
+
+
+async def _collect_payloads(broker: Broker) -> None:
+    """The broker's own collector goes through all of them a few times a day only."""
+    limits = broker.settings.maintenance_limits()
+    collector = PayloadCollector(
+        broker.log,
+        broker.store,
+        broker.clock,
+        age_ms=limits.payload_age_ms,
+        bytes_per_second=limits.payload_bytes_per_second,
+    )
+    await collector.run_once()

@@ -31,6 +31,8 @@ FILLED = (
         "pipeline_runs",
         "compactions",
     ),
+    *("subscriptions", "subscription_state", "subscription_chunks", "subscription_retries"),
+    *("dead_letters", "redrives"),
 )
 
 

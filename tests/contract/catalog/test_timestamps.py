@@ -112,3 +112,38 @@ def test_retention_between_the_statements_of_a_search_is_no_error(durable_catalo
             return rows
 
     catalog.read(lambda tx: search(Emptied(tx), where))
+
+
+@QUICK
+@given(
+    steps=st.lists(STEPS, max_size=15),
+    start=st.sampled_from(TIMES),
+    end=st.sampled_from(TIMES),
+    offset=st.integers(0, 30),
+)
+def test_spans_and_the_oldest_time_are_those_of_a_scan(catalog, steps, start, end, offset):
+    with catalog.database.write() as tx:
+        topic = topics.create(tx, f"t{len(topics.all_topics(tx))}", 1, {}, now_ms=1)
+        where = catalog.where(topic)
+        for serial, each in enumerate(steps):
+            step(catalog, tx, where, serial, *each)
+        left = extents.facts(tx, where, 0, 100)
+        oldest = min((each.min_timestamp for each in left), default=None)
+        assert extents.oldest_timestamp(tx, topic.id) == oldest
+        spans = [
+            (each.base_offset, each.end_offset)
+            for each in left
+            if each.end_offset > offset and each.min_timestamp <= end and each.max_timestamp >= start
+        ]
+        found = extents.spans_in_time(tx, where, start, end, offset=offset, limit=100)
+        assert found == spans
+        assert extents.spans_in_time(tx, where, start, end, offset=offset, limit=2) == spans[:2]
+
+
+def test_an_extent_without_a_time_may_be_of_any(catalog):
+    where = catalog.where()
+    catalog.append_one(where, 2, times=(-1, -1))
+    catalog.append_one(where, 2, times=(5, 5))
+    assert catalog.read(extents.spans_in_time, where, 7, 9, offset=0, limit=9) == [(0, 2)]
+    assert catalog.read(extents.oldest_timestamp, where.topic_id) == -1
+    assert catalog.read(extents.oldest_timestamp, b"nobody's topic..") is None

@@ -1,10 +1,12 @@
 """The contract of `millpond.objects.store.ObjectStore`, clause by clause, over every store and wrapper."""
 
+import http.client
 import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +21,7 @@ from millpond.model.errors import (
 )
 from millpond.model.extents import Location
 from millpond.model.ids import Session, new_session
-from millpond.objects.store import KEY_LENGTH_MAX, WRITE_BYTES_MAX, ObjectStore
+from millpond.objects.store import KEY_LENGTH_MAX, SIGNED_SECONDS_MAX, WRITE_BYTES_MAX, ObjectStore
 
 numbers = itertools.count()
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -343,3 +345,103 @@ def assert_disjoint(locations: list[Location]) -> None:
     runs = sorted((place.key, place.position, place.position + place.length) for place in locations)
     for (key, _, end), (next_key, start, _) in itertools.pairwise(runs):
         assert key != next_key or end <= start
+
+
+class TestCopy:
+    def test_the_same_bytes_under_another_key(self, store: ObjectStore) -> None:
+        one, other = fresh_key(), fresh_key()
+        store.put(one, [b"some", b" bytes"])
+        store.copy(one, other)
+        assert store.size(other) == 10
+        assert store.read(other, 0, 10) == b"some bytes"
+        assert list(store.list("payloads/")) == sorted([one, other])
+
+    def test_each_goes_for_itself(self, store: ObjectStore) -> None:
+        one, other = fresh_key(), f"payloads/elsewhere/{fresh_key()}"
+        store.put(one, [b"bytes"])
+        store.copy(one, other)
+        store.delete([one])
+        assert store.read(other, 0, 5) == b"bytes"
+        with pytest.raises(ObjectMissing):
+            store.size(one)
+
+    def test_nothing_is_replaced(self, store: ObjectStore) -> None:
+        one, other = fresh_key(), fresh_key()
+        store.put(one, [b"one"])
+        store.put(other, [b"other"])
+        with pytest.raises(ObjectExists) as caught:
+            store.copy(one, other)
+        assert caught.value.facts["key"] == other
+        assert store.read(other, 0, 5) == b"other"
+
+    def test_of_nothing(self, store: ObjectStore) -> None:
+        key = fresh_key()
+        with pytest.raises(ObjectMissing) as caught:
+            store.copy("payloads/nowhere", key)
+        assert caught.value.facts["key"] == "payloads/nowhere"
+        assert list(store.list("payloads/")) == []
+
+    def test_an_open_object_is_not_copied_or_copied_whole(self, store: ObjectStore) -> None:
+        location = store.append([b"still open?"])
+        if store.is_open(location.key):
+            with pytest.raises(InvalidRequest):
+                store.copy(location.key, fresh_key())
+        else:
+            key = fresh_key()
+            store.copy(location.key, key)
+            assert store.read(key, 0, 11) == b"still open?"
+
+    def test_not_after_close(self, store: ObjectStore) -> None:
+        key = fresh_key()
+        store.put(key, [b"x"])
+        store.close()
+        with pytest.raises(StoreUnavailable):
+            store.copy(key, fresh_key())
+
+
+class TestSignedUrl:
+    def test_anybody_may_put_and_get_with_it_where_there_is_one(self, store: ObjectStore, kind: str) -> None:
+        key = fresh_key()
+        put = store.signed_url(key, "PUT", 60)
+        if "s3" not in kind:
+            assert put is None
+            return
+        assert put is not None
+        assert ask(put, "PUT", b"from outside") == (200, b"")
+        assert store.read(key, 0, store.size(key)) == b"from outside"
+        got = store.signed_url(key, "GET", 60)
+        assert got is not None
+        assert ask(got, "GET") == (200, b"from outside")
+
+    def test_a_put_that_says_so_replaces_nothing(self, store: ObjectStore, kind: str) -> None:
+        key = fresh_key()
+        store.put(key, [b"first"])
+        if (url := store.signed_url(key, "PUT", 60)) is not None:
+            assert ask(url, "PUT", b"second", **{"If-None-Match": "*"})[0] == 412
+        assert store.read(key, 0, 5) == b"first"
+
+    def test_it_can_be_had_of_what_is_not_there(self, store: ObjectStore) -> None:
+        if (url := store.signed_url(fresh_key(), "GET", 60)) is not None:
+            assert ask(url, "GET")[0] == 404
+
+    @pytest.mark.parametrize("expires_s", [0, -1, SIGNED_SECONDS_MAX + 1])
+    def test_not_for_any_time(self, store: ObjectStore, expires_s: int) -> None:
+        with pytest.raises(InvalidRequest):
+            store.signed_url(fresh_key(), "GET", expires_s)
+
+    def test_not_of_what_is_no_key(self, store: ObjectStore) -> None:
+        with pytest.raises(InvalidRequest):
+            store.signed_url("../secret", "GET", 60)
+
+
+def ask(url: str, method: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    """What somebody who has only the URL gets."""
+    host = urlsplit(url)
+    connection = http.client.HTTPConnection(host.netloc, timeout=30)
+    try:
+        sent = {"Content-Type": "application/octet-stream", **headers}
+        connection.request(method, f"{host.path}?{host.query}", body, sent)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

@@ -15,7 +15,7 @@ from tests.faults.rpc.siege import METHODS, request_of
 from millpond.records import Record, build_batch
 from millpond.stubs import admin_pb2, log_pb2
 
-WAITING = ("Log.Poll", "Log.Consume")
+WAITING = ("Log.Poll", "Log.Consume", "Queue.Subscribe")
 WAITING_SECONDS = 0.1
 """How long those are waited for that may rightly not answer."""
 MANY = 100_000
@@ -45,6 +45,7 @@ INTEGERS = {
     FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.TYPE_ENUM: (0, 2**31 - 1),
 }
 
 

@@ -14,3 +14,7 @@ def before_call(context, case, kwargs):
     wait_ms = str(query.get("wait_ms", ""))
     if wait_ms.isdigit() and int(wait_ms) > WAIT_MS_MAX:
         case.query = query | {"wait_ms": str(WAIT_MS_MAX)}
+    if case.operation.path.endswith("/pull") and isinstance(case.body, dict):
+        wait_ms = case.body.get("wait_ms")
+        if isinstance(wait_ms, int | float) and wait_ms > WAIT_MS_MAX:
+            case.body = case.body | {"wait_ms": WAIT_MS_MAX}

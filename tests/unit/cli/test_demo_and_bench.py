@@ -19,6 +19,11 @@ def test_the_demo_shows_the_product_at_work(tmp_path):
         "produced and fetched greeting:hello",
         "nothing lost: 20,000 on their way and 100,000 of before",
         "the next one got number 3",
+        "paint: nack",
+        "paint, retry 1: ack",
+        "poison, retry 1: nack",
+        "poison is a dead letter now",
+        "3 tasks done, one of them by a retry; 1 dead letter",
         "100,000 rows to Delta" if shutil.which("java") else "skipped: there is no Java",
         "Where to go next",
     ):

@@ -123,11 +123,11 @@ def test_a_hand_over_that_finds_nothing_leaves_the_door_open(address):
 def test_first_uses_from_many_threads_share_one_loop():
     script = """
 import threading
-from millpond.client import sync
+from millpond.client import background
 loops, barrier = [], threading.Barrier(16)
 def first():
     barrier.wait()
-    loops.append(sync._background.loop())
+    loops.append(background.background.loop())
 threads = [threading.Thread(target=first) for _ in range(16)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 assert len(set(loops)) == 1, loops

@@ -7,7 +7,7 @@ from typing import TypeVar
 from millpond.frontends.kafka.call import Call
 from millpond.frontends.kafka.configs import ResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
-from millpond.model.configs import check_configs
+from millpond.model.configs import check_change, check_configs
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import check_topic_name
 from millpond.model.topics import Topic
@@ -51,6 +51,8 @@ async def _alter_one(
     topic = _topic(call, resource.resource_type, resource.resource_name)
     changes = plan(resource, topic)
     check_configs({name: value for name, value in changes.items() if value is not None})
+    merged = {**topic.overrides, **changes}
+    check_change(topic.overrides, {name: value for name, value in merged.items() if value is not None})
     if changes and not validate_only:
         await call.log.alter_config(topic.name, changes)
 

@@ -45,6 +45,11 @@ def _handler(
     call = getattr(servicer, in_words(method.name).lower())
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
+    if method.client_streaming and not method.server_streaming:
+        collecting = _single(
+            call, lambda requests: _each(decode, requests, intake), intake, outcomes, size_of=lambda _: 0
+        )
+        return grpc.stream_unary_rpc_method_handler(collecting, None, encode)
     if method.client_streaming:
         answer = _streaming(call, lambda requests: _each(decode, requests, intake), intake, outcomes)
         return grpc.stream_stream_rpc_method_handler(answer, None, encode)
@@ -96,12 +101,17 @@ class _Outcomes:
 
 
 def _single(
-    call: Callable[[Any, Context], Awaitable[Any]], decode: Decode, intake: Intake, outcomes: _Outcomes
-) -> Callable[[bytes, Context], Awaitable[Any]]:
-    async def answer(data: bytes, context: Context) -> Any:
+    call: Callable[[Any, Context], Awaitable[Any]],
+    decode: Callable[[Any], Any],
+    intake: Intake,
+    outcomes: _Outcomes,
+    *,
+    size_of: Callable[[Any], int] = len,
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def answer(given: Any, context: Context) -> Any:
         try:
-            with intake.call(), intake.admitted(len(data)):
-                answered = await call(decode(data), context)
+            with intake.call(), intake.admitted(size_of(given)):
+                answered = await call(decode(given), context)
             outcomes.done()
             return answered
         except (grpc.aio.AbortError, grpc.aio.UsageError):

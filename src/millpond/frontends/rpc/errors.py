@@ -15,6 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from millpond.model import errors
 from millpond.model.errors import MillpondError
+from millpond.stubs import log_pb2
 
 DOMAIN: Final = "millpond"
 DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -31,6 +32,9 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
     errors.ObjectMissing: Code.DATA_LOSS,
     errors.Conflict: Code.FAILED_PRECONDITION,
     errors.TopicExists: Code.ALREADY_EXISTS,
+    errors.PayloadExists: Code.ALREADY_EXISTS,
+    errors.SubscriptionExists: Code.ALREADY_EXISTS,
+    errors.SubscriptionReplaced: Code.ABORTED,
     errors.ObjectExists: Code.ABORTED,
     errors.ExtentsChanged: Code.ABORTED,
     errors.OffsetOutOfRange: Code.OUT_OF_RANGE,
@@ -103,6 +107,19 @@ def status_of(refusal: Refusal, retry_after_ms: int) -> bytes:
     status = status_pb2.Status(code=number_of(refusal.code), message=refusal.message, details=details)
     packed: bytes = status.SerializeToString()
     return packed
+
+
+def error_message(error: MillpondError, retry_after_ms: int) -> log_pb2.Error:
+    """For a part of a stream that failed, where the stream goes on."""
+    refusal = refusal_of(error)
+    return log_pb2.Error(
+        code=number_of(refusal.code),
+        reason=refusal.reason,
+        message=refusal.message,
+        retriable=refusal.retriable,
+        retry_after_ms=retry_after_ms if refusal.retriable else 0,
+        facts=refusal.facts,
+    )
 
 
 def _packed(detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> any_pb2.Any:

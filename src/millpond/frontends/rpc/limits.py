@@ -21,6 +21,17 @@ class RpcLimits:
     """Of one stream: requests that are not yet answered. Past it the stream is not read."""
     results_per_response_max: int = 256
     """Results that one response of a stream carries."""
+    attach_ms_max: int = 10_000
+    """How long a consumer's stream may say nothing before it attaches."""
+    deliveries_per_response_max: int = 500
+    delivery_response_bytes: int = MIB
+    """A response with deliveries is sent off when it has got so large."""
+    unread_bytes_max: int = 8 * MIB
+    """Of one consumer: deliveries on their way to it, whatever it has asked for."""
+    answers_in_progress_max: int = 32
+    """Of one consumer: requests with answers whose results it has not taken. Past it the stream is not read."""
+    write_ms_max: int = 30_000
+    """A consumer that takes nothing of what it is sent for so long is taken to be gone."""
     retry_after_ms: int = 200
     """What a client is told to wait before it tries again."""
     drain_ms: int = 10_000

@@ -14,7 +14,7 @@ from millpond.frontends.rpc.convert import (
     record_of,
     size_of,
 )
-from millpond.frontends.rpc.errors import number_of, refusal_of
+from millpond.frontends.rpc.errors import error_message
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.memory import Answers, Context
 from millpond.frontends.rpc.pipeline import Pipeline
@@ -123,18 +123,7 @@ class LogService:
                 raise outcome
             return log_pb2.ProduceResult(produced=await outcome)
         except MillpondError as error:
-            return log_pb2.ProduceResult(error=self._error(error))
-
-    def _error(self, error: MillpondError) -> log_pb2.Error:
-        refusal = refusal_of(error)
-        return log_pb2.Error(
-            code=number_of(refusal.code),
-            reason=refusal.reason,
-            message=refusal.message,
-            retriable=refusal.retriable,
-            retry_after_ms=self._limits.retry_after_ms if refusal.retriable else 0,
-            facts=refusal.facts,
-        )
+            return log_pb2.ProduceResult(error=error_message(error, self._limits.retry_after_ms))
 
     # -- out --------------------------------------------------------------------------------------------------
 

@@ -16,15 +16,20 @@ from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.log import LogService
 from millpond.frontends.rpc.memory import Answers, Intake
 from millpond.frontends.rpc.minikafka import MiniKafkaService
+from millpond.frontends.rpc.payloads import PayloadService
+from millpond.frontends.rpc.queue import QueueService
 from millpond.log import Transactions
 from millpond.observability.metrics import AnswerMetrics
-from millpond.service import Administration, Messages, Poller
-from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2
+from millpond.queues import QueueLimits, Queues
+from millpond.service import Administration, Messages, Payloads, Poller
+from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 MINIKAFKA = minikafka_pb2.DESCRIPTOR.services_by_name["MiniKafka"]
-SERVICES = (LOG, ADMIN, MINIKAFKA)
+PAYLOADS = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
+QUEUE = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
+SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
@@ -38,6 +43,9 @@ class RpcServices:
 
     messages: Messages
     poller: Poller
+    payloads: Payloads
+    queues: Queues
+    queue_limits: QueueLimits
     administration: Administration
     transactions: Transactions
     metrics: AnswerMetrics
@@ -55,6 +63,7 @@ class RpcServer:
         self._health = health.aio.HealthServicer()
         self._intake = Intake(limits.requests_bytes_max)
         self._log: LogService | None = None
+        self._queue: QueueService | None = None
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port. Raises OSError if it cannot be had."""
@@ -87,7 +96,21 @@ class RpcServer:
             cluster_id=services.cluster_id,
             listeners=services.listeners,
         )
-        servicers = (self._log, admin, MiniKafkaService(services.messages, services.poller, answers))
+        self._queue = QueueService(
+            services.queues,
+            services.administration,
+            services.messages,
+            answers,
+            self._limits,
+            services.queue_limits,
+        )
+        servicers = (
+            self._log,
+            admin,
+            MiniKafkaService(services.messages, services.poller, answers),
+            PayloadService(services.payloads, answers),
+            self._queue,
+        )
         self._server.add_generic_rpc_handlers(
             tuple(
                 bind(
@@ -116,6 +139,8 @@ class RpcServer:
         await self._health.enter_graceful_shutdown()
         if self._log is not None:
             self._log.stop()
+        if self._queue is not None:
+            self._queue.stop()
         drain_s = self._limits.drain_ms / 1000
         draining = asyncio.create_task(self._server.stop(drain_s))
         with contextlib.suppress(TimeoutError):

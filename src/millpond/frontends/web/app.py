@@ -12,7 +12,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from millpond.frontends.web import handlers  # noqa: F401  # they register themselves
-from millpond.frontends.web.bodies import Bodies, ClientGone, Holding
+from millpond.frontends.web.bodies import Bodies, ClientGone, Holding, chunks_of
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import Refused, owner_of, problem_of, refusal_of
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS, Call, Operation, Raw, Reply, Stream
@@ -63,7 +63,7 @@ class _Path:
             except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
                 reply = self._refusal(error, scope)
             self._count(scope["method"], reply)
-            await self._send(reply, receive, send)
+            await self._send(reply, scope["method"], receive, send)
 
     async def _reply(self, scope: Scope, receive: Receive, holding: Holding) -> Reply:
         headers = Headers(raw=scope["headers"])
@@ -101,10 +101,14 @@ class _Path:
         if body is NO_BODY:
             return None
         kind = body.kind_of(headers)
+        if body.streamed:
+            return chunks_of(receive)
+        decode = body.decode
+        assert decode is not None, "a body is streamed or decoded"
         bytes_max = body.bytes_max(kind, self._site.limits)
         announced = headers.get("content-length")
         content = await holding.read(receive, None if announced is None else int(announced), bytes_max)
-        return await self._site.in_time(len(content), lambda: body.decode(self._site, kind, headers, content))
+        return await self._site.in_time(len(content), lambda: decode(self._site, kind, headers, content))
 
     def _refusal(self, error: Exception, scope: Scope) -> Raw:
         refusal = refusal_of(error, what=f"{scope['method']} {scope['path'][:200]}")
@@ -122,9 +126,9 @@ class _Path:
         status = reply.status if isinstance(reply, Raw) else 204 if reply is None else 200
         self._site.services.metrics.answered(operation.name if operation is not None else NONE, str(status))
 
-    async def _send(self, reply: Reply, receive: Receive, send: Send) -> None:
+    async def _send(self, reply: Reply, method: str, receive: Receive, send: Send) -> None:
         if isinstance(reply, Stream):
-            await _send_stream(reply, receive, send)
+            await _send_stream(reply, method, receive, send)
         elif isinstance(reply, Raw):
             await _send_raw(reply, send, self._site.limits.answer_piece_bytes)
         elif reply is None:
@@ -150,11 +154,18 @@ async def _send_raw(reply: Raw, send: Send, piece_bytes: int) -> None:
     await send({"type": "http.response.body", "body": rest})
 
 
-async def _send_stream(reply: Stream, receive: Receive, send: Send) -> None:
-    headers = [(b"content-type", reply.media_type.encode()), (b"cache-control", b"no-store")]
+async def _send_stream(reply: Stream, method: str, receive: Receive, send: Send) -> None:
+    headers = [
+        (b"content-type", reply.media_type.encode()),
+        (b"cache-control", b"no-store"),
+        *reply.headers,
+    ]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await unless_gone(receive, _pump(reply, send))
+        if method == "HEAD":
+            await send({"type": "http.response.body"})
+        else:
+            await unless_gone(receive, _pump(reply, send))
     finally:
         reply.release()
 

@@ -5,7 +5,7 @@ memory is short and most of it waits for bodies that do not go on, the worst of 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,6 +110,18 @@ class Bodies:
         if sum(each.bytes for each in stuck) * 2 > self._limits.requests_bytes_max:
             now = asyncio.get_running_loop().time()
             max(stuck, key=lambda each: each.bytes * (now - each.heard_at + JUST_NOW_S)).give_up()
+
+
+async def chunks_of(receive: Receive) -> AsyncGenerator[bytes, None]:
+    """A body as it comes, for a handler that counts what it holds by itself."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        if chunk := message.get("body", b""):
+            yield chunk
 
 
 def _too_large(bytes_max: int) -> Refused:

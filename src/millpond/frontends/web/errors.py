@@ -19,6 +19,7 @@ STATUSES: Final[Mapping[type[MillpondError], int]] = {
     MillpondError: 500,
     errors.InvalidInput: 400,
     errors.RecordTooLarge: 413,
+    errors.PayloadTooLarge: 413,
     errors.NotFound: 404,
     errors.ObjectMissing: 500,
     errors.Conflict: 409,

@@ -59,8 +59,11 @@ class Stream:
     pieces: AsyncGenerator[bytes, None]
     media_type: str
     release: Callable[[], None]
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
+Chunks = AsyncGenerator[bytes, None]
+"""A body that is taken as it comes."""
 Reply = msgspec.Struct | Raw | Stream | None
 """A struct is answered as JSON; None is 204."""
 Handler = Callable[[Call[P, Q, B]], Awaitable[Reply]]
@@ -77,12 +80,14 @@ class Other:
 @dataclass(frozen=True, slots=True)
 class Body(Generic[B]):
     """`kinds` are the content types that are taken, with what they hold (for the document). Where it is not
-    `required`, no body is an empty one. One that `holds_messages` may be large."""
+    `required`, no body is an empty one. One that `holds_messages` may be large. One that is `streamed` is not decoded:
+    its handler takes it in chunks."""
 
     kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
-    decode: Callable[[Site, str, Headers, bytes], B]
+    decode: Callable[[Site, str, Headers, bytes], B] | None = None
     required: bool = True
     holds_messages: bool = False
+    streamed: bool = False
 
     def bytes_max(self, kind: str, limits: WebLimits) -> int:
         if not self.holds_messages:

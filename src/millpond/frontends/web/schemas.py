@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from millpond.model.ids import TOPIC_NAME
+from millpond.model.subscriptions import NAME_LENGTH_MAX
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -150,6 +151,226 @@ class Fetched(Struct, frozen=True):
     next_offset: int
     log_start: int
     end_offset: int
+
+
+# -- payloads -------------------------------------------------------------------------------------------------
+
+
+class PayloadPlace(Struct, frozen=True):
+    """Send `headers` along; after `expires_at_ms` it is too late."""
+
+    url: str
+    method: Literal["GET", "PUT"]
+    headers: dict[str, str]
+    expires_at_ms: int
+
+
+class StoredPayload(Struct, frozen=True):
+    """`reference` is what the `millpond-payload` header of the message says."""
+
+    topic: str
+    id: str
+    bytes: int
+    reference: str
+
+
+# -- subscriptions --------------------------------------------------------------------------------------------
+
+Mode = Literal["shared", "key_shared", "exclusive", "failover", "multicast"]
+Exhausted = Literal["dead_letter", "block", "drop"]
+SubscriptionName = Annotated[
+    str, Meta(extra_json_schema={"pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$"})
+]
+ConsumerName = Annotated[str, Meta(min_length=1, max_length=200)]
+AckIds = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+Result = Literal["ok", "stale", "unknown", "not_owner"]
+
+
+class NewSubscriptionConfig(Given, frozen=True):
+    """What is not given has its default, or stays as it is. docs/reference/subscriptions.md has units and bounds."""
+
+    mode: Mode | UnsetType = UNSET
+    ack_timeout_ms: Millis | UnsetType = UNSET
+    attempts_max: Count | UnsetType = UNSET
+    on_exhausted: Exhausted | UnsetType = UNSET
+    dead_letter_topic: str | UnsetType = UNSET
+    backoff_ms: Millis | UnsetType = UNSET
+    backoff_max_ms: Millis | UnsetType = UNSET
+    key_window: Count | UnsetType = UNSET
+    leases_max: Count | UnsetType = UNSET
+
+
+class StartPlace(Given, frozen=True):
+    """`value` is an offset, or a time in milliseconds since 1970."""
+
+    at: Literal["earliest", "latest", "offset", "time"] = "earliest"
+    value: Offset = 0
+
+
+class NewSubscription(Given, frozen=True):
+    name: SubscriptionName
+    config: NewSubscriptionConfig = NewSubscriptionConfig()
+    start: StartPlace = StartPlace()
+
+
+class SubscriptionChanges(Given, frozen=True):
+    config: NewSubscriptionConfig
+
+
+class SubscriptionReset(Given, frozen=True):
+    start: StartPlace
+
+
+class SubscriptionConfig(Struct, frozen=True):
+    mode: Mode
+    ack_timeout_ms: int
+    attempts_max: int
+    on_exhausted: Exhausted
+    dead_letter_topic: str
+    backoff_ms: int
+    backoff_max_ms: int
+    key_window: int
+    leases_max: int
+
+
+class Subscription(Struct, frozen=True):
+    topic: str
+    name: str
+    created_at_ms: int
+    config: SubscriptionConfig
+
+
+class Subscriptions(Struct, frozen=True):
+    subscriptions: list[Subscription]
+
+
+class SubscriptionKey(Struct, frozen=True):
+    """A key that does not move: its first message, how many wait behind it, and why. `until_ms` is 0 if only a
+    consumer or an operator can change it."""
+
+    key_hash: str
+    offset: int
+    waiting: int
+    why: str
+    consumer: str
+    until_ms: int
+
+
+class SubscriptionPartition(Struct, frozen=True):
+    """Every offset below `floor` is settled. What is on its way is known only where it is `at_work`."""
+
+    partition: int
+    member: str
+    floor: int
+    end_offset: int
+    backlog: int
+    at_work: bool
+    leased: int
+    delayed: int
+    tracked: int
+    oldest_age_ms: int
+    keys: list[SubscriptionKey]
+
+
+class SubscriptionConsumer(Struct, frozen=True):
+    name: str
+    credit: int
+    leased: int
+    queued: int
+    acked: int
+    paused: bool
+    suspended: bool
+    weight: float
+
+
+class SubscriptionDetails(Struct, frozen=True):
+    topic: str
+    name: str
+    created_at_ms: int
+    config: SubscriptionConfig
+    partitions: list[SubscriptionPartition]
+    consumers: list[SubscriptionConsumer]
+    dead_letter_topic: str
+    dead_letters_waiting: int
+
+
+class RedriveOrder(Given, frozen=True):
+    """Without a number: all of them."""
+
+    messages_max: Count | UnsetType = UNSET
+
+
+class Redriven(Struct, frozen=True):
+    redriven: int
+
+
+class Unblocked(Struct, frozen=True):
+    unblocked: int
+
+
+class Pull(Given, frozen=True):
+    """`consumer` is a name of one's own. A pull gives at least one message that is there, whatever its size."""
+
+    consumer: ConsumerName
+    messages_max: Count = 100
+    bytes_max: Count = 1024 * 1024
+    wait_ms: Millis = 0
+    encoding: Shown = "auto"
+
+
+class Delivery(Struct, frozen=True):
+    """A message and the id to answer it by. `retry_count` is how many deliveries of it have failed."""
+
+    ack_id: str
+    partition: int
+    offset: int
+    number: int
+    timestamp_ms: int
+    age_ms: int
+    retry_count: int
+    key: Bytes
+    value: Bytes
+    headers: list[MessageHeader]
+    encoding: Encoding
+
+
+class PulledDeliveries(Struct, frozen=True):
+    topic: str
+    subscription: str
+    deliveries: list[Delivery]
+
+
+class Acks(Given, frozen=True):
+    consumer: ConsumerName
+    ack_ids: AckIds
+
+
+class Nacks(Given, frozen=True):
+    """Without a delay the messages come again after the subscription's backoff."""
+
+    consumer: ConsumerName
+    ack_ids: AckIds
+    delay_ms: Millis | UnsetType = UNSET
+
+
+class Extensions(Given, frozen=True):
+    """So long from now on the deliveries may stay unanswered."""
+
+    consumer: ConsumerName
+    ack_ids: AckIds
+    extend_ms: Millis
+
+
+class AnsweredId(Struct, frozen=True):
+    ack_id: str
+    result: Result
+
+
+class Answered(Struct, frozen=True):
+    """`ok` is durable. `stale`: settled already, delivered again since, or of an earlier owner of the partition.
+    `unknown`: this subscription never gave such an id."""
+
+    results: list[AnsweredId]
 
 
 # -- groups ---------------------------------------------------------------------------------------------------

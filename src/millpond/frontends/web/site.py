@@ -12,7 +12,8 @@ from millpond.frontends.web.bodies import ClientGone
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.observability.metrics import AnswerMetrics
-from millpond.service import Administration, Messages, Poller
+from millpond.queues import Pulling, Queues
+from millpond.service import Administration, Messages, Payloads, Poller
 
 Answer = TypeVar("Answer")
 
@@ -23,6 +24,9 @@ class WebServices:
 
     messages: Messages
     poller: Poller
+    payloads: Payloads
+    queues: Queues
+    pulling: Pulling
     administration: Administration
     default_partitions: int
     expose_metrics: Callable[[], bytes]

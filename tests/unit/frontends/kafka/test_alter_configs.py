@@ -176,3 +176,21 @@ async def test_one_that_is_refused_does_not_keep_the_others_from_being_changed(f
     results = await alter(face, wrong, right)
     assert [each.error_code for each in results] == [ErrorCode.INVALID_CONFIG, 0]
     assert overrides(face, "b") == {"flush.ms": "1"}
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_whether_a_topic_takes_payloads_is_chosen_when_it_is_made(face, validate_only):
+    await face.topic(payload="reference")
+    before = overrides(face)
+    for refused in (
+        replacing(("retention.ms", "3")),
+        changing(("payload", SET, "inline")),
+        changing(("payload", DELETE, None)),
+        changing(("message.timestamp.type", SET, "CreateTime")),
+        changing(("message.timestamp.type", DELETE, None)),
+    ):
+        [result] = await alter(face, refused, validate_only=validate_only)
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert overrides(face) == before
+    [done] = await alter(face, changing(("retention.ms", SET, "3")), validate_only=validate_only)
+    assert done.error_code == 0

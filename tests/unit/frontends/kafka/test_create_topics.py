@@ -150,3 +150,14 @@ async def test_a_name_is_free_for_its_neighbours_when_the_topic_is_gone(face):
     await face.log.delete_topic("a.b")
     [made] = await create(face, asked("a_b"))
     assert made.error_code == 0
+
+
+async def test_a_topic_that_takes_payloads_bears_the_brokers_time(face):
+    for validate_only in (True, False):
+        [made] = await create(face, asked("films", payload="reference"), validate_only=validate_only)
+        told = {each.name: each.value for each in made.configs}
+        assert (made.error_code, told["payload"]) == (0, "reference")
+        assert told["message.timestamp.type"] == "LogAppendTime"
+    wrong = asked("wrong", payload="reference", message_timestamp_type="CreateTime")
+    [refused] = await create(face, wrong, validate_only=True)
+    assert refused.error_code == ErrorCode.INVALID_CONFIG

@@ -24,7 +24,12 @@ class Wire:
 
     def __call__(self, name, request=None, **options):
         method = METHODS[name]
-        kind = {(0, 0): "unary_unary", (0, 1): "unary_stream", (1, 1): "stream_stream"}
+        kind = {
+            (0, 0): "unary_unary",
+            (0, 1): "unary_stream",
+            (1, 0): "stream_unary",
+            (1, 1): "stream_stream",
+        }
         make = getattr(self.channel, kind[method.client_streaming, method.server_streaming])
         answer = message_factory.GetMessageClass(method.output_type)
         path = f"/{method.containing_service.full_name}/{method.name}"

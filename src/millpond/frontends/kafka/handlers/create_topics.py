@@ -12,7 +12,7 @@ from millpond.frontends.kafka.call import Call
 from millpond.frontends.kafka.configs import ConfigEntry, topic_entries
 from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
 from millpond.frontends.kafka.registry import handles
-from millpond.model.configs import check_configs
+from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidConfig, InvalidPartitionCount, InvalidRequest
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic, check_partition_count
@@ -107,7 +107,7 @@ def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
             raise InvalidConfig(key=config.name, value=None, reason="there must be a value")
         overrides[config.name] = config.value
     check_configs(overrides)
-    return overrides
+    return completed(overrides)
 
 
 def _config(entry: ConfigEntry) -> CreatableTopicConfigs:

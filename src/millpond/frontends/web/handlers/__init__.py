@@ -1,5 +1,15 @@
 """One file per thing that can be asked for. Importing them registers their operations."""
 
-from millpond.frontends.web.handlers import fetch, groups, produce, status, stream, topics
+from millpond.frontends.web.handlers import (
+    fetch,
+    groups,
+    payloads,
+    produce,
+    pull,
+    status,
+    stream,
+    subscriptions,
+    topics,
+)
 
-__all__ = ["fetch", "groups", "produce", "status", "stream", "topics"]
+__all__ = ["fetch", "groups", "payloads", "produce", "pull", "status", "stream", "subscriptions", "topics"]

@@ -83,7 +83,7 @@ async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
     request = await _request(call)
     form = _form(call)
     polled = await call.site.services.poller.poll(request)
-    release = _take_place(call.site)
+    release = take_place(call.site)
     return Stream(_pieces(call, request, polled, form), form.media_type, release)
 
 
@@ -150,7 +150,7 @@ def _form(call: Call[TopicPath, StreamQuery, None]) -> Form:
     return SERVER_SENT_EVENTS if EVENTS in call.headers.get("accept", "") else LINES
 
 
-def _take_place(site: Site) -> Callable[[], None]:
+def take_place(site: Site) -> Callable[[], None]:
     if site.streams >= site.limits.streams_max:
         raise Refused(
             503,

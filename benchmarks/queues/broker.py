@@ -1,0 +1,30 @@
+"""The broker that is measured, as a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def running(path: Path) -> Iterator[str]:
+    """Its gRPC address."""
+    with process(path) as (_, address):
+        yield address
+
+
+@contextmanager
+def process(path: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    path.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(path)]
+    for face in ("kafka", "grpc", "http"):
+        command += ["--set", f"{face}_listen=127.0.0.1:0"]
+    broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert broker.stdout is not None
+        yield broker, json.loads(broker.stdout.readline())["listeners"]["grpc"]
+    finally:
+        broker.terminate()
+        broker.wait(30)

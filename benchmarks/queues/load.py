@@ -1,0 +1,97 @@
+"""Load on Millpond's queue, through its own Python client: `python -m benchmarks.queues.load '{"do": "publish", …}'`
+prints one JSON object. The twin of `jetstream.py`, with the same windows and sizes."""
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+from millpond import AsyncAdmin, AsyncPublisher, AsyncSubscriber
+
+TOPIC, SUBSCRIPTION = "bench", "workers"
+Plan = dict[str, Any]
+
+
+async def prepare(plan: Plan) -> None:
+    config = {"mode": plan["mode"], "leases_max": "20000", "ack_timeout_ms": "600000"}
+    async with AsyncAdmin(address=plan["address"]) as admin:
+        await admin.create_topic(plan["topic"], partitions=1)
+        await admin.create_subscription(plan["topic"], SUBSCRIPTION, config)
+
+
+async def publish(plan: Plan, latencies: list[float]) -> float:
+    """`window` messages in flight, each answered when it is durable. When it began."""
+    room = asyncio.Semaphore(plan["window"])
+    filler = bytes(plan["size"] - 8)
+    keys = [b"key-%d" % number for number in range(plan["keys"])] if plan["keys"] else [None]
+
+    async with AsyncPublisher(plan["address"], timeout=60) as publisher:
+        sending = set()
+
+        async def one(key: bytes | None) -> None:
+            began = time.perf_counter()
+            stamp = time.monotonic_ns().to_bytes(8, "big")
+            await publisher.publish(plan["topic"], key, stamp + filler)
+            latencies.append(time.perf_counter() - began)
+            room.release()
+
+        started = time.perf_counter()
+        for number in range(plan["messages"]):
+            await room.acquire()
+            task = asyncio.create_task(one(keys[number % len(keys)]))
+            sending.add(task)
+            task.add_done_callback(sending.discard)
+        await asyncio.gather(*sending)
+    return started
+
+
+async def consume(plan: Plan, latencies: list[float]) -> float:
+    """Every message is acknowledged; counted when the acknowledgement is durable. When the first one came."""
+    left, began = plan["messages"], 0.0
+    done = asyncio.Event()
+
+    async def worker(number: int) -> None:
+        nonlocal began, left
+        subscriber = AsyncSubscriber(
+            plan["address"],
+            plan["topic"],
+            SUBSCRIPTION,
+            consumer=f"worker-{number}",
+            prefetch=plan["prefetch"],
+        )
+        async with subscriber:
+            async for delivery in subscriber:
+                began = began or time.perf_counter()
+                stamp = int.from_bytes(delivery.value[:8], "big")
+                delivery.ack()
+                latencies.append((time.monotonic_ns() - stamp) / 1e9)
+                left -= 1
+                if left == 0:
+                    done.set()
+
+    workers = [asyncio.create_task(worker(number)) for number in range(plan["consumers"])]
+    await done.wait()
+    for each in workers:
+        each.cancel()  # closes its subscriber, which waits until what it acknowledged is durable
+    await asyncio.gather(*workers, return_exceptions=True)
+    return began
+
+
+async def main(plan: Plan) -> dict[str, float]:
+    if plan["do"] == "prepare":
+        await prepare(plan)
+        return {}
+    latencies: list[float] = []
+    began = await {"publish": publish, "consume": consume}[plan["do"]](plan, latencies)
+    seconds = time.perf_counter() - began
+    latencies.sort()
+    return {
+        "seconds": seconds,
+        "p50": latencies[len(latencies) // 2],
+        "p99": latencies[len(latencies) * 99 // 100],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main(json.loads(sys.argv[1])))))

@@ -1,0 +1,309 @@
+"""`millpond subscription`: topics as queues: what their subscriptions are, how they stand, and what to do about it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from millpond.cli.connection import admin_of, complete_topic
+from millpond.cli.options import Command, broker_options, json_option
+from millpond.cli.output import count_text, print_json, print_table, time_text
+from millpond.cli.positions import parse_place
+from millpond.cli.topic import confirm
+from millpond.client import Subscription, SubscriptionPartition, SubscriptionState
+from millpond.client.subscriptions import Start
+
+MODES: Final = ("shared", "key_shared", "exclusive", "failover", "multicast")
+EXHAUSTED: Final = ("dead_letter", "block", "drop")
+START_HELP: Final = "earliest, latest, a message number, or a time: -1h, 2026-01-31T12:00 (here)."
+KEYS_SHOWN: Final = 10
+
+topic_argument = click.argument("topic", shell_complete=complete_topic)
+name_argument = click.argument("name", metavar="NAME")
+mode_option = click.option("--mode", type=click.Choice(MODES), help="Who gets what. [default: shared]")
+
+
+def config_options(command: Command) -> Command:
+    """Named as people say them; `CONFIG_NAMES` has what the broker calls them."""
+    options = (
+        click.option(
+            "--ack-timeout", metavar="DURATION", help="A delivery not answered for so long has failed."
+        ),
+        click.option("--attempts", type=int, metavar="NUMBER", help="How many deliveries may fail."),
+        click.option(
+            "--on-exhausted", type=click.Choice(EXHAUSTED), help="What then becomes of the message."
+        ),
+        click.option("--dead-letter-topic", metavar="TOPIC", help="Where dead letters go."),
+        click.option(
+            "--backoff", metavar="DURATION", help="Rest after the first failure; doubles with each."
+        ),
+        click.option("--backoff-max", metavar="DURATION", help="But no longer than this."),
+        click.option("--key-window", type=int, metavar="NUMBER", help="Of a key, on their way at a time."),
+        click.option("--leases", type=int, metavar="NUMBER", help="Of a partition, unanswered at a time."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+CONFIG_NAMES: Final = {
+    "mode": "mode",
+    "ack_timeout": "ack_timeout_ms",
+    "attempts": "attempts_max",
+    "on_exhausted": "on_exhausted",
+    "dead_letter_topic": "dead_letter_topic",
+    "backoff": "backoff_ms",
+    "backoff_max": "backoff_max_ms",
+    "key_window": "key_window",
+    "leases": "leases_max",
+}
+
+
+class StartType(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    name = "place"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Start:
+        try:
+            return parse_start(value, time.time())
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is none of {START_HELP}", parameter, context)
+
+
+def parse_start(text: str, now_s: float) -> Start:
+    if text in ("earliest", "oldest"):
+        return "earliest"
+    if text in ("latest", "newest"):
+        return "latest"
+    place = parse_place(text)
+    if place.kind == "last":
+        raise ValueError("a subscription begins at the same place in every partition")
+    if place.kind == "number":
+        return place.at
+    seconds = now_s - place.at / 1000 if place.kind == "ago" else place.at / 1000
+    return datetime.fromtimestamp(max(seconds, 0), UTC)
+
+
+@click.group()
+def subscription() -> None:
+    """Topics as queues: make, show, change, delete and reset subscriptions; dead letters and blocked messages."""
+
+
+@subscription.command(
+    epilog="\b\nExamples:\n  millpond subscription create orders billing\n"
+    "  millpond subscription create orders shipping --mode key_shared --ack-timeout 2m --from latest"
+)
+@topic_argument
+@name_argument
+@mode_option
+@config_options
+@click.option(
+    "--from",
+    "start",
+    type=StartType(),
+    default="earliest",
+    metavar="PLACE",
+    help=f"{START_HELP} [default: earliest]",
+)
+@broker_options
+@json_option
+def create(
+    topic: str, name: str, start: Start, address: str, timeout: float, as_json: bool, **given: Any
+) -> None:
+    """Make a subscription of a topic."""
+    with admin_of(address, timeout) as admin:
+        made = admin.create_subscription(topic, name, _config(given), start=start)
+    _report(made, "created", as_json)
+
+
+@subscription.command("list", epilog="\b\nExample:\n  millpond subscription list orders")
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@broker_options
+@json_option
+def list_subscriptions(topic: str | None, address: str, timeout: float, as_json: bool) -> None:
+    """List the subscriptions of a topic, or of all."""
+    with admin_of(address, timeout) as admin:
+        found = admin.list_subscriptions(topic)
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif not found:
+        click.echo("There are no subscriptions. `millpond subscription create TOPIC NAME` makes one.")
+    else:
+        rows = [(each.topic, each.name, each.config["mode"], time_text(each.created_at_ms)) for each in found]
+        print_table(("TOPIC", "SUBSCRIPTION", "MODE", "CREATED"), rows)
+
+
+@subscription.command(epilog="\b\nExample:\n  millpond subscription describe orders billing")
+@topic_argument
+@name_argument
+@broker_options
+@json_option
+def describe(topic: str, name: str, address: str, timeout: float, as_json: bool) -> None:
+    """Show what is settled and on its way, who consumes, and which keys do not move and why."""
+    with admin_of(address, timeout) as admin:
+        found = admin.describe_subscription(topic, name, keys_max=KEYS_SHOWN)
+    if as_json:
+        print_json(asdict(found) | {"backlog": found.backlog})
+        return
+    config = found.subscription.config
+    click.echo(f"{topic} {name}  {config['mode']}, {count_text(found.backlog)} not settled")
+    click.echo("  ".join(f"{key}={value}" for key, value in config.items() if key != "mode" and value))
+    waiting = f", {found.dead_letters_waiting} on their way" if found.dead_letters_waiting else ""
+    click.echo(f"dead letters go to {found.dead_letter_topic}{waiting}")
+    _print_state(found)
+
+
+@subscription.command(
+    epilog="\b\nExample:\n  millpond subscription alter orders billing --attempts 10 --backoff 5s"
+)
+@topic_argument
+@name_argument
+@config_options
+@broker_options
+@json_option
+def alter(topic: str, name: str, address: str, timeout: float, as_json: bool, **given: Any) -> None:
+    """Change what is given and leave the rest; consumers stay. The mode cannot be changed."""
+    config = _config(given)
+    if not config:
+        raise click.UsageError("say what to change")
+    with admin_of(address, timeout) as admin:
+        altered = admin.alter_subscription(topic, name, config)
+    _report(altered, "altered", as_json)
+
+
+@subscription.command(epilog="\b\nExample:\n  millpond subscription delete orders billing --yes")
+@topic_argument
+@name_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@json_option
+def delete(topic: str, name: str, yes: bool, address: str, timeout: float, as_json: bool) -> None:
+    """Forget a subscription and what it was done with. Messages and dead letters stay."""
+    with admin_of(address, timeout) as admin:
+        found = admin.describe_subscription(topic, name)
+        if not yes:
+            confirm(
+                f"Delete subscription {name!r} of {topic!r} with {count_text(found.backlog)} not settled?"
+            )
+        admin.delete_subscription(topic, name)
+    _tell({"topic": topic, "name": name, "deleted": True}, f"deleted subscription {name} of {topic}", as_json)
+
+
+@subscription.command(
+    epilog="\b\nExamples:\n  millpond subscription reset orders billing --to earliest\n"
+    "  millpond subscription reset orders billing --to -1h --yes"
+)
+@topic_argument
+@name_argument
+@click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=START_HELP)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+@json_option
+def reset(
+    topic: str, name: str, start: Start, yes: bool, address: str, timeout: float, as_json: bool
+) -> None:
+    """Begin anew elsewhere. What is on its way is forgotten, with its retry counts; consumers go on from there."""
+    with admin_of(address, timeout) as admin:
+        if not yes:
+            confirm(f"Forget what subscription {name!r} of {topic!r} is done with, and begin at {start}?")
+        admin.reset_subscription(topic, name, start)
+    facts = {"topic": topic, "name": name, "start": str(start)}
+    _tell(facts, f"subscription {name} of {topic} begins anew at {start}", as_json)
+
+
+@subscription.command(
+    epilog="\b\nExample:\n  millpond subscription redrive orders billing --max-messages 100"
+)
+@topic_argument
+@name_argument
+@click.option("--max-messages", type=click.IntRange(min=1), default=None, help="No more than this.")
+@broker_options
+@json_option
+def redrive(
+    topic: str, name: str, max_messages: int | None, address: str, timeout: float, as_json: bool
+) -> None:
+    """Send dead letters back to their topic, each once, for this subscription only."""
+    with admin_of(address, timeout) as admin:
+        count = admin.redrive(topic, name, messages_max=max_messages or 0)
+    _tell({"redriven": count}, f"sent {count_text(count, 'dead letter')} back to {topic}", as_json)
+
+
+@subscription.command(epilog="\b\nExample:\n  millpond subscription unblock orders billing")
+@topic_argument
+@name_argument
+@broker_options
+@json_option
+def unblock(topic: str, name: str, address: str, timeout: float, as_json: bool) -> None:
+    """Let messages go again that were blocked after their last attempt. Consumers must be attached."""
+    with admin_of(address, timeout) as admin:
+        count = admin.unblock(topic, name)
+    _tell({"unblocked": count}, f"let {count_text(count)} go again", as_json)
+
+
+def _config(given: dict[str, Any]) -> dict[str, object]:
+    return {CONFIG_NAMES[name]: value for name, value in given.items() if value is not None}
+
+
+def _report(found: Subscription, done: str, as_json: bool) -> None:
+    _tell(
+        asdict(found), f"{done} subscription {found.name} of {found.topic}, {found.config['mode']}", as_json
+    )
+
+
+def _tell(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(sentence)
+
+
+def _print_state(found: SubscriptionState) -> None:
+    titles = ("PARTITION", "SETTLED BELOW", "NEXT WRITTEN", "NOT SETTLED", "LEASED", "DELAYED")
+    click.echo()
+    print_table(
+        titles,
+        [
+            (_named(each), each.floor, each.next, each.backlog, *_at_work(each, each.leased, each.delayed))
+            for each in found.partitions
+        ],
+    )
+    if found.consumers:
+        click.echo()
+        rows = [(each.name, each.leased, each.acked, each.credit, _mood(each)) for each in found.consumers]
+        print_table(("CONSUMER", "HOLDS", "ACKED", "ROOM FOR", ""), rows)
+    keys = [(each.partition, key) for each in found.partitions for key in each.keys]
+    if keys:
+        click.echo()
+        print_table(
+            ("PARTITION", "KEY", "FIRST", "WAITING", "WHY", "CONSUMER", "UNTIL"),
+            [
+                (
+                    partition,
+                    key.key_hash,
+                    key.number,
+                    key.waiting,
+                    key.why,
+                    key.consumer,
+                    _until(key.until_ms),
+                )
+                for partition, key in keys
+            ],
+        )
+
+
+def _named(each: SubscriptionPartition) -> str:
+    return f"{each.partition} {each.member}".rstrip()
+
+
+def _at_work(each: SubscriptionPartition, *counts: int) -> Sequence[object]:
+    return counts if each.at_work else ["-"] * len(counts)
+
+
+def _mood(each: Any) -> str:
+    return "paused" if each.paused else "not heard of" if each.suspended else ""
+
+
+def _until(until_ms: int) -> str:
+    return time_text(until_ms) if until_ms > 0 else ""

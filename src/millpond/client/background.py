@@ -1,0 +1,54 @@
+"""One event loop for the clients of this process that have none of their own, in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from millpond.client import forks
+from millpond.model.errors import MillpondError
+
+Answer = TypeVar("Answer")
+
+
+class Background:
+    """The one loop of this process, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            with self._making:  # several threads may come first
+                self._loop = self._loop or self._started()
+        return self._loop
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        loop = uvloop.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="millpond-client", daemon=True).start()
+        return loop
+
+
+background = Background()
+
+
+def run(call: Coroutine[Any, Any, Answer]) -> Answer:
+    """Whoever is interrupted while waiting (Ctrl-C) takes the call back."""
+    try:
+        forks.check()
+        future = asyncio.run_coroutine_threadsafe(call, background.loop())
+    except MillpondError:
+        call.close()
+        raise
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def made(make: Callable[[], Answer]) -> Answer:
+    return make()

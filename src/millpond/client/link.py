@@ -1,0 +1,293 @@
+"""A subscriber's stream to one broker: a task writes credit and answers, another reads what the broker says.
+
+Lives on an event loop; only `answer` and `give_back` may be called from any thread. A broker that is silent although
+an answer is due is given up: when nothing else is said, an empty answer is sent from time to time.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from millpond.client.calls import Connections
+from millpond.client.delivery import Acknowledgement, BaseDelivery, Kind, Outcome
+from millpond.client.inbox import Inbox, Order
+from millpond.client.outbox import Item, Outbox
+from millpond.model.errors import Unreachable
+from millpond.stubs import queue_pb2 as pb
+
+HEARTBEAT_S: Final = 5.0
+DUE_PART: Final = 4
+"""Credit is given back when so great a part of it (1/4) has come together."""
+DELAY_MS_MAX: Final = 2**32 - 1
+
+Fetch = Callable[[BaseDelivery, pb.Delivery], Coroutine[Any, Any, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attaching:
+    """How a subscriber attaches, to every broker."""
+
+    topic: str
+    subscription: str
+    consumer: str
+    value_bytes_max: int
+    metadata_only: bool
+
+    def request(self) -> pb.SubscribeRequest:
+        return pb.SubscribeRequest(
+            attach=pb.Attach(
+                topic=self.topic,
+                subscription=self.subscription,
+                consumer=self.consumer,
+                value_bytes_max=self.value_bytes_max,
+                metadata_only=self.metadata_only,
+            )
+        )
+
+
+class Credit:
+    """What one broker may send: never more than its share is granted and not taken. Any thread may give back."""
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._changing = threading.Lock()
+        self._messages = messages
+        self._bytes = size
+        self._free_messages = messages
+        self._free_bytes = size
+
+    def resize(self, messages: int, size: int) -> None:
+        """Another share: less is only reached as it is given back."""
+        with self._changing:
+            self._free_messages += messages - self._messages
+            self._free_bytes += size - self._bytes
+            self._messages, self._bytes = messages, size
+
+    def give_back(self, size: int) -> bool:
+        """One delivery less. Whether it is time to grant again."""
+        with self._changing:
+            self._free_messages += 1
+            self._free_bytes += size
+            return self._is_due()
+
+    def take(self) -> tuple[int, int] | None:
+        """What to grant now, if it is worth a request."""
+        with self._changing:
+            if not self._is_due():
+                return None
+            granted = self._free_messages, max(self._free_bytes, 0)
+            self._free_messages = 0
+            self._free_bytes -= granted[1]
+            return granted
+
+    def _is_due(self) -> bool:
+        return self._free_messages > 0 and (
+            self._free_messages * DUE_PART >= self._messages or self._free_bytes * DUE_PART >= self._bytes
+        )
+
+
+class Link:
+    def __init__(
+        self,
+        address: str,
+        connections: Connections,
+        attaching: Attaching,
+        inbox: Inbox,
+        credit: Credit,
+        *,
+        kind: type[BaseDelivery],
+        fetch: Fetch,
+        now_ms: Callable[[], int],
+        on_arrival: Callable[[], None],
+        on_lost: Callable[[], None],
+        on_refused: Callable[[Item], None],
+    ) -> None:
+        self.address = address
+        self.topic = attaching.topic
+        self.now_ms = now_ms
+        self.body_of = fetch
+        self.attached: pb.Attached | None = None
+        self.paused = False
+        self.outbox = Outbox()
+        self.credit = credit
+        self._connections = connections
+        self._attaching = attaching
+        self._inbox = inbox
+        self._kind = kind
+        self._on_arrival = on_arrival
+        self._on_lost = on_lost
+        self._on_refused = on_refused
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._news = asyncio.Event()
+        self._is_waking = False
+        self._told_paused = False
+        self._must_beat = False
+        self._leaving = False
+        self._ended = False
+        self._heard_at = self._loop.time()
+        self._lifetime_s = 0.0
+        self._idle = asyncio.Event()
+
+    # -- from any thread --------------------------------------------------------------------------------------
+
+    def answer(self, kind: Kind, delivery: BaseDelivery, seconds: float | None = None) -> Acknowledgement:
+        ms = None if seconds is None else min(max(int(seconds * 1000), 0), DELAY_MS_MAX)
+        item = Item(kind, delivery, Acknowledgement(), ms)
+        if kind is Kind.NACK:
+            self._inbox.refuse(delivery)
+        self.outbox.add(item)
+        if self._ended:  # looked at after adding: whoever ends it looks the other way round
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._end)
+        self.wake()
+        return item.acknowledgement
+
+    def give_back(self, delivery: BaseDelivery) -> None:
+        if self.credit.give_back(delivery.size):
+            self.wake()
+
+    def wake(self) -> None:
+        """There is something to write. Waking another thread's loop is dear: once is enough."""
+        if not self._is_waking:
+            self._is_waking = True
+            if threading.get_ident() == self._thread:
+                self._news.set()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                    self._loop.call_soon_threadsafe(self._news.set)
+
+    # -- the stream -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it has left in order. Raises why it ended otherwise."""
+        with self._connections.translating(self.address):
+            call = self._connections.subscribe_stream(self.address)
+        tasks = [asyncio.create_task(each) for each in (self._write(call), self._watch(call))]
+        try:
+            with self._connections.translating(self.address):
+                await self._read(call)
+            if not self._leaving:
+                raise Unreachable(address=self.address, reason="the stream ended")
+        except asyncio.InvalidStateError:
+            raise Unreachable(address=self.address, reason="the stream was given up") from None
+        finally:
+            call.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._end()
+
+    async def leave(self, timeout_s: float) -> None:
+        """When everything is answered, or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.flushed()
+        self._leaving = True
+        self._news.set()
+
+    async def flushed(self) -> None:
+        while not self.outbox.is_idle and not self._ended:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._inbox.lose(self)
+        for item in self.outbox.lose():
+            self._note(item)
+        self._idle.set()
+
+    async def _read(self, call: Any) -> None:
+        while (response := await call.read()) is not grpc.aio.EOF:
+            self._heard_at = self._loop.time()
+            if response.HasField("deliveries"):
+                self._arrive(response.deliveries)
+            elif response.HasField("results"):
+                self._settle(response.results)
+            elif response.HasField("revoked"):
+                self._inbox.revoke(response.revoked.ack_ids)
+            elif response.HasField("lost"):
+                self._inbox.lose(self, response.lost.partition)
+                self._on_lost()
+            elif response.HasField("attached"):
+                self._begin(response.attached)
+
+    def _begin(self, attached: pb.Attached) -> None:
+        config: Mapping[str, str] = attached.config
+        self._inbox.order = Order.of(config)
+        self._inbox.key_window = int(config.get("key_window", "1"))
+        self._lifetime_s = int(config.get("ack_timeout_ms", "0")) / 1000
+        self.attached = attached
+        self._news.set()
+        self._on_arrival()
+
+    def _arrive(self, deliveries: pb.Deliveries) -> None:
+        partition, epoch, kind = deliveries.partition, deliveries.epoch, self._kind
+        deadline = self._heard_at + self._lifetime_s
+        made = [kind(self, partition, epoch, raw, deadline) for raw in deliveries.deliveries]
+        self._inbox.arrive(partition, epoch, made)
+        self._on_arrival()
+
+    def _settle(self, results: pb.Results) -> None:
+        for item in self.outbox.settle(results):
+            self._note(item)
+        if self.outbox.is_idle:
+            self._idle.set()
+        self._news.set()
+
+    async def _write(self, call: Any) -> None:
+        try:
+            await call.write(self._attaching.request())
+            while not self._leaving:
+                await self._wait()
+                while (request := self._next_request()) is not None:
+                    await call.write(request)
+            await call.write(pb.SubscribeRequest(detach=pb.Detach()))
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            pass  # whoever reads hears why
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+        self._is_waking = False
+
+    async def _watch(self, call: Any) -> None:
+        """When nothing is said for a while, ask for something; who does not answer is not there."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            silent_s = self._loop.time() - self._heard_at
+            if silent_s > HEARTBEAT_S + self._connections.attempt_s:
+                self._connections.forget(self.address)
+                call.cancel()
+            elif silent_s > HEARTBEAT_S and not self.outbox.waits:
+                self._must_beat = True
+                self._news.set()
+
+    def _next_request(self) -> pb.SubscribeRequest | None:
+        if self.attached is None:
+            return None
+        if self.paused != self._told_paused:
+            self._told_paused = self.paused
+            return pb.SubscribeRequest(flow=pb.Flow(paused=self.paused))
+        if self._must_beat:
+            self._must_beat = False
+            return pb.SubscribeRequest(answers=self.outbox.heartbeat())
+        if (answers := self.outbox.next_request()) is not None:
+            return pb.SubscribeRequest(answers=answers)
+        if (granted := self.credit.take()) is not None:
+            return pb.SubscribeRequest(credit=pb.Credit(messages=granted[0], bytes=granted[1]))
+        return None
+
+    def _note(self, item: Item) -> None:
+        """An answer that is more than an ack that was taken."""
+        if item.kind is Kind.NACK:
+            self._inbox.release(item.delivery)
+            self._on_arrival()
+        if item.acknowledgement.outcome is not Outcome.OK:
+            self._on_refused(item)

@@ -1,0 +1,195 @@
+"""Bodies by reference, on an event loop: put one beside the log, and get the one that a message refers to.
+
+    async with AsyncPayloads() as payloads, AsyncProducer("films") as producer:
+        reference = await payloads.upload("films", body)
+        await producer.send(b"", headers=[reference.header()])
+
+A body goes straight to the object store and comes straight from it where the store has URLs, and through the broker
+where it has none. The message must follow soon, or the body is collected.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from millpond.client import transfer
+from millpond.client.calls import DEFAULT_ADDRESS, PAYLOADS, Connections, Pauses
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import (
+    CorruptPayload,
+    InvalidPayload,
+    MillpondError,
+    PayloadExists,
+    TimedOut,
+    UnknownPayload,
+    Unreachable,
+)
+from millpond.model.payloads import HEADER, Reference, new_payload_id, parse_payload_id, parse_reference
+from millpond.records import Buffer, Header, crc32c
+from millpond.stubs import payloads_pb2 as pb
+
+TIMEOUT_S: Final = 30.0
+ATTEMPTS_MAX: Final = 4
+CHUNK_BYTES: Final = 1024 * 1024
+SLOWEST_BYTES_PER_S: Final = 256 * 1024
+"""A transfer through the broker that is slower than this is given up."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadReference:
+    """What a message carries of its body."""
+
+    topic: str
+    id: str
+    bytes: int
+    crc32c: int
+
+    def header(self) -> Header:
+        """For the message."""
+        return HEADER, str(Reference(parse_payload_id(self.id), self.bytes, self.crc32c)).encode()
+
+    @classmethod
+    def from_headers(cls, topic: str, headers: Iterable[Header]) -> Self | None:
+        """None if the message has its body with it. `InvalidPayload` if nobody can read what it says."""
+        value = next((value for name, value in headers if name == HEADER), None)
+        if value is None:
+            return None
+        said = parse_reference(value)
+        return cls(topic, str(said.id), said.bytes, said.crc32c)
+
+
+class AsyncPayloads:
+    """`connections` are those of another client, which then closes them."""
+
+    def __init__(
+        self,
+        connections: Connections | None = None,
+        *,
+        address: str = DEFAULT_ADDRESS,
+        timeout: float = TIMEOUT_S,
+        clock: Clock | None = None,
+    ) -> None:
+        """`timeout` is how long there may be silence, not how long a transfer may take."""
+        self._connections = connections or Connections(address, timeout)
+        self._is_owner = connections is None
+        self._clock = clock or SystemClock()
+
+    async def upload(self, topic: str, body: Buffer) -> PayloadReference:
+        """Returns when the body is durable. An upload that fails leaves nothing, or something that is collected."""
+        if not body:
+            raise InvalidPayload(payload="", reason="it is empty; an empty body needs no payload")
+        payload_id = new_payload_id(self._clock.now_ms())
+        checksum = await asyncio.to_thread(crc32c, body)
+        reference = PayloadReference(topic, str(payload_id), len(body), checksum)
+
+        async def attempt(address: str, number: int) -> None:
+            try:
+                await self._upload(address, reference, body)
+            except PayloadExists:
+                if number == 1:
+                    raise  # else an earlier attempt has succeeded after all: nobody else has this id
+
+        await self._repeat(attempt)
+        return reference
+
+    async def download(self, reference: PayloadReference) -> bytes:
+        """The body, if it is the one that the message speaks of (else `CorruptPayload`)."""
+
+        async def attempt(address: str, _: int) -> bytes:
+            return await self._download(address, reference)
+
+        body = await self._repeat(attempt)
+        if len(body) != reference.bytes:
+            raise _corrupt(reference, f"it has {len(body)} bytes, not {reference.bytes}")
+        if await asyncio.to_thread(crc32c, body) != reference.crc32c:
+            raise _corrupt(reference, "its checksum is another one")
+        return body
+
+    async def close(self) -> None:
+        if self._is_owner:
+            await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- one attempt --------------------------------------------------------------------------------------------
+
+    async def _upload(self, address: str, reference: PayloadReference, body: Buffer) -> None:
+        request = pb.UploadPlaceRequest(topic=reference.topic, id=reference.id, size_bytes=reference.bytes)
+        place = await self._place("UploadPlace", request, address)
+        if place.url:
+            status = await asyncio.to_thread(
+                transfer.put, place.url, dict(place.headers), body, self._connections.timeout_s
+            )
+            if status == transfer.EXISTS:
+                raise PayloadExists(topic=reference.topic, payload=reference.id)
+            return
+        with self._connections.translating(address):
+            call = self._connections.upload_stream(address)
+            await call(_requests(reference, body), timeout=self._patience_s(reference))
+
+    async def _download(self, address: str, reference: PayloadReference) -> bytes:
+        place = await self._place(
+            "DownloadPlace", pb.DownloadPlaceRequest(topic=reference.topic, id=reference.id), address
+        )
+        if place.url:
+            found = await asyncio.to_thread(
+                transfer.get, place.url, dict(place.headers), reference.bytes, self._connections.timeout_s
+            )
+            if found is None:
+                raise UnknownPayload(topic=reference.topic, payload=reference.id)
+            return found
+        pieces: list[bytes] = []
+        with self._connections.translating(address):
+            request = pb.DownloadRequest(topic=reference.topic, id=reference.id)
+            call = self._connections.download_stream(address)
+            async for response in call(request, timeout=self._patience_s(reference)):
+                if response.size_bytes != reference.bytes:
+                    raise _corrupt(reference, f"it has {response.size_bytes} bytes, not {reference.bytes}")
+                pieces.append(response.data)
+        return b"".join(pieces)
+
+    async def _place(
+        self, name: str, request: pb.UploadPlaceRequest | pb.DownloadPlaceRequest, address: str
+    ) -> pb.PayloadPlace:
+        return await self._connections.call(PAYLOADS, name, request, pb.PayloadPlace, address=address)
+
+    async def _repeat(self, attempt: Callable[[str, int], Awaitable[Answer]]) -> Answer:
+        """Any broker can be asked: payloads belong to none of them."""
+        address, pauses = self._connections.address, Pauses()
+        for number in range(1, ATTEMPTS_MAX):
+            try:
+                return await attempt(address, number)
+            except MillpondError as error:
+                if not error.retriable or self._connections.is_closed:
+                    raise
+                if isinstance(error, Unreachable | TimedOut):
+                    address = self._connections.another(address)
+            await asyncio.sleep(pauses.take())
+        return await attempt(address, ATTEMPTS_MAX)
+
+    def _patience_s(self, reference: PayloadReference) -> float:
+        return self._connections.timeout_s + reference.bytes / SLOWEST_BYTES_PER_S
+
+
+async def _requests(reference: PayloadReference, body: Buffer) -> AsyncIterator[pb.UploadRequest]:
+    new = pb.NewPayload(
+        topic=reference.topic, id=reference.id, size_bytes=reference.bytes, crc32c=reference.crc32c
+    )
+    yield pb.UploadRequest(payload=new)
+    view = memoryview(body)
+    for start in range(0, len(view), CHUNK_BYTES):
+        yield pb.UploadRequest(data=bytes(view[start : start + CHUNK_BYTES]))
+
+
+def _corrupt(reference: PayloadReference, reason: str) -> CorruptPayload:
+    return CorruptPayload(topic=reference.topic, payload=reference.id, reason=reason)

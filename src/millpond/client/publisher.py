@@ -1,0 +1,119 @@
+"""A publisher on an event loop: messages to any topic, durable when they are answered, stored once.
+
+    async with AsyncPublisher("127.0.0.1:9999") as publisher:
+        await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
+
+To a topic with `payload=reference` the body goes to the object store, and the message refers to it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+from millpond.client.message import Placed, record_of
+from millpond.client.payloads import AsyncPayloads
+from millpond.client.producer import TIMEOUT_S, AsyncProducer
+from millpond.client.publishing import Attributes, headers_of
+from millpond.model.configs import BY_REFERENCE, PAYLOAD
+from millpond.model.errors import Stopping
+from millpond.records import Header, Record
+
+INLINE_BYTES_MAX: Final = 0
+"""Where bodies go by reference, those up to this size stay in the message all the same."""
+
+
+class AsyncPublisher:
+    """`servers` is where to ask first: an address, or several. See `AsyncProducer` for the rest."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout: float = TIMEOUT_S,
+        compression: str = "none",
+        inline_bytes_max: int = INLINE_BYTES_MAX,
+    ) -> None:
+        self._address = servers if isinstance(servers, str) else servers[0]
+        self._timeout_s = timeout
+        self._compression = compression
+        self._inline_bytes_max = inline_bytes_max
+        self._producers: dict[str, AsyncProducer] = {}
+        self._payloads = AsyncPayloads(address=self._address, timeout=timeout)
+        self._closed = False
+
+    async def publish(
+        self,
+        topic: str,
+        key: bytes | None,
+        data: bytes | None,
+        *,
+        attributes: Attributes | None = None,
+        deliver_at: datetime | int | None = None,
+        delay: float | None = None,
+    ) -> Placed:
+        """Returns where the message went, when it is durable. Those of a key are stored in the order of the calls."""
+        return await (
+            await self.submit(topic, key, data, attributes=attributes, deliver_at=deliver_at, delay=delay)
+        )
+
+    async def submit(
+        self,
+        topic: str,
+        key: bytes | None,
+        data: bytes | None,
+        *,
+        attributes: Attributes | None = None,
+        deliver_at: datetime | int | None = None,
+        delay: float | None = None,
+    ) -> "asyncio.Future[Placed]":
+        """As `publish`, but returns as soon as the message waits its turn (and its body is uploaded)."""
+        record = record_of(data, key, headers_of(attributes, deliver_at, delay), None)
+        producer = self.producer(topic)
+        return await producer.submit_record(await self.referring(producer, record))
+
+    def producer(self, topic: str) -> AsyncProducer:
+        """The one for this topic."""
+        if self._closed:
+            raise Stopping("The publisher is closed.")
+        producer = self._producers.get(topic)
+        if producer is None:
+            producer = self._producers[topic] = AsyncProducer(
+                topic, address=self._address, timeout=self._timeout_s, compression=self._compression
+            )
+        return producer
+
+    async def referring(self, producer: AsyncProducer, record: Record) -> Record:
+        """The message with its body, or with a reference to it if that is what the topic wants."""
+        if not record.value or len(record.value) <= self._inline_bytes_max:
+            return record
+        if not await self.refers(producer.topic):
+            return record
+        reference = await self._payloads.upload(producer.topic, record.value)
+        headers: tuple[Header, ...] = (*record.headers, reference.header())
+        return Record(None, record.key, headers, record.timestamp)
+
+    async def refers(self, topic: str) -> bool:
+        """Whether bodies of this topic lie beside the log."""
+        producer = self.producer(topic)
+        await producer.ready()
+        return producer.configs.get(PAYLOAD) == BY_REFERENCE
+
+    async def flush(self) -> None:
+        """Wait until everything that was submitted is answered."""
+        await asyncio.gather(*(each.flush() for each in self._producers.values()))
+
+    async def close(self) -> None:
+        """Sends what was submitted, and leaves."""
+        self._closed = True
+        await asyncio.gather(*(each.close() for each in self._producers.values()))
+        await self._payloads.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,36 @@
+"""Messages as publishers write them: a topic, a key, a body, attributes, and when to deliver it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from millpond.client.message import Headers
+from millpond.model.errors import InvalidRecord
+from millpond.model.subscriptions import DELAY, DELIVER_AT, RESERVED_HEADERS
+from millpond.records import Header
+
+Attributes = Mapping[str, bytes | str | None]
+"""By name. Text travels as UTF-8."""
+
+
+def headers_of(
+    attributes: Attributes | None, deliver_at: datetime | int | None = None, delay: float | None = None
+) -> Headers:
+    """Attributes, and when subscriptions may deliver the message: at a time (a datetime, or milliseconds since 1970),
+    or so many seconds after it was published."""
+    headers: list[Header] = []
+    for name, value in (attributes or {}).items():
+        if name.startswith(RESERVED_HEADERS):
+            raise InvalidRecord(
+                reason=f"attribute {name!r}: names that begin with {RESERVED_HEADERS} are reserved"
+            )
+        headers.append((name, value.encode() if isinstance(value, str) else value))
+    if deliver_at is not None and delay is not None:
+        raise ValueError("a message is delivered at a time or after a delay, not both")
+    if deliver_at is not None:
+        at_ms = int(deliver_at.timestamp() * 1000) if isinstance(deliver_at, datetime) else deliver_at
+        headers.append((DELIVER_AT, str(at_ms).encode()))
+    if delay is not None:
+        if not delay >= 0:
+            raise ValueError(f"a delay of {delay} s")
+        headers.append((DELAY, str(int(delay * 1000)).encode()))
+    return headers

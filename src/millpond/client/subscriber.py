@@ -1,0 +1,335 @@
+"""A subscriber on an event loop: messages of a subscription as they come, to be answered one by one.
+
+    async with AsyncSubscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
+        async for delivery in subscriber:
+            print(delivery.metadata.number, delivery.value)
+            delivery.ack()
+
+It attaches to every broker that owns some of the topic's partitions, again whenever a connection breaks, and is sent no
+more than it has room for. Whatever becomes of an answer, the subscriber goes on; only when there is nothing to attach
+to any more (no such topic, no such subscription, another consumer of its name) iteration ends with the reason.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from millpond.client.bodies import Bodies
+from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses
+from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
+from millpond.client.inbox import Inbox
+from millpond.client.link import Attaching, Credit, Link
+from millpond.client.outbox import Item
+from millpond.client.transaction import AsyncTransaction
+from millpond.client.workers import AsyncWorkers
+from millpond.model.clock import Clock, SystemClock
+from millpond.model.errors import MillpondError, Stopping, SubscriptionExists, SubscriptionReplaced
+from millpond.stubs import admin_pb2
+from millpond.stubs import queue_pb2 as pb
+
+TIMEOUT_S: Final = 10.0
+PREFETCH: Final = 1_000
+PREFETCH_BYTES: Final = 32 * 1024 * 1024
+VALUE_BYTES_MAX: Final = 256 * 1024
+"""Larger values are left out, and fetched when somebody asks for them."""
+LOOK_EVERY_S: Final = 10.0
+"""How often partitions that have moved are looked for, if nobody says so."""
+TAKEN_AT_ONCE: Final = 100
+"""Then answers and credit get their turn, though there is more to take."""
+REFUSED_MAX: Final = 1_000
+"""Of answers that were refused, how many are remembered until the next flush."""
+
+
+class AsyncSubscriber:
+    """`servers` is where to ask first: an address, or several. `create` makes the subscription if there is none, with
+    these configs. `prefetch` and `prefetch_bytes` are how much may have come, or be on its way, and not be taken."""
+
+    _kind: type[BaseDelivery] = AsyncDelivery
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topic: str,
+        subscription: str,
+        *,
+        consumer: str | None = None,
+        prefetch: int = PREFETCH,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        value_bytes_max: int = VALUE_BYTES_MAX,
+        metadata_only: bool = False,
+        create: Mapping[str, object] | None = None,
+        timeout: float = TIMEOUT_S,
+        clock: Clock | None = None,
+    ) -> None:
+        if prefetch < 1 or prefetch_bytes < 1 or value_bytes_max < 1:
+            raise ValueError("prefetch, prefetch_bytes and value_bytes_max must be at least 1")
+        addresses = [servers] if isinstance(servers, str) else list(servers)
+        self.topic = topic
+        self.subscription = subscription
+        self.consumer = consumer or _own_name()
+        self._create = create
+        self._prefetch = prefetch
+        self._prefetch_bytes = prefetch_bytes
+        self._timeout_s = timeout
+        self._connections = Connections(addresses[0], timeout)
+        for address in addresses[1:]:
+            self._connections.learn(address)
+        self._attaching = Attaching(topic, subscription, self.consumer, value_bytes_max, metadata_only)
+        self._clock = clock or SystemClock()
+        self._inbox = Inbox(lambda delivery: delivery.link.give_back(delivery), time.monotonic)
+        self._bodies = Bodies(self._connections, topic)
+        self._links: dict[str, Link] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._supervising: asyncio.Task[None] | None = None
+        self._look_now = asyncio.Event()
+        self._news = asyncio.Event()
+        self._taken = 0
+        self._paused = False
+        self._refused: deque[tuple[BaseDelivery, Outcome]] = deque(maxlen=REFUSED_MAX)
+
+    # -- deliveries -------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        """The next delivery, when there is one. Ends when the subscriber is closed."""
+        found = self._inbox.take()
+        self._taken += 1
+        if self._taken % TAKEN_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        while found is None:
+            await self._until_news()
+            found = self._inbox.take()
+            if found is None and self._inbox.closed:
+                self._check()
+                raise StopAsyncIteration
+        return found  # type: ignore[return-value]  # it makes no others
+
+    async def receive(self, wait: float | None = None) -> AsyncDelivery | None:
+        """The same with a limit to the waiting, in seconds; None when it is over."""
+        try:
+            async with asyncio.timeout(wait):
+                return await anext(self)
+        except TimeoutError:
+            return None
+        except StopAsyncIteration:
+            raise Stopping("The subscriber is closed.") from None
+
+    async def run(
+        self, handler: Callable[[AsyncDelivery], Awaitable[Any] | None], *, workers: int = 1
+    ) -> None:
+        """Give every delivery to `handler`, until the subscriber is closed. So many run at a time, but of a key only
+        one, in order. What it returns from is acknowledged, unless it has answered itself; what it fails with is
+        logged, and the message refused."""
+        await self._start()
+        await AsyncWorkers(self._inbox, workers, self._until_news).run(handler)
+        self._check()
+
+    async def _until_news(self) -> None:
+        await self._start()
+        self._news.clear()
+        if not self._inbox.closed and not self._inbox.has_some:
+            await self._news.wait()
+
+    def _check(self) -> None:
+        if self._inbox.failure is not None:
+            raise self._inbox.failure.copy()
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    async def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
+        """Wait until every answer is durable or refused. Returns those that were refused since the last time."""
+        for link in list(self._links.values()):
+            await link.flushed()
+        refused = list(self._refused)
+        self._refused.clear()
+        return refused
+
+    def transaction(self) -> AsyncTransaction:
+        """Acknowledge deliveries and publish messages together, all of it or nothing:
+
+        async with subscriber.transaction() as transaction:
+            transaction.ack(delivery)
+            transaction.publish("invoices", key, body)
+        """
+        return AsyncTransaction(self._connections, self._attaching)
+
+    # -- flow -------------------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Be sent nothing more for now. What has come already may still be taken."""
+        self._set_paused(paused=True)
+
+    async def resume(self) -> None:
+        self._set_paused(paused=False)
+
+    def _set_paused(self, *, paused: bool) -> None:
+        self._paused = paused
+        for link in self._links.values():
+            link.paused = paused
+            link.wake()
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Attach, without waiting for a first message. Iterating does the same."""
+        await self._start()
+
+    async def _start(self) -> None:
+        if self._supervising is None and not self._inbox.closed:
+            self._supervising = asyncio.create_task(self._supervise())
+
+    async def _supervise(self) -> None:
+        """A link to every broker that there should be one to."""
+        try:
+            await self._make()
+            while True:
+                self._look_now.clear()
+                await self._keep_up(await self._owners())
+                try:
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._look_now.wait()
+                except TimeoutError:
+                    continue
+        except MillpondError as error:
+            self._fail(error)
+
+    async def _make(self) -> None:
+        if self._create is None:
+            return
+        config = {name: str(value) for name, value in self._create.items()}
+        request = pb.CreateSubscriptionRequest(topic=self.topic, name=self.subscription, config=config)
+        with contextlib.suppress(SubscriptionExists):
+            await self._connections.call(QUEUE, "CreateSubscription", request, pb.Subscription)
+
+    async def _owners(self) -> set[str]:
+        """Where the topic's partitions are; as it was before, if nobody can say."""
+        request = admin_pb2.DescribeTopicRequest(name=self.topic)
+        while True:
+            try:
+                found = await self._connections.call(
+                    ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription
+                )
+                break
+            except MillpondError as error:
+                if not error.retriable or self._connections.is_closed:
+                    raise
+        owners = {each.owner or self._connections.address for each in found.partitions}
+        for owner in owners:
+            self._connections.learn(owner)
+        return owners
+
+    async def _keep_up(self, owners: set[str]) -> None:
+        share = len(owners)
+        for address in owners:
+            if address not in self._tasks:
+                self._tasks[address] = asyncio.create_task(self._stay(address, share))
+        for address, link in self._links.items():
+            if address in owners:
+                link.credit.resize(*self._share(share))
+                link.wake()
+            elif self._tasks.pop(address, None) is not None:
+                self._background(link.leave(self._timeout_s))
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _share(self, of: int) -> tuple[int, int]:
+        return max(1, self._prefetch // of), max(1, self._prefetch_bytes // of)
+
+    async def _stay(self, address: str, share: int) -> None:
+        """Attached to one broker, again and again."""
+        pauses = Pauses()
+        while not self._inbox.closed:
+            link = self._links[address] = self._link(address, share)
+            try:
+                await link.run()
+                return
+            except MillpondError as error:
+                if not error.retriable or isinstance(error, SubscriptionReplaced):
+                    self._fail(error)
+                    return
+            finally:
+                self._links.pop(address, None)
+            if link.attached is not None:
+                pauses = Pauses()
+            await asyncio.sleep(pauses.take())
+            self._look_now.set()
+
+    def _link(self, address: str, share: int) -> Link:
+        link = Link(
+            address,
+            self._connections,
+            self._attaching,
+            self._inbox,
+            Credit(*self._share(share)),
+            kind=self._kind,
+            fetch=self._bodies.fetch,
+            now_ms=self._clock.now_ms,
+            on_arrival=self._news.set,
+            on_lost=self._look_now.set,
+            on_refused=self._on_refused,
+        )
+        link.paused = self._paused
+        return link
+
+    def _on_refused(self, item: Item) -> None:
+        assert item.acknowledgement.outcome is not None, "it was answered"
+        self._refused.append((item.delivery, item.acknowledgement.outcome))
+
+    def _fail(self, error: MillpondError) -> None:
+        self._inbox.close(error)
+        self._news.set()
+
+    async def close(self) -> None:
+        """Wait until every answer is durable, and leave in order: what was not answered goes to others at once,
+        uncharged. Whoever waits for a delivery is let go."""
+        if self._connections.is_closed:
+            return
+        self._inbox.close()
+        self._news.set()
+        if self._supervising is not None:
+            self._supervising.cancel()
+        for address, task in self._tasks.items():
+            if address not in self._links:
+                task.cancel()
+        for link in self._links.values():
+            self._background(link.leave(self._timeout_s))
+        await self._end_all()
+        await self._connections.close()
+
+    async def _end_all(self) -> None:
+        """Links that do not leave in time are cut."""
+        tasks = {*self._tasks.values(), *self._leaving}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=2 * self._timeout_s)
+            for task in late:
+                task.cancel()
+        if self._supervising is not None:
+            tasks.add(self._supervising)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _own_name() -> str:
+    """One that no other consumer has, and that tells an operator where it runs."""
+    return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

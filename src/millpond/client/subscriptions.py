@@ -1,0 +1,198 @@
+"""Subscriptions as administrators see them, on an event loop: part of `AsyncAdmin`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from millpond.client.calls import ADMIN, QUEUE, Connections
+from millpond.stubs import admin_pb2
+from millpond.stubs import queue_pb2 as pb
+
+Start = Literal["earliest", "latest"] | int | datetime
+"""Where a subscription begins: with what there is, with what comes, at a message number (in every partition), or at
+the first message of a time."""
+Configs = Mapping[str, object]
+"""By name, as in docs/reference/subscriptions.md. Durations may be written `30s`."""
+EARLIEST: Final = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topic: str
+    name: str
+    config: Mapping[str, str]
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionKey:
+    """A key that does not move, and why: its first message, how many wait, whose turn it is, until when."""
+
+    key_hash: str
+    number: int
+    waiting: int
+    why: str
+    consumer: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPartition:
+    """Every message below `floor` is settled; `next` is the number that the next message will get. What is leased,
+    delayed and tracked is known only where the partition is at work."""
+
+    partition: int
+    member: str
+    floor: int
+    next: int
+    backlog: int
+    at_work: bool
+    leased: int
+    delayed: int
+    tracked: int
+    oldest_age_ms: int
+    """Of the first message that is not settled, where the partition is at work."""
+    keys: list[SubscriptionKey]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionConsumer:
+    name: str
+    credit: int
+    leased: int
+    queued: int
+    acked: int
+    paused: bool
+    suspended: bool
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    subscription: Subscription
+    partitions: list[SubscriptionPartition]
+    consumers: list[SubscriptionConsumer]
+    dead_letter_topic: str
+    dead_letters_waiting: int
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not settled, over all partitions."""
+        return sum(each.backlog for each in self.partitions)
+
+
+class SubscriptionCalls:
+    """What makes, changes or deletes reaches a broker once, as `AsyncAdmin` says."""
+
+    _connections: Connections
+
+    async def create_subscription(
+        self, topic: str, name: str, config: Configs | None = None, *, start: Start = EARLIEST
+    ) -> Subscription:
+        request = pb.CreateSubscriptionRequest(
+            topic=topic, name=name, config=_texts(config), start=_start(start)
+        )
+        return _subscription(
+            await self._connections.call_carefully(QUEUE, "CreateSubscription", request, pb.Subscription)
+        )
+
+    async def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
+        """What is not named stays."""
+        request = pb.AlterSubscriptionRequest(topic=topic, name=name, config=_texts(config))
+        return _subscription(
+            await self._connections.call(QUEUE, "AlterSubscription", request, pb.Subscription)
+        )
+
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        request = pb.DeleteSubscriptionRequest(topic=topic, name=name)
+        await self._connections.call_carefully(
+            QUEUE, "DeleteSubscription", request, pb.DeleteSubscriptionResponse
+        )
+
+    async def list_subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """Of a topic, or of all."""
+        request = pb.ListSubscriptionsRequest(topic=topic or "")
+        found = await self._connections.call(
+            QUEUE, "ListSubscriptions", request, pb.ListSubscriptionsResponse
+        )
+        return [_subscription(each) for each in found.subscriptions]
+
+    async def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
+        """How it stands, and why keys do not move that do not."""
+        request = pb.DescribeSubscriptionRequest(topic=topic, name=name, keys_max=keys_max)
+        return _state(
+            await self._connections.call(QUEUE, "DescribeSubscription", request, pb.SubscriptionState)
+        )
+
+    async def reset_subscription(self, topic: str, name: str, start: Start) -> None:
+        """Begin anew elsewhere. Consumers stay, and go on from the new place."""
+        request = pb.ResetSubscriptionRequest(topic=topic, name=name, start=_start(start))
+        await self._connections.call_carefully(
+            QUEUE, "ResetSubscription", request, pb.ResetSubscriptionResponse
+        )
+
+    async def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
+        """Send dead letters back to this subscription, all of them or so many. Returns how many there were."""
+        request = pb.RedriveDeadLettersRequest(topic=topic, name=name, messages_max=messages_max)
+        answer = await self._connections.call_carefully(
+            QUEUE, "RedriveDeadLetters", request, pb.RedriveDeadLettersResponse
+        )
+        return answer.redriven
+
+    async def unblock(self, topic: str, name: str) -> int:
+        """Let messages go again that were blocked after their last attempt. Returns how many there were."""
+        described = admin_pb2.DescribeTopicRequest(name=topic)
+        found = await self._connections.call(ADMIN, "DescribeTopic", described, admin_pb2.TopicDescription)
+        owners = sorted({each.owner or self._connections.address for each in found.partitions})
+        request = pb.UnblockRequest(topic=topic, name=name)
+        answers = [
+            await self._connections.call(QUEUE, "Unblock", request, pb.UnblockResponse, address=owner)
+            for owner in owners
+        ]
+        return sum(each.unblocked for each in answers)
+
+
+def _texts(config: Configs | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (config or {}).items()}
+
+
+def _start(start: Start) -> pb.Start:
+    if isinstance(start, datetime):
+        return pb.Start(at=pb.Start.TIME, value=int(start.timestamp() * 1000))
+    if isinstance(start, int):
+        return pb.Start(at=pb.Start.NUMBER, value=start)
+    if start not in (EARLIEST, "latest"):
+        raise ValueError(f"start={start!r} is none of 'earliest', 'latest', a message number, a datetime")
+    return pb.Start(at=pb.Start.EARLIEST if start == EARLIEST else pb.Start.LATEST)
+
+
+def _subscription(found: pb.Subscription) -> Subscription:
+    return Subscription(found.topic, found.name, dict(found.config), found.created_at_ms)
+
+
+def _state(found: pb.SubscriptionState) -> SubscriptionState:
+    return SubscriptionState(
+        _subscription(found.subscription),
+        [_partition(each) for each in found.partitions],
+        [
+            SubscriptionConsumer(
+                *(each.name, each.credit, each.leased, each.queued, each.acked),
+                *(each.paused, each.suspended, each.weight),
+            )
+            for each in found.consumers
+        ],
+        found.dead_letter_topic,
+        found.dead_letters_waiting,
+    )
+
+
+def _partition(each: pb.PartitionState) -> SubscriptionPartition:
+    return SubscriptionPartition(
+        *(each.partition, each.member, each.floor, each.next, each.backlog),
+        *(each.at_work, each.leased, each.delayed, each.tracked, each.oldest_unsettled_age_ms),
+        [
+            SubscriptionKey(key.key_hash, key.number, key.waiting, key.why, key.consumer, key.until_ms)
+            for key in each.keys
+        ],
+    )

@@ -1,0 +1,305 @@
+"""`Subscriber` and `Publisher`: queues without an event loop of one's own. Safe to use from several threads.
+
+with Subscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
+    for delivery in subscriber:
+        print(delivery.metadata.number, delivery.data())
+        delivery.ack()
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from millpond.client.background import made, run
+from millpond.client.delivery import BaseDelivery, Outcome
+from millpond.client.inbox import Inbox
+from millpond.client.message import Sent, record_of
+from millpond.client.producer import TIMEOUT_S
+from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
+from millpond.client.publishing import Attributes, headers_of
+from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
+from millpond.client.sync import Producer
+from millpond.client.transaction import AsyncTransaction
+from millpond.client.workers import Lanes, conclude
+from millpond.model.errors import Stopping
+
+
+class Delivery(BaseDelivery):
+    __slots__ = ()
+
+    def data(self) -> bytes | None:
+        """The body, wherever it is: in the message, in the log if it was too large to be delivered, or in the object
+        store if the message refers to it."""
+        return run(self.link.body_of(self, self._raw))
+
+
+class _OnBackground(AsyncSubscriber):
+    _kind = Delivery
+
+    @property
+    def inbox(self) -> Inbox:
+        return self._inbox
+
+
+class Subscriber:
+    """Messages of a subscription as they come, to be answered one by one. See `AsyncSubscriber` for the arguments.
+    `workers` is how many threads `run` uses."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topic: str,
+        subscription: str,
+        *,
+        consumer: str | None = None,
+        prefetch: int = PREFETCH,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        value_bytes_max: int = VALUE_BYTES_MAX,
+        metadata_only: bool = False,
+        create: Mapping[str, object] | None = None,
+        timeout: float = TIMEOUT_S,
+        workers: int = 1,
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self._workers = workers
+        self._subscriber = run(
+            made(
+                lambda: _OnBackground(
+                    servers,
+                    topic,
+                    subscription,
+                    consumer=consumer,
+                    prefetch=prefetch,
+                    prefetch_bytes=prefetch_bytes,
+                    value_bytes_max=value_bytes_max,
+                    metadata_only=metadata_only,
+                    create=create,
+                    timeout=timeout,
+                )
+            )
+        )
+        self.consumer = self._subscriber.consumer
+        self._inbox = self._subscriber.inbox
+        self._is_started = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        """The next delivery, when there is one. Ends when the subscriber is closed."""
+        found = self._inbox.take() or self._wait(None)
+        if found is None:
+            raise StopIteration
+        return found  # type: ignore[return-value]  # it makes no others
+
+    def receive(self, wait: float | None = None) -> Delivery | None:
+        """The same with a limit to the waiting, in seconds; None when it is over."""
+        found = self._wait(wait)
+        if found is None and self._inbox.closed:
+            raise Stopping("The subscriber is closed.")
+        return found  # type: ignore[return-value]  # it makes no others
+
+    def run(self, handler: Callable[[Delivery], Any], *, workers: int | None = None) -> None:
+        """Give every delivery to `handler`, until the subscriber is closed (by another thread). So many threads run it,
+        but of a key only one at a time, in order. What it returns from is acknowledged, unless it has answered itself;
+        what it fails with is logged, and the message refused."""
+        self.start()
+        ThreadWorkers(self._inbox, workers or self._workers, handler).run()
+        self._check()
+
+    def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
+        """Wait until every answer is durable or refused. Returns those that were refused since the last time."""
+        return run(self._subscriber.flush())
+
+    def transaction(self) -> "Transaction":
+        """Acknowledge deliveries and publish messages together, all of it or nothing."""
+        return Transaction(self._subscriber.transaction())
+
+    def pause(self) -> None:
+        """Be sent nothing more for now. What has come already may still be taken."""
+        run(self._subscriber.pause())
+
+    def resume(self) -> None:
+        run(self._subscriber.resume())
+
+    def start(self) -> None:
+        """Attach, without waiting for a first message. Iterating does the same."""
+        if not self._is_started:
+            run(self._subscriber.start())
+            self._is_started = True
+
+    def close(self) -> None:
+        """Wait until every answer is durable, and leave in order."""
+        run(self._subscriber.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, wait_s: float | None) -> BaseDelivery | None:
+        self.start()
+        found = self._inbox.take_in_time(wait_s)
+        if found is None:
+            self._check()
+        return found
+
+    def _check(self) -> None:
+        if self._inbox.failure is not None:
+            raise self._inbox.failure.copy()
+
+
+class ThreadWorkers:
+    """As `AsyncWorkers`, with threads."""
+
+    def __init__(self, inbox: Inbox, count: int, handler: Callable[[Any], Any]) -> None:
+        self._inbox = inbox
+        self._handler = handler
+        self._lanes = Lanes(count)
+        self._changed = threading.Condition()
+        self._ended = False
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"millpond-worker-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def run(self) -> None:
+        """Until the inbox is closed, or whoever runs it is interrupted. What has been begun is brought to its end."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            while not self._inbox.closed:
+                delivery = self._inbox.look_in_time(None)
+                if delivery is not None:
+                    with self._changed:
+                        self._lanes.add(delivery, self._inbox.order)
+                        self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self, number: int) -> None:
+        while (delivery := self._next(number)) is not None:
+            if self._inbox.claim(delivery):
+                failure: Exception | None = None
+                try:
+                    self._handler(delivery)
+                except Exception as error:  # noqa: BLE001  # the message is refused, and the others go on
+                    failure = error
+                conclude(delivery, failure)
+            with self._changed:
+                self._lanes.done(number)
+
+    def _next(self, number: int) -> BaseDelivery | None:
+        with self._changed:
+            while not self._ended:
+                if (delivery := self._lanes.next(number)) is not None:
+                    return delivery
+                self._changed.wait()
+            return None
+
+
+class Transaction:
+    """Commits on the way out of its `with`, unless an error leads out of it: then nothing is done, and the deliveries
+    are still to be answered."""
+
+    def __init__(self, transaction: AsyncTransaction) -> None:
+        self._transaction = transaction
+        self.ack = transaction.ack
+        self.publish = transaction.publish
+
+    def commit(self) -> None:
+        run(self._transaction.commit())
+
+    @property
+    def placed(self) -> Sequence[Any]:
+        """Where the messages went, in their order, when it is committed."""
+        return self._transaction.placed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._transaction.__aexit__(kind, error, trace))
+
+
+class Publisher:
+    """Messages to any topic, stored once. See `AsyncPublisher` for the arguments."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout: float = TIMEOUT_S,
+        compression: str = "none",
+        inline_bytes_max: int = INLINE_BYTES_MAX,
+    ) -> None:
+        self._address = servers if isinstance(servers, str) else servers[0]
+        self._timeout_s = timeout
+        self._compression = compression
+        self._publisher = run(
+            made(lambda: AsyncPublisher(servers, timeout=timeout, inline_bytes_max=inline_bytes_max))
+        )
+        self._producers: dict[str, Producer] = {}
+        self._refers: dict[str, bool] = {}
+        self._making = threading.Lock()
+
+    def publish(
+        self,
+        topic: str,
+        key: bytes | None,
+        data: bytes | None,
+        *,
+        attributes: Attributes | None = None,
+        deliver_at: datetime | int | None = None,
+        delay: float | None = None,
+    ) -> Sent:
+        """Returns as soon as the message waits its turn; `result()` of what is returned waits until it is durable. A
+        body that goes to the object store is uploaded first. Those of a key are stored in the order of the calls."""
+        headers = headers_of(attributes, deliver_at, delay)
+        producer = self._producers.get(topic) or self._made(topic)
+        if data and self._refers[topic]:
+            record = record_of(data, key, headers, None)
+            record = run(self._publisher.referring(self._publisher.producer(topic), record))
+            data, headers = record.value, record.headers
+        return producer.submit(data, key=key, headers=headers)
+
+    def flush(self) -> None:
+        """Wait until everything that was published is answered."""
+        for producer in list(self._producers.values()):
+            producer.flush()
+
+    def close(self) -> None:
+        """Sends what was published, and leaves."""
+        for producer in list(self._producers.values()):
+            producer.close()
+        run(self._publisher.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _made(self, topic: str) -> Producer:
+        with self._making:
+            if topic not in self._producers:
+                self._refers[topic] = run(self._publisher.refers(topic))
+                self._producers[topic] = Producer(
+                    topic, address=self._address, timeout=self._timeout_s, compression=self._compression
+                )
+            return self._producers[topic]

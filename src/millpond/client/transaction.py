@@ -1,0 +1,114 @@
+"""Deliveries that are acknowledged and messages that are published together, all of it or nothing."""
+
+from types import TracebackType
+from typing import Self
+
+from millpond.client.calls import QUEUE, Connections
+from millpond.client.delivery import OUTCOMES, Acknowledgement, BaseDelivery, Outcome
+from millpond.client.link import Attaching
+from millpond.client.message import Headers, Placed, record_of
+from millpond.client.publishing import Attributes, headers_of
+from millpond.model.errors import InvalidRequest, StaleDelivery
+from millpond.records import NO_TIMESTAMP
+from millpond.stubs import log_pb2
+from millpond.stubs import queue_pb2 as pb
+
+
+class Transaction:
+    """What is to be committed. All deliveries must come from one broker, and it must own what is published to."""
+
+    def __init__(self, attaching: Attaching) -> None:
+        self._attaching = attaching
+        self._deliveries: list[BaseDelivery] = []
+        self._appended: list[pb.Appended] = []
+        self.placed: list[Placed] = []
+        """Where the messages went, in their order, when it is committed."""
+
+    def ack(self, delivery: BaseDelivery) -> None:
+        if delivery.is_answered:
+            raise InvalidRequest(reason=f"{delivery!r} was answered before")
+        self._deliveries.append(delivery)
+
+    def publish(
+        self,
+        topic: str,
+        key: bytes | None,
+        data: bytes | None,
+        *,
+        attributes: Attributes | None = None,
+        partition: int | None = None,
+    ) -> None:
+        headers: Headers = headers_of(attributes)
+        record = record_of(data, key, headers, None)
+        assert record.timestamp == NO_TIMESTAMP, "the broker says when"
+        message = log_pb2.NewMessage(key=record.key, value=record.value)
+        for name, value in record.headers:
+            message.headers.add(name=name, value=value)
+        self._appended.append(pb.Appended(topic=topic, partition=partition, message=message))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._deliveries and not self._appended
+
+    def request(self) -> tuple[str, pb.CommitRequest]:
+        """And whom to send it to."""
+        addresses = {each.link.address for each in self._deliveries}
+        if len(addresses) != 1:
+            reason = f"a transaction acknowledges deliveries of one broker, and these are of {len(addresses)}"
+            raise InvalidRequest(reason=reason)
+        return addresses.pop(), pb.CommitRequest(
+            topic=self._attaching.topic,
+            subscription=self._attaching.subscription,
+            consumer=self._attaching.consumer,
+            acks=[each.ack_id for each in self._deliveries],
+            messages=self._appended,
+        )
+
+    def conclude(self, response: pb.CommitResponse) -> None:
+        """Raises `StaleDelivery` if nothing was committed; each delivery can then still be answered by itself."""
+        for delivery, answer in zip(self._deliveries, response.answers, strict=True):
+            outcome = OUTCOMES.get(answer, Outcome.UNKNOWN)
+            if outcome is not Outcome.OK:
+                raise StaleDelivery(
+                    partition=delivery.partition, number=delivery.number, reason=outcome.value
+                )
+        for delivery in self._deliveries:
+            delivery.take_as_acked(_committed())
+        self.placed = [
+            Placed(partition, number)
+            for partition, number in zip(response.partitions, response.numbers, strict=True)
+        ]
+
+
+class AsyncTransaction(Transaction):
+    """Commits on the way out of its `async with`, unless an error leads out of it: then nothing is done, and the
+    deliveries are still to be answered."""
+
+    def __init__(self, connections: Connections, attaching: Attaching) -> None:
+        super().__init__(attaching)
+        self._connections = connections
+
+    async def commit(self) -> None:
+        """Done when it returns. It is asked for once: if the answer is lost, `OutcomeUnknown` says so, and what is
+        not acknowledged comes again."""
+        address, request = self.request()
+        self.conclude(
+            await self._connections.call_carefully(
+                QUEUE, "Commit", request, pb.CommitResponse, address=address
+            )
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self.is_empty:
+            await self.commit()
+
+
+def _committed() -> Acknowledgement:
+    done = Acknowledgement()
+    done.settle(Outcome.OK)
+    return done

@@ -1,0 +1,80 @@
+"""One body to or from a signed URL, with the standard library. Blocks: it is called on a thread.
+
+What goes wrong here may go right with a new URL, so it is `StoreUnavailable`, which is tried again. A signed URL is a
+secret as long as it is good: no message shows more of it than its host.
+"""
+
+import http.client
+from collections.abc import Mapping
+from typing import Final, Self
+from urllib.parse import SplitResult, urlsplit
+
+from millpond.model.errors import InvalidRequest, StoreUnavailable
+from millpond.records import Buffer
+
+STORED: Final = (200, 201, 204)
+EXISTS: Final = 412
+MISSING: Final = 404
+BINARY: Final = {"Content-Type": "application/octet-stream"}
+
+
+def put(url: str, headers: Mapping[str, str], body: Buffer, timeout_s: float) -> int:
+    """One of `STORED`, or `EXISTS` if the headers say that nothing may be replaced, and something is there."""
+    place = urlsplit(url)
+    with _Exchange(place, timeout_s) as exchange:
+        sent = {**BINARY, **headers, "Content-Length": str(len(body))}
+        response = exchange.ask("PUT", sent, body)
+        response.read()
+        if response.status in STORED or response.status == EXISTS:
+            return response.status
+        raise _refused(place, response)
+
+
+def get(url: str, headers: Mapping[str, str], size: int, timeout_s: float) -> bytes | None:
+    """The body, or the first `size` bytes of it and one more; None if there is none."""
+    place = urlsplit(url)
+    with _Exchange(place, timeout_s) as exchange:
+        response = exchange.ask("GET", headers, None)
+        if response.status == MISSING:
+            return None
+        if response.status not in STORED:
+            raise _refused(place, response)
+        body = response.read(size + 1)
+        if len(body) <= size and response.length:
+            raise StoreUnavailable(reason=f"{place.hostname} broke off after {len(body)} bytes")
+        return body
+
+
+class _Exchange:
+    """One connection for one request; every way in which it can fail is the same to our callers."""
+
+    def __init__(self, place: SplitResult, timeout_s: float) -> None:
+        if place.scheme not in ("http", "https") or not place.hostname:
+            raise InvalidRequest(reason="the place of a payload is no HTTP URL")
+        kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(place.hostname, place.port, timeout=timeout_s)
+        self._place = place
+        self._response: http.client.HTTPResponse | None = None
+
+    def ask(self, method: str, headers: Mapping[str, str], body: Buffer | None) -> http.client.HTTPResponse:
+        target = f"{self._place.path}?{self._place.query}"
+        self._connection.request(
+            method, target, memoryview(body) if body is not None else None, dict(headers)
+        )
+        self._response = self._connection.getresponse()
+        return self._response
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._connection.close()
+        if self._response is not None:
+            self._response.close()  # what was not read of it keeps the socket
+        if isinstance(error, OSError | http.client.HTTPException):
+            reason = f"{self._place.hostname} does not answer as it should: {error or type(error).__name__}"
+            raise StoreUnavailable(reason=reason) from error
+
+
+def _refused(place: SplitResult, response: http.client.HTTPResponse) -> StoreUnavailable:
+    return StoreUnavailable(reason=f"{place.hostname} says {response.status} {response.reason}")

@@ -1,0 +1,103 @@
+"""Several workers for the deliveries of one subscriber: what is in order stays with one of them, and waits its turn.
+
+A delivery that a worker has not begun with can still be revoked: it is claimed at the last moment.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from millpond.client.delivery import BaseDelivery
+from millpond.client.inbox import Inbox, Order
+
+logger = logging.getLogger(__name__)
+
+
+class Lanes:
+    """Which worker gets what. Pure."""
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError("there must be at least one worker")
+        self.lanes: list[deque[BaseDelivery]] = [deque() for _ in range(count)]
+        self._busy = [0] * count
+
+    def add(self, delivery: BaseDelivery, order: Order) -> int:
+        """The number of the worker whose it is: the one of its key or partition, or whoever has least to do."""
+        if order is Order.PARTITION:
+            number = delivery.partition % len(self.lanes)
+        elif order is Order.KEY and delivery.key is not None:
+            number = hash((delivery.partition, delivery.key)) % len(self.lanes)
+        else:
+            number = min(range(len(self.lanes)), key=self._busy.__getitem__)
+        self.lanes[number].append(delivery)
+        self._busy[number] += 1
+        return number
+
+    def next(self, number: int) -> BaseDelivery | None:
+        lane = self.lanes[number]
+        return lane.popleft() if lane else None
+
+    def done(self, number: int) -> None:
+        """With what `next` gave."""
+        self._busy[number] -= 1
+
+
+def conclude(delivery: BaseDelivery, failure: Exception | None) -> None:
+    """Answer for a handler that has not."""
+    if failure is not None:
+        logger.error("the handler failed with %r, which is refused", delivery, exc_info=failure)
+    if not delivery.is_answered:
+        if failure is None:
+            delivery.ack()
+        else:
+            delivery.nack()
+
+
+class AsyncWorkers:
+    def __init__(self, inbox: Inbox, count: int, until_news: Callable[[], Awaitable[None]]) -> None:
+        self._inbox = inbox
+        self._lanes = Lanes(count)
+        self._count = count
+        self._until_news = until_news
+        self._woken = [asyncio.Event() for _ in range(count)]
+
+    async def run(self, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
+        """Until the inbox is closed. What has been begun is brought to its end."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self._count):
+                tasks.create_task(self._work(number, handler))
+            while not self._inbox.closed:
+                while (delivery := self._inbox.look()) is not None:
+                    self._woken[self._lanes.add(delivery, self._inbox.order)].set()
+                await self._until_news()
+            for woken in self._woken:
+                woken.set()
+
+    async def _work(self, number: int, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
+        while True:
+            delivery = self._lanes.next(number)
+            if delivery is None:
+                if self._inbox.closed:
+                    return
+                self._woken[number].clear()
+                await self._woken[number].wait()
+                continue
+            try:
+                if self._inbox.claim(delivery):
+                    await self._handle(delivery, handler)
+            finally:
+                self._lanes.done(number)
+
+    async def _handle(self, delivery: BaseDelivery, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
+        failure: Exception | None = None
+        try:
+            found = handler(delivery)
+            if inspect.isawaitable(found):
+                await found
+        except Exception as error:  # noqa: BLE001  # whatever it is, the message is refused and the others go on
+            failure = error
+        conclude(delivery, failure)

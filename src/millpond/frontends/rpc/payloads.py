@@ -1,0 +1,74 @@
+"""The `Payloads` service: where bodies are put and got, and the way through the broker for stores without URLs."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final
+
+from millpond.frontends.rpc.memory import Answers, Context
+from millpond.model.errors import InvalidRequest, MillpondError
+from millpond.service import Payloads, Place
+from millpond.stubs import payloads_pb2 as pb
+
+DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of an upload that was refused: so much is still read, because a client that is writing may miss the answer."""
+
+
+class PayloadService:
+    def __init__(self, payloads: Payloads, answers: Answers) -> None:
+        self._payloads = payloads
+        self._answers = answers
+
+    async def upload_place(self, request: pb.UploadPlaceRequest, _: Context) -> pb.PayloadPlace:
+        size = request.size_bytes or None
+        return _place(await self._payloads.upload_place(request.topic, request.id, size))
+
+    async def download_place(self, request: pb.DownloadPlaceRequest, _: Context) -> pb.PayloadPlace:
+        return _place(await self._payloads.download_place(request.topic, request.id))
+
+    async def upload(self, requests: AsyncIterator[pb.UploadRequest], _: Context) -> pb.UploadResponse:
+        first = await anext(requests, None)
+        if first is None or not first.HasField("payload"):
+            raise InvalidRequest(reason="the first request of an upload says what it is")
+        new = first.payload
+        checksum = new.crc32c if new.HasField("crc32c") else None
+        data = _data(first, requests)
+        try:
+            stored = await self._payloads.store(
+                new.topic, new.id, data, size=new.size_bytes, checksum=checksum
+            )
+        except MillpondError:
+            await _discard(requests)
+            raise
+        return pb.UploadResponse(reference=str(stored))
+
+    async def download(self, request: pb.DownloadRequest, _: Context) -> AsyncIterator[pb.DownloadResponse]:
+        body = await self._payloads.read(request.topic, request.id)
+        async for piece in body.pieces:
+            with self._answers.holding(len(piece)):
+                yield pb.DownloadResponse(size_bytes=body.size, data=piece)
+
+
+async def _data(
+    first: pb.UploadRequest, requests: AsyncIterator[pb.UploadRequest]
+) -> AsyncGenerator[bytes, None]:
+    yield first.data
+    async for request in requests:
+        if request.HasField("payload"):
+            raise InvalidRequest(reason="only the first request of an upload says what it is")
+        yield request.data
+
+
+async def _discard(requests: AsyncIterator[pb.UploadRequest]) -> None:
+    discarded = 0
+    async for request in requests:
+        discarded += len(request.data)
+        if discarded > DISCARDED_BYTES_MAX:
+            return
+
+
+def _place(place: Place) -> pb.PayloadPlace:
+    return pb.PayloadPlace(
+        url=place.url or "",
+        method=place.method,
+        headers=dict(place.headers),
+        expires_at_ms=place.expires_at_ms,
+    )

@@ -1,0 +1,175 @@
+"""The `Queue` service: subscriptions, and consumers that are pushed their messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from millpond.frontends.rpc.convert import NUMBER_MAX, record_of
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.frontends.rpc.memory import Answers, Context
+from millpond.frontends.rpc.subscribing import ANSWERS, Subscribing
+from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
+from millpond.model.errors import InvalidRequest, Stopping
+from millpond.queues import QueueLimits, Queues, Start, StartAt
+from millpond.service import Administration, Messages, NewMessage
+from millpond.stubs import queue_pb2 as pb
+
+KEYS_DEFAULT = 10
+KEYS_MAX = 1_000
+"""How many keys a description names."""
+
+
+class QueueService:
+    def __init__(
+        self,
+        queues: Queues,
+        administration: Administration,
+        messages: Messages,
+        answers: Answers,
+        limits: RpcLimits,
+        queue_limits: QueueLimits,
+    ) -> None:
+        self._queues = queues
+        self._administration = administration
+        self._messages = messages
+        self._answers = answers
+        self._limits = limits
+        self._queue_limits = queue_limits
+        self._streams: set[Subscribing] = set()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Consumers leave in order; what they have answered is saved, and they hear of it."""
+        self._stopping = True
+        for stream in list(self._streams):
+            stream.stop()
+
+    # -- subscriptions ----------------------------------------------------------------------------------------
+
+    async def create_subscription(self, request: pb.CreateSubscriptionRequest, _: Context) -> pb.Subscription:
+        start, config = _start(request.start), dict(request.config)
+        return subscription_of(
+            request.topic, await self._queues.create(request.topic, request.name, config, start)
+        )
+
+    async def alter_subscription(self, request: pb.AlterSubscriptionRequest, _: Context) -> pb.Subscription:
+        altered = await self._queues.alter(request.topic, request.name, dict(request.config))
+        return subscription_of(request.topic, altered)
+
+    async def delete_subscription(
+        self, request: pb.DeleteSubscriptionRequest, _: Context
+    ) -> pb.DeleteSubscriptionResponse:
+        await self._queues.delete(request.topic, request.name)
+        return pb.DeleteSubscriptionResponse()
+
+    async def list_subscriptions(
+        self, request: pb.ListSubscriptionsRequest, _: Context
+    ) -> pb.ListSubscriptionsResponse:
+        if request.topic:
+            found = [(request.topic, each) for each in await self._queues.all_of(request.topic)]
+        else:
+            found = await self._queues.all()
+        return pb.ListSubscriptionsResponse(subscriptions=[subscription_of(*each) for each in found])
+
+    async def reset_subscription(
+        self, request: pb.ResetSubscriptionRequest, _: Context
+    ) -> pb.ResetSubscriptionResponse:
+        await self._queues.reset(request.topic, request.name, _start(request.start))
+        return pb.ResetSubscriptionResponse()
+
+    async def unblock(self, request: pb.UnblockRequest, _: Context) -> pb.UnblockResponse:
+        return pb.UnblockResponse(unblocked=await self._queues.unblock(request.topic, request.name))
+
+    async def redrive_dead_letters(
+        self, request: pb.RedriveDeadLettersRequest, _: Context
+    ) -> pb.RedriveDeadLettersResponse:
+        redriven = await self._queues.redrive(request.topic, request.name, request.messages_max)
+        return pb.RedriveDeadLettersResponse(redriven=redriven)
+
+    async def describe_subscription(
+        self, request: pb.DescribeSubscriptionRequest, _: Context
+    ) -> pb.SubscriptionState:
+        keys_max = min(request.keys_max or KEYS_DEFAULT, KEYS_MAX)
+        return subscription_state(await self._queues.describe(request.topic, request.name, keys_max))
+
+    # -- consumers --------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, requests: AsyncIterator[pb.SubscribeRequest], context: Context
+    ) -> AsyncIterator[pb.SubscribeResponse]:
+        attach = await self._first(requests)
+        if self._stopping:
+            raise Stopping
+        attachment = await self._queues.attach(attach.topic, attach.subscription, attach.consumer)
+        stream = Subscribing(self._queues, attachment, attach, self._limits, self._queue_limits)
+        self._streams.add(stream)
+        context.add_done_callback(lambda _: self._end(stream))  # type: ignore[arg-type]  # a function will do
+        if self._stopping:
+            raise Stopping
+        yield await self._attached(attach.topic, stream)
+        async for response, size in stream.responses(requests):
+            with self._answers.holding(size), stream.write_deadline():
+                yield response
+
+    def _end(self, stream: Subscribing) -> None:
+        """However the call has ended: one that broke off has not left in order."""
+        self._streams.discard(stream)
+        stream.leave(graceful=False)
+
+    async def _first(self, requests: AsyncIterator[pb.SubscribeRequest]) -> pb.Attach:
+        try:
+            async with asyncio.timeout(self._limits.attach_ms_max / 1000):
+                first = await anext(requests, None)
+        except TimeoutError:
+            reason = f"the stream said nothing for {self._limits.attach_ms_max} ms"
+            raise InvalidRequest(reason=reason) from None
+        if first is None or not first.HasField("attach"):
+            raise InvalidRequest(reason="the first request of a consumer attaches")
+        return first.attach
+
+    async def commit(self, request: pb.CommitRequest, _: Context) -> pb.CommitResponse:
+        count = len(request.acks)
+        if count > self._queue_limits.answers_per_request_max:
+            limit = self._queue_limits.answers_per_request_max
+            raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
+        new = [_new_message(each) for each in request.messages]
+        appends, spots = await self._messages.batches_of(new) if new else ({}, [])
+        answers, placed = await self._queues.commit(
+            request.topic, request.subscription, request.consumer, list(request.acks), appends
+        )
+        response = pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
+        for where, number in spots if placed else ():
+            response.numbers.append(placed[where].base_offset + number + 1)
+            response.partitions.append(where.partition)
+        return response
+
+    async def _attached(self, topic: str, stream: Subscribing) -> pb.SubscribeResponse:
+        found = await self._administration.describe_topic(topic)
+        brokers = dict.fromkeys(each.owner.get("grpc", "") for each in found.partitions)
+        config = config_text(stream.attachment.subscription)
+        return pb.SubscribeResponse(attached=pb.Attached(brokers=filter(None, brokers), config=config))
+
+
+def _new_message(appended: pb.Appended) -> NewMessage:
+    partition = appended.partition if appended.HasField("partition") else None
+    return NewMessage(appended.topic, partition, record_of(appended.message))
+
+
+_START = {
+    pb.Start.EARLIEST: StartAt.EARLIEST,
+    pb.Start.LATEST: StartAt.LATEST,
+    pb.Start.NUMBER: StartAt.OFFSET,
+    pb.Start.TIME: StartAt.TIME,
+}
+
+
+def _start(start: pb.Start) -> Start:
+    at = _START.get(start.at)
+    if at is None:
+        raise InvalidRequest(reason=f"{start.at} is no place to start at")
+    if at is StartAt.OFFSET:
+        if not 1 <= start.value <= NUMBER_MAX:
+            raise InvalidRequest(reason=f"{start.value} is no message number: they begin at 1")
+        return Start(at, start.value - 1)
+    if not 0 <= start.value <= NUMBER_MAX:
+        raise InvalidRequest(reason=f"{start.value} is no time")
+    return Start(at, start.value)

@@ -1,0 +1,298 @@
+"""One consumer's stream: a task reads what it says, and its call writes what it is told.
+
+What is on its way to a consumer is bounded by its credit, and by a window of our own: bytes that it has not taken are
+never more than `unread_bytes_max`, whatever it asked for. Answers are dealt with in the order they come; their results
+go out as they become durable. Lives on the loop; changes only between awaits.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+
+from millpond.frontends.rpc.convert import PART_BYTES
+from millpond.frontends.rpc.errors import error_message
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
+from millpond.queues import Answer, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
+from millpond.queues.deadletters import is_public
+from millpond.queues.partition_queue import Delivered
+from millpond.queues.tracked import CREDIT_MAX
+from millpond.stubs import queue_pb2 as pb
+
+VALUE_BYTES_DEFAULT = 256 * 1024
+ANSWERS = {
+    Answer.OK: pb.ANSWER_OK,
+    Answer.STALE: pb.ANSWER_STALE,
+    Answer.UNKNOWN: pb.ANSWER_UNKNOWN,
+    Answer.NOT_OWNER: pb.ANSWER_NOT_OWNER,
+}
+LAST_WRITE_S = 1.0
+"""How long a consumer has to take its last results when the broker stops."""
+ACK_BYTES = 64
+"""What a delivery takes beside its message, about."""
+
+Sized = tuple[pb.SubscribeResponse, int]
+logger = logging.getLogger(__name__)
+
+
+class Window:
+    """Bytes that may be on their way: what the consumer has granted, but no more at a time than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._granted: int | None = None
+        """What the consumer has granted and its purse has not got; None: it does not count bytes."""
+        self._given = 0
+        self._taken = 0
+
+    def grant(self, size: int) -> None:
+        if size:
+            self._granted = (self._granted or 0) + size
+
+    def refund(self, size: int) -> None:
+        """It was charged with something that it was not sent."""
+        if self._granted is not None:
+            self._granted += size
+
+    def dispatched(self, left: int) -> int:
+        """How much of what was given has been used, if so much is left of it."""
+        return self._given - left
+
+    def take(self, dispatched: int) -> None:
+        """The consumer has taken everything up to here."""
+        self._taken = dispatched
+
+    def give(self) -> int:
+        """What may be given to the purse now."""
+        room = self._limit - (self._given - self._taken)
+        more = max(0, room if self._granted is None else min(room, self._granted))
+        if self._granted is not None:
+            self._granted -= more
+        self._given += more
+        return more
+
+
+class Subscribing:
+    def __init__(
+        self,
+        queues: Queues,
+        attachment: Attachment,
+        attach: pb.Attach,
+        limits: RpcLimits,
+        queue_limits: QueueLimits,
+    ) -> None:
+        self.attachment = attachment
+        self._queues = queues
+        self._limits = limits
+        self._queue_limits = queue_limits
+        self._value_bytes_max = -1 if attach.metadata_only else attach.value_bytes_max or VALUE_BYTES_DEFAULT
+        self._window = Window(limits.unread_bytes_max)
+        attachment.purse.add(0, 0)  # bytes are always counted, if only for the window
+        self._room = asyncio.Semaphore(limits.answers_in_progress_max)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._results: list[pb.Results] = []
+        self._writing: asyncio.Task[object] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._failure: MillpondError | None = None
+        self._left = False
+
+    def leave(self, *, graceful: bool, error: MillpondError | None = None) -> None:
+        """Nothing more is delivered or read; only the first time counts. An error is what the consumer is told."""
+        if not self._left:
+            self._left = True
+            self._failure = error
+            self._queues.detach(self.attachment, graceful=graceful)
+            self.attachment.nudge()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # -- out --------------------------------------------------------------------------------------------------
+
+    async def responses(self, requests: AsyncIterator[pb.SubscribeRequest]) -> AsyncIterator[Sized]:
+        """Until either side ends it. What was answered before that is still told."""
+        if not self._left:
+            self._reading = asyncio.create_task(self._read(requests))
+        while not self._left:
+            events = await self._taken()
+            dispatched = self._window.dispatched(self.attachment.purse.bytes)
+            for response in self._told(events):
+                yield response
+            self._window.take(dispatched)
+            self._refill()
+        while self._answering or self._results:
+            if not self._results:
+                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+            for response in self._told(()):
+                yield response
+        if self._failure is not None:
+            raise self._failure
+
+    async def _taken(self) -> Sequence[Event]:
+        try:
+            return await self.attachment.take()
+        except MillpondError as error:
+            self.leave(graceful=True, error=error)
+            return ()
+
+    @contextmanager
+    def write_deadline(self) -> Iterator[None]:
+        """Around a write. A consumer that lets one wait for too long is gone: it hears so when it reads again."""
+        self._writing = asyncio.current_task()
+        alarm = asyncio.get_running_loop().call_later(self._limits.write_ms_max / 1000, self._give_up)
+        try:
+            yield
+        finally:
+            alarm.cancel()
+            self._writing = None
+
+    def _give_up(self) -> None:
+        name, limit_ms = self.attachment.name, self._limits.write_ms_max
+        logger.warning("consumer %r takes nothing and is let go", name)
+        error = TimedOut(f"Consumer {name!r} took nothing for {limit_ms} ms.", timeout_ms=limit_ms)
+        self.leave(graceful=False, error=error)
+
+    def stop(self) -> None:
+        """The broker stops: what was answered is still told, if the consumer reads."""
+        self.leave(graceful=True, error=Stopping())
+        asyncio.get_running_loop().call_later(LAST_WRITE_S, self._cut)
+
+    def _cut(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _told(self, events: Sequence[Event]) -> Iterator[Sized]:
+        """What happened before an answer was decided comes before its result, so that whoever has the result of a
+        refusal knows what was revoked by it."""
+        results, self._results = self._results, []
+        for event in events if not self._left else ():
+            if isinstance(event, Deliveries):
+                yield from self._deliveries(event)
+            elif isinstance(event, Revocation):
+                revoked = pb.Revoked(partition=event.partition, ack_ids=event.ack_ids)
+                yield pb.SubscribeResponse(revoked=revoked), ACK_BYTES * len(event.ack_ids)
+            else:
+                error = error_message(event.error, self._limits.retry_after_ms)
+                lost = pb.PartitionLost(partition=event.partition, error=error)
+                yield pb.SubscribeResponse(lost=lost), PART_BYTES
+        for each in results:
+            yield pb.SubscribeResponse(results=each), PART_BYTES + len(each.answers)
+            self._room.release()  # not before: one that does not take its results is not listened to
+
+    def _deliveries(self, event: Deliveries) -> Iterator[Sized]:
+        """As few responses as their limits allow."""
+        count_max, bytes_max = self._limits.deliveries_per_response_max, self._limits.delivery_response_bytes
+        response, size, count = _begun(event), 0, 0
+        for sealed in event.deliveries:
+            size += self._add(response.deliveries, *sealed)
+            count += 1
+            if count >= count_max or size >= bytes_max:
+                yield response, size
+                response, size, count = _begun(event), 0, 0
+        if count:
+            yield response, size
+
+    def _add(self, into: pb.Deliveries, ack_id: bytes, delivered: Delivered) -> int:
+        (offset, _, attempts, _), record = delivered
+        value = record.value
+        size = len(value) if value is not None else 0
+        is_omitted = size > self._value_bytes_max and value is not None
+        if is_omitted:
+            self._window.refund(size)
+            value, size = None, 0
+        delivery = into.deliveries.add(
+            ack_id=ack_id, number=offset + 1, key=record.key, value=value, timestamp_ms=record.timestamp
+        )
+        if attempts:
+            delivery.retry_count = attempts
+        if is_omitted:
+            delivery.value_omitted = True
+        if record.headers:
+            size += self._add_headers(delivery, record.headers)
+        return size + len(record.key or b"") + ACK_BYTES
+
+    def _add_headers(self, delivery: pb.Delivery, headers: Sequence[tuple[str, bytes | None]]) -> int:
+        size = 0
+        for name, value in headers:
+            taken = len(name) + len(value or b"")
+            if is_public(name):
+                delivery.headers.add(name=name, value=value)
+                size += taken + PART_BYTES
+            else:
+                self._window.refund(taken)
+        return size
+
+    def _refill(self) -> None:
+        """In few steps: each wakes every partition."""
+        if not self._left and self.attachment.purse.bytes * 2 < self._limits.unread_bytes_max:
+            more = self._window.give()
+            if more:
+                self.attachment.grant(0, more)
+
+    # -- in ---------------------------------------------------------------------------------------------------
+
+    async def _read(self, requests: AsyncIterator[pb.SubscribeRequest]) -> None:
+        graceful, failure = False, None
+        try:
+            async for request in requests:
+                if request.HasField("detach"):
+                    graceful = True
+                    return
+                await self._hear(request)
+        except MillpondError as error:
+            failure = error
+        finally:
+            self._reading = None
+            self.leave(graceful=graceful, error=failure)
+
+    async def _hear(self, request: pb.SubscribeRequest) -> None:
+        if request.HasField("answers"):
+            self._check(request.answers)
+            await self._room.acquire()
+            answering = asyncio.create_task(self._answer(request.answers))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answered)
+        elif request.HasField("credit"):
+            self._grant(request.credit)
+        elif request.HasField("flow"):
+            self.attachment.pause(paused=request.flow.paused)
+        else:
+            raise InvalidRequest(
+                reason="a consumer attaches once, and every later request says something else"
+            )
+
+    def _grant(self, credit: pb.Credit) -> None:
+        if self.attachment.purse.messages + credit.messages > CREDIT_MAX:
+            raise InvalidRequest(reason=f"credit for more than {CREDIT_MAX} messages")
+        self._window.grant(credit.bytes)
+        self.attachment.grant(credit.messages, self._window.give())
+
+    def _check(self, answers: pb.Answers) -> None:
+        count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
+        if count > self._queue_limits.answers_per_request_max:
+            limit = self._queue_limits.answers_per_request_max
+            raise InvalidRequest(reason=f"{count} answers in one request, and {limit} are allowed")
+
+    async def _answer(self, answers: pb.Answers) -> None:
+        delay_ms = answers.nack_delay_ms if answers.HasField("nack_delay_ms") else None
+        found = await self.attachment.answer(
+            answers.acks,
+            answers.nacks,
+            answers.extends,
+            cumulative=answers.cumulative,
+            delay_ms=delay_ms,
+            by_ms=answers.extend_ms,
+        )
+        results = pb.Results(request=answers.request, answers=[ANSWERS[each] for each in found])
+        self._results.append(results)
+        self.attachment.nudge()
+
+    def _answered(self, answering: "asyncio.Task[None]") -> None:
+        self._answering.discard(answering)
+        if not answering.cancelled() and (error := answering.exception()) is not None:
+            logger.error("answers of a consumer failed in a way nobody foresaw", exc_info=error)
+            self.leave(graceful=True, error=Defect(reason="see the broker's log"))
+
+
+def _begun(event: Deliveries) -> pb.SubscribeResponse:
+    return pb.SubscribeResponse(deliveries=pb.Deliveries(partition=event.partition, epoch=event.epoch))

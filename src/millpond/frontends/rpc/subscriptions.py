@@ -1,0 +1,68 @@
+"""Subscriptions, and how they stand, as the schema's messages. A number is an offset plus one."""
+
+from millpond.catalog.subscriptions import Subscription
+from millpond.queues import ConsumerStanding, PartitionStanding, SubscriptionStanding
+from millpond.queues.dispatcher import KeyStanding
+from millpond.queues.tracked import FAR
+from millpond.stubs import queue_pb2 as pb
+
+
+def config_text(subscription: Subscription) -> dict[str, str]:
+    return {name: str(value) for name, value in subscription.config.to_json().items()}
+
+
+def subscription_of(topic: str, found: Subscription) -> pb.Subscription:
+    return pb.Subscription(
+        topic=topic, name=found.name, config=config_text(found), created_at_ms=found.created_at
+    )
+
+
+def subscription_state(found: SubscriptionStanding) -> pb.SubscriptionState:
+    return pb.SubscriptionState(
+        subscription=subscription_of(found.topic, found.subscription),
+        partitions=[_partition(each) for each in found.partitions],
+        consumers=[_consumer(each) for each in found.consumers],
+        dead_letter_topic=found.dead_letter_topic,
+        dead_letters_waiting=found.dead_letters_waiting,
+    )
+
+
+def _partition(each: PartitionStanding) -> pb.PartitionState:
+    return pb.PartitionState(
+        partition=each.partition,
+        member=each.member,
+        floor=each.floor + 1,
+        next=each.end_offset + 1,
+        backlog=each.backlog,
+        at_work=each.at_work,
+        leased=each.leased,
+        delayed=each.delayed,
+        tracked=each.tracked,
+        oldest_unsettled_age_ms=each.oldest_age_ms,
+        keys=[_key(key) for key in each.keys],
+    )
+
+
+def _key(key: KeyStanding) -> pb.KeyState:
+    """What waits for an operator has no time until which it does."""
+    return pb.KeyState(
+        key_hash=f"{key.key:016x}",
+        number=key.offset + 1,
+        waiting=key.waiting,
+        why=key.why,
+        consumer=key.consumer,
+        until_ms=key.until if 0 <= key.until < FAR else 0,
+    )
+
+
+def _consumer(each: ConsumerStanding) -> pb.ConsumerState:
+    return pb.ConsumerState(
+        name=each.name,
+        credit=max(each.credit, 0),
+        leased=each.leased,
+        queued=each.queued,
+        acked=each.acked,
+        paused=each.paused,
+        suspended=each.suspended,
+        weight=each.weight,
+    )

@@ -1,0 +1,124 @@
+"""Payloads: the bodies of messages that carry only a reference. Where to put one, put one, get one.
+
+Where the store has URLs of its own, clients are sent there, and the broker sees no body at all.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from millpond.frontends.web.bodies import ClientGone
+from millpond.frontends.web.handlers.produce import BINARY
+from millpond.frontends.web.handlers.stream import take_place
+from millpond.frontends.web.operations import (
+    NO_BODY,
+    Body,
+    Call,
+    Chunks,
+    Nothing,
+    Other,
+    Raw,
+    Stream,
+    operation,
+)
+from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlace, StoredPayload
+from millpond.model.errors import MillpondError
+from millpond.service import Place
+
+encode = msgspec.json.Encoder().encode
+logger = logging.getLogger(__name__)
+
+PAYLOAD: Body[Chunks] = Body({BINARY: "The body."}, streamed=True)
+
+
+class PayloadPath(Given, frozen=True):
+    topic: str
+    payload: str
+
+
+class PlaceQuery(Given, frozen=True):
+    size: Annotated[int, Meta(ge=1, le=INT64_MAX)] | UnsetType = field(name="bytes", default=UNSET)
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/payloads/{payload}",
+    parameters=PayloadPath,
+    query=PlaceQuery,
+    body=NO_BODY,
+    gives={200: PayloadPlace},
+    refuses=(404, 409, 413),
+)
+async def place_payload(call: Call[PayloadPath, PlaceQuery, None]) -> PayloadPlace:
+    """Where to put a body under an id (a UUIDv7) that the client has made: the URL, the method and the headers to use,
+    and until when. The URL is the store's own if it has some, else this broker's."""
+    size = None if call.query.size is UNSET else call.query.size
+    place = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
+    return _shown(call, place)
+
+
+@operation(
+    "PUT",
+    "/topics/{topic}/payloads/{payload}",
+    parameters=PayloadPath,
+    query=Nothing,
+    body=PAYLOAD,
+    gives={200: StoredPayload, 307: PayloadPlace},
+    refuses=(404, 409),
+)
+async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayload | Raw:
+    """Store a body. What is answered is for the `millpond-payload` header of the message that refers to it, which must
+    come soon, or the body is collected. Where the store has URLs of its own, the answer is one (307)."""
+    path, payloads = call.path, call.site.services.payloads
+    announced = call.headers.get("content-length")
+    size = None if announced is None else int(announced)
+    place = await payloads.upload_place(path.topic, path.payload, size)
+    if place.url is not None:
+        return _elsewhere(call, place)
+    stored = await payloads.store(path.topic, path.payload, call.body, size=size)
+    return StoredPayload(path.topic, str(stored.id), stored.bytes, str(stored))
+
+
+@operation(
+    "GET",
+    "/topics/{topic}/payloads/{payload}",
+    parameters=PayloadPath,
+    query=Nothing,
+    body=NO_BODY,
+    gives={200: Other([BINARY], "The body."), 307: PayloadPlace},
+    refuses=(404, 409),
+)
+async def download_payload(call: Call[PayloadPath, Nothing, None]) -> Stream | Raw:
+    """The body of a message. Where the store has URLs of its own, the answer is one (307)."""
+    path, payloads = call.path, call.site.services.payloads
+    place = await payloads.download_place(path.topic, path.payload)
+    if place.url is not None:
+        return _elsewhere(call, place)
+    body = await payloads.read(path.topic, path.payload)
+    length = (b"content-length", b"%d" % body.size)
+    return Stream(_unless_it_breaks(body.pieces), BINARY, take_place(call.site), [length])
+
+
+async def _unless_it_breaks(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The status has been sent, so all that is left is to break off: the client sees that there is too little."""
+    try:
+        async for piece in pieces:
+            yield piece
+    except MillpondError as error:
+        logger.warning("a payload could not be read to its end: %s", error)
+        raise ClientGone from error
+
+
+def _elsewhere(call: Call[PayloadPath, Any, Any], place: Place) -> Raw:
+    shown = _shown(call, place)
+    return Raw(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
+
+
+def _shown(call: Call[PayloadPath, Any, Any], place: Place) -> PayloadPlace:
+    host = call.headers.get("host") or call.site.services.listeners["http"]
+    ours = f"http://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
+    return PayloadPlace(place.url or ours, place.method, dict(place.headers), place.expires_at_ms)

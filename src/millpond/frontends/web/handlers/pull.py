@@ -1,0 +1,139 @@
+"""Consume from a subscription over HTTP: pull deliveries and answer them. Two plain requests, no connection to keep."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+from msgspec import UNSET
+
+from millpond.frontends.web.convert import shown_as, size_of
+from millpond.frontends.web.handlers.subscriptions import SubscriptionPath
+from millpond.frontends.web.operations import Call, Nothing, Raw, json_body, operation
+from millpond.frontends.web.schemas import (
+    Acks,
+    Answered,
+    AnsweredId,
+    Delivery,
+    Extensions,
+    MessageHeader,
+    Nacks,
+    Pull,
+    PulledDeliveries,
+    Shown,
+)
+from millpond.frontends.web.site import unless_gone
+from millpond.queues import Answer, Pulled, PullerName
+from millpond.queues.deadletters import is_public
+
+encode = msgspec.json.Encoder().encode
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/subscriptions/{subscription}/pull",
+    parameters=SubscriptionPath,
+    query=Nothing,
+    body=json_body(Pull),
+    gives={200: PulledDeliveries},
+    refuses=(404, 409),
+)
+async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
+    """Deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one. Each is to be
+    answered within the subscription's ack timeout, or it comes again. A consumer has one pull at a time (409)."""
+    asked = call.body
+    pulling = call.site.services.pulling.pull(
+        _name(call.path, asked.consumer),
+        messages_max=asked.messages_max,
+        bytes_max=asked.bytes_max,
+        wait_ms=asked.wait_ms,
+    )
+    pulled = await unless_gone(call.receive, pulling)
+    size = size_of((each.partition, each.record) for each in pulled)
+    return Raw(await call.site.in_time(size, lambda: _encoded(call.path, pulled, asked.encoding)))
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/subscriptions/{subscription}/ack",
+    parameters=SubscriptionPath,
+    query=Nothing,
+    body=json_body(Acks),
+    gives={200: Answered},
+    refuses=(404,),
+)
+async def ack(call: Call[SubscriptionPath, Nothing, Acks]) -> Answered:
+    """These messages are done with. What is answered `ok` is durable and never delivered again."""
+    asked = call.body
+    name = _name(call.path, asked.consumer)
+    return _answered(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/subscriptions/{subscription}/nack",
+    parameters=SubscriptionPath,
+    query=Nothing,
+    body=json_body(Nacks),
+    gives={200: Answered},
+    refuses=(404,),
+)
+async def nack(call: Call[SubscriptionPath, Nothing, Nacks]) -> Answered:
+    """These messages could not be handled: they come again later, or become dead letters when they have failed too
+    often."""
+    asked = call.body
+    name, delay_ms = _name(call.path, asked.consumer), asked.delay_ms
+    answers = await call.site.services.pulling.nack(
+        name, asked.ack_ids, None if delay_ms is UNSET else delay_ms
+    )
+    return _answered(asked.ack_ids, answers)
+
+
+@operation(
+    "POST",
+    "/topics/{topic}/subscriptions/{subscription}/extend",
+    parameters=SubscriptionPath,
+    query=Nothing,
+    body=json_body(Extensions),
+    gives={200: Answered},
+    refuses=(404,),
+)
+async def extend(call: Call[SubscriptionPath, Nothing, Extensions]) -> Answered:
+    """More time for these deliveries, counted from now on."""
+    asked = call.body
+    name = _name(call.path, asked.consumer)
+    answers = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)
+    return _answered(asked.ack_ids, answers)
+
+
+def _name(path: SubscriptionPath, consumer: str) -> PullerName:
+    return PullerName(path.topic, path.subscription, consumer)
+
+
+def _answered(ack_ids: Sequence[str], answers: Sequence[Answer]) -> Answered:
+    pairs = zip(ack_ids, answers, strict=True)
+    return Answered([AnsweredId(ack_id, answer.value) for ack_id, answer in pairs])
+
+
+def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], shown: Shown) -> bytes:
+    # One by one: Python switches between threads only between them.
+    deliveries = [msgspec.Raw(encode(_delivery(each, shown))) for each in pulled]
+    return encode(PulledDeliveries(path.topic, path.subscription, cast("list[Delivery]", deliveries)))
+
+
+def _delivery(pulled: Pulled, shown: Shown) -> Delivery:
+    record = pulled.record
+    return Delivery(
+        ack_id=pulled.ack_id,
+        partition=pulled.partition,
+        offset=record.offset,
+        number=record.offset + 1,
+        timestamp_ms=record.timestamp,
+        age_ms=pulled.age_ms,
+        retry_count=pulled.retry_count,
+        key=shown_as(record.key, shown),
+        value=shown_as(record.value, shown),
+        headers=[
+            MessageHeader(name, shown_as(value, shown)) for name, value in record.headers if is_public(name)
+        ],
+        encoding="base64" if shown == "base64" else "text",
+    )

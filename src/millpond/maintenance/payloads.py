@@ -1,0 +1,206 @@
+"""Payloads that nobody needs any more: they go with their messages, and those that never got one go by age.
+
+No row counts who refers to a payload; its id tells its time, and so do the messages, which bear the broker's. A message
+is taken only while its payload is younger than half the collection age, so
+
+* what is older than the oldest message by more than that has lost its message: it is deleted (`expire`);
+* what is older than the collection age will get no message any more: unless one of those that were taken around that
+  time refers to it, it is deleted (`sweep`). This also finds what messages left behind that went out of order, and what
+  was uploaded to a topic that is gone.
+
+Nothing is deleted while the wall clock is not to be trusted. Of several brokers the owner of a topic's first partition
+looks after its payloads. Deleting may be repeated, so a crash anywhere leaves only work for the next pass.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice, takewhile
+from typing import Final, TypeVar
+from uuid import UUID
+
+from millpond.catalog import extents, topics
+from millpond.catalog.database import Transaction
+from millpond.log.log import Log
+from millpond.maintenance.clockguard import JUMP_MS, ClockGuard
+from millpond.maintenance.compaction import Pacer
+from millpond.model.clock import Clock
+from millpond.model.errors import Damaged, InvalidInput
+from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.payloads import AHEAD_MS_MAX, referred_to
+from millpond.model.topics import Topic
+from millpond.objects.store import ObjectStore
+from millpond.records import iter_records
+from millpond.segments.keys import PAYLOADS, PayloadKey, parse, payload_prefix
+
+KEYS_PER_STEP: Final = 100_000
+"""Payloads that are held against the messages of their time at once: some megabytes of ids."""
+DELETED_PER_STEP: Final = 1_000
+SPANS_PER_LOOK: Final = 1_000
+READ_BYTES: Final = 1024 * 1024
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What one stored batch may expand to. Of one that expands to more nobody knows what it refers to."""
+SWEEPS_PER_AGE: Final = 4
+UNDER_WAY_MS: Final = JUMP_MS
+"""Messages that were taken and have no row yet are younger than this, whatever small steps the clock makes."""
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class PayloadCollector:
+    def __init__(
+        self, log: Log, store: ObjectStore, clock: Clock, *, age_ms: int, bytes_per_second: int
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._guard = ClockGuard(clock)
+        self._age_ms = age_ms
+        self._bytes_per_second = bytes_per_second
+        self._lines: dict[TopicId, int] = {}
+        self._sweep_due_ms: int | None = None
+
+    async def run_once(self) -> int:
+        """Delete what is due; returns how many payloads went."""
+        if not self._guard.trusts_clock():
+            return 0
+        return await self.expire() + (await self.sweep() if self._sweep_is_due() else 0)
+
+    # -- with their messages ------------------------------------------------------------------------------------
+
+    async def expire(self) -> int:
+        owned = [topic for topic in self._log.topics.all() if self._looks_after(topic.id)]
+        self._lines = {topic.id: self._lines.get(topic.id, 0) for topic in owned}
+        return sum([await self._expire(topic) for topic in owned])
+
+    async def _expire(self, topic: Topic) -> int:
+        oldest_ms = await self._log.read(lambda tx: extents.oldest_timestamp(tx, topic.id))
+        if oldest_ms is None:
+            return 0  # without messages only age tells
+        line_ms = oldest_ms - self._age_ms // 2 - UNDER_WAY_MS
+        if line_ms <= self._lines[topic.id]:
+            return 0
+        deleted = await self._log.in_pool(lambda: self._delete(self._made_before(topic.id, line_ms)))
+        if self._guard.trusts_clock():
+            self._lines[topic.id] = line_ms
+        return deleted
+
+    def _made_before(self, topic_id: TopicId, line_ms: int) -> Iterator[PayloadKey]:
+        """Sorted keys are sorted by time."""
+        return takewhile(
+            lambda key: key.created_ms < line_ms, _payloads(self._store, payload_prefix(topic_id))
+        )
+
+    # -- those that nobody refers to ------------------------------------------------------------------------------
+
+    def _sweep_is_due(self) -> bool:
+        return self._sweep_due_ms is None or self._clock.monotonic_ms() >= self._sweep_due_ms
+
+    async def sweep(self) -> int:
+        """Go through all payloads, so many at a time."""
+        deleted, listing = 0, _payloads(self._store, PAYLOADS)
+        while some := await self._log.in_pool(lambda: list(islice(listing, KEYS_PER_STEP))):
+            living, gone_soon = await self._log.read(
+                _topics
+            )  # read after the listing: a new topic has nothing in it
+            for topic_id, keys in groupby(some, lambda key: key.topic_id):
+                if topic_id in living:
+                    deleted += await self._sweep_topic(living[topic_id], list(keys))
+                elif topic_id not in gone_soon:
+                    deleted += await self._drop(list(keys))
+        self._sweep_due_ms = self._clock.monotonic_ms() + self._age_ms // SWEEPS_PER_AGE
+        return deleted
+
+    async def _sweep_topic(self, topic: Topic, keys: list[PayloadKey]) -> int:
+        if not self._looks_after(topic.id):
+            return 0
+        line_ms = self._clock.now_ms() - self._age_ms
+        old = {key.identifier: key for key in keys if key.created_ms < line_ms}
+        if not old:
+            return 0
+        try:
+            orphans = await self._log.in_pool(lambda: self._unreferenced(topic, set(old)))
+        except (Damaged, InvalidInput) as error:
+            logger.warning(
+                "topic %s has messages that cannot be read, so its payloads stay: %s", topic.name, error
+            )
+            return 0
+        return await self._drop([old[orphan] for orphan in sorted(orphans)])
+
+    def _unreferenced(self, topic: Topic, ids: set[UUID]) -> set[UUID]:
+        """Those to which no message refers that was taken when it could be."""
+        times = [each.int >> 80 for each in ids]
+        start_ms = min(times) - AHEAD_MS_MAX - UNDER_WAY_MS
+        pacer = Pacer(self._log, self._bytes_per_second)
+        for number in range(topic.partitions):
+            where = TopicPartition(topic.id, number)
+            for data in self._stored(where, start_ms, max(times) + self._age_ms):
+                for record in iter_records(data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                    ids -= referred_to(record.headers)
+                if not ids:
+                    return ids
+                pacer.pause(len(data))
+        return ids
+
+    def _stored(self, where: TopicPartition, start_ms: int, end_ms: int) -> Iterator[bytes]:
+        """Batches that may hold messages of these times: by offsets, since extents may be merged meanwhile."""
+        offset = 0
+        while spans := self._spans(where, start_ms, end_ms, offset):
+            for base, end in spans:
+                offset = max(offset, base)
+                while offset < end and (runs := self._log.reader.read_runs(where, offset, READ_BYTES)):
+                    yield from (bytes(run.data) for run in runs)
+                    offset = runs[-1].end_offset
+                offset = max(offset, end)
+
+    def _spans(self, where: TopicPartition, start_ms: int, end_ms: int, offset: int) -> list[tuple[int, int]]:
+        with self._log.database.read() as tx:
+            return extents.spans_in_time(tx, where, start_ms, end_ms, offset=offset, limit=SPANS_PER_LOOK)
+
+    # -- deleting -------------------------------------------------------------------------------------------------
+
+    async def _drop(self, keys: list[PayloadKey]) -> int:
+        if keys:
+            logger.info("collecting up to %d payloads to which nothing refers", len(keys))
+        return await self._log.in_pool(lambda: self._delete(keys))
+
+    def _delete(self, keys: Iterable[PayloadKey]) -> int:
+        """As many as go while the clock is to be trusted."""
+        deleted = 0
+        for some in _in_steps(keys, DELETED_PER_STEP):
+            if not self._guard.trusts_clock():
+                break
+            self._store.delete([str(key) for key in some])
+            deleted += len(some)
+        return deleted
+
+    def _looks_after(self, topic_id: TopicId) -> bool:
+        """Whether this broker owns the topic's first partition, and the topic takes payloads."""
+        where = TopicPartition(topic_id, 0)
+        if not self._log.topics.knows_id(topic_id) or not self._log.topics.config(topic_id).payloads:
+            return False
+        return any(partition.where == where and not partition.fenced for partition in self._log.partitions())
+
+
+def remove_all(store: ObjectStore, topic_id: TopicId) -> None:
+    """Of a topic that is deleted. What is still being uploaded is found by a later sweep."""
+    for some in _in_steps(_payloads(store, payload_prefix(topic_id)), DELETED_PER_STEP):
+        store.delete([str(key) for key in some])
+
+
+def _payloads(store: ObjectStore, prefix: str) -> Iterator[PayloadKey]:
+    """What others have put there is left alone."""
+    parsed = (parse(key) for key in store.list(prefix))
+    return (key for key in parsed if isinstance(key, PayloadKey))
+
+
+def _topics(tx: Transaction) -> tuple[dict[TopicId, Topic], set[TopicId]]:
+    """Those there are, and those whose rest `Garbage` is taking away."""
+    deleted = {topic_id for topic_id, _ in topics.deleted(tx)}
+    return {topic.id: topic for topic in topics.all_topics(tx)}, deleted
+
+
+def _in_steps(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while some := list(islice(remaining, size)):
+        yield some

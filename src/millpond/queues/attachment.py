@@ -1,0 +1,213 @@
+"""A consumer that is attached: what it has room for, what it is told, and its answers."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from millpond.catalog.subscriptions import Subscription
+from millpond.model.errors import MillpondError
+from millpond.queues.ackids import AckId, AckIds
+from millpond.queues.dispatcher import Answer, Revoked
+from millpond.queues.partition_queue import Delivered, PartitionQueue
+from millpond.queues.tracked import Purse
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    partition: int
+    epoch: int
+    deliveries: list[tuple[bytes, Delivered]]
+    """Each with its acknowledgement id. Grows while nobody has taken it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """Deliveries that the consumer must forget: their ids are worth nothing any more."""
+
+    partition: int
+    ack_ids: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLost:
+    partition: int
+    error: MillpondError
+
+
+Event = Deliveries | Revocation | PartitionLost
+Act = Callable[[PartitionQueue, AckId], Answer]
+
+
+class Attachment:
+    """Lives on the loop. `take` gives what has happened, in order; answers go to the partitions they are for."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        topic: str,
+        name: str,
+        member: str,
+        ack_ids: AckIds,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self.subscription = subscription
+        self.topic = topic
+        self.name = name
+        self.member = member
+        self.purse = Purse()
+        self.queues: dict[int, PartitionQueue] = {}
+        self.ended: MillpondError | None = None
+        self.paused = False
+        self._ack_ids = ack_ids
+        self._on_lost = on_lost
+        self._events: deque[Event] = deque()
+        self._news = asyncio.Event()
+
+    # -- what partitions tell it ------------------------------------------------------------------------------
+
+    def deliver(self, queue: PartitionQueue, deliveries: Sequence[Delivered]) -> None:
+        partition, epoch = queue.standing.partition, queue.dispatcher.epoch
+        encode = self._ack_ids.encode
+        sealed = [
+            (encode(partition, epoch, each.delivery.offset, each.delivery.token), each) for each in deliveries
+        ]
+        last = self._events[-1] if self._events else None
+        if isinstance(last, Deliveries) and last.partition == partition and last.epoch == epoch:
+            last.deliveries.extend(sealed)
+        else:
+            self._tell(Deliveries(partition, epoch, sealed))
+
+    def revoke(self, queue: PartitionQueue, revoked: Sequence[Revoked]) -> None:
+        partition, epoch = queue.standing.partition, queue.dispatcher.epoch
+        ids = [self._ack_ids.encode(partition, epoch, each.offset, each.token) for each in revoked]
+        self._tell(Revocation(partition, ids))
+
+    def lose(self, queue: PartitionQueue, error: MillpondError) -> None:
+        self.queues.pop(queue.standing.partition, None)
+        self._tell(PartitionLost(queue.standing.partition, error))
+        self._on_lost()
+
+    def has_room_again(self) -> None:
+        """A partition took room and had nothing to deliver after all: others may have."""
+        for queue in self.queues.values():
+            queue.wake()
+
+    def end(self, error: MillpondError) -> None:
+        """Nothing more will come."""
+        self.ended = self.ended or error
+        self._news.set()
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    # -- what the consumer does -------------------------------------------------------------------------------
+
+    async def take(self, wait_s: float | None = None) -> list[Event]:
+        """What has happened since; waits for it. Empty when the time is up, or after `nudge`. Raises when it has
+        ended."""
+        if not self._events and self.ended is None:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        self._news.clear()
+        events = list(self._events)
+        self._events.clear()
+        if not events and self.ended is not None:
+            raise self.ended.copy()
+        return events
+
+    def nudge(self) -> None:
+        """Whoever waits in `take` has something else to look at."""
+        self._news.set()
+
+    def put_back(self, events: Sequence[Event]) -> None:
+        """What was taken and could not be used: it comes first the next time."""
+        self._events.extendleft(reversed(events))
+
+    def grant(self, messages: int, size: int | None = None) -> None:
+        self.purse.add(messages, size)
+        for queue in self.queues.values():
+            queue.hear(self.name)
+
+    def pause(self, *, paused: bool) -> None:
+        self.paused = paused
+        for queue in self.queues.values():
+            queue.pause(self.name, paused=paused)
+
+    async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[Answer]:
+        """The answer to each, when those that count are durable."""
+        return await self.answer(ack_ids, cumulative=cumulative)
+
+    async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[Answer]:
+        return await self.answer(nacks=ack_ids, delay_ms=delay_ms)
+
+    async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[Answer]:
+        return await self.answer(extends=ack_ids, by_ms=by_ms)
+
+    async def answer(
+        self,
+        acks: Sequence[bytes] = (),
+        nacks: Sequence[bytes] = (),
+        extends: Sequence[bytes] = (),
+        *,
+        cumulative: bool = False,
+        delay_ms: int | None = None,
+        by_ms: int = 0,
+    ) -> list[Answer]:
+        """The answers to the acks, then the nacks, then the extends; when those that count are durable."""
+        touched: dict[PartitionQueue, None] = {}
+        answers = self._each(acks, lambda queue, ack_id: queue.ack(ack_id, cumulative=cumulative), touched)
+        answers += self._each(nacks, lambda queue, ack_id: queue.nack(ack_id, delay_ms), touched)
+        answers += self._each(extends, lambda queue, ack_id: queue.extend(ack_id, by_ms))
+        lost = await _lost_of([(queue.standing.partition, queue.saved()) for queue in touched])
+        if not lost:
+            return answers
+        ids = [*acks, *nacks, *extends]
+        return [self._unless_lost(answer, each, lost) for answer, each in zip(answers, ids, strict=True)]
+
+    def resolve(self, ack_id: bytes) -> tuple[PartitionQueue, AckId] | None:
+        """Which delivery of which partition it names, if it is one of ours."""
+        decoded = self._ack_ids.decode(ack_id)
+        queue = self.queues.get(decoded.partition) if decoded is not None else None
+        return (queue, decoded) if queue is not None and decoded is not None else None
+
+    def _each(
+        self, ack_ids: Sequence[bytes], act: Act, touched: dict[PartitionQueue, None] | None = None
+    ) -> list[Answer]:
+        """`touched` gets those that have something to save."""
+        decode, queues = self._ack_ids.decode, self.queues
+        answers: list[Answer] = []
+        for each in ack_ids:
+            ack_id = decode(each)
+            if ack_id is None:
+                answers.append(Answer.UNKNOWN)
+                continue
+            queue = queues.get(ack_id.partition)
+            if queue is None or queue.closed is not None:
+                answers.append(Answer.NOT_OWNER)
+                continue
+            answer = act(queue, ack_id)
+            answers.append(answer)
+            if touched is not None and answer is Answer.OK:
+                touched[queue] = None
+        return answers
+
+    def _unless_lost(self, answer: Answer, ack_id: bytes, lost: set[int]) -> Answer:
+        decoded = self._ack_ids.decode(ack_id)
+        is_lost = answer is Answer.OK and decoded is not None and decoded.partition in lost
+        return Answer.NOT_OWNER if is_lost else answer
+
+
+async def _lost_of(saved: "Sequence[tuple[int, asyncio.Future[None]]]") -> set[int]:
+    """The partitions that moved away before it was saved."""
+    lost = set()
+    for partition, future in saved:
+        try:
+            await future
+        except MillpondError:
+            lost.add(partition)
+    return lost

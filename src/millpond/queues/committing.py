@@ -1,0 +1,145 @@
+"""Acknowledgements and new messages in one commit: consumed and produced exactly once, as far as topics go.
+
+Everything is checked first; from then on it is done in full, or, if this broker loses the partition or dies, not at
+all. What the catalog or the store cannot take now is tried again. If it turns out that it can never be (a topic was
+deleted meanwhile), or nobody can tell, what is known of the partitions is read anew, and their deliveries begin again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import Save
+from millpond.log import AppendResult, Log
+from millpond.model.errors import (
+    NotOwner,
+    OutcomeUnknown,
+    Stopping,
+    SubscriptionReplaced,
+    Unavailable,
+)
+from millpond.model.ids import TopicPartition
+from millpond.queues.ackids import AckId
+from millpond.queues.attachment import Attachment
+from millpond.queues.dispatcher import Answer
+from millpond.queues.partition_queue import PartitionQueue
+from millpond.queues.saver import close_those_with_letters
+from millpond.records import Buffer
+
+TRY_AGAIN_S = 0.05
+TRIES_MAX = 8
+logger = logging.getLogger(__name__)
+
+Resolved = tuple[PartitionQueue, AckId]
+Committed = tuple[list[Answer], Mapping[TopicPartition, AppendResult]]
+
+
+async def commit(
+    log: Log, attachment: Attachment, ack_ids: Sequence[bytes], appends: Mapping[TopicPartition, Buffer]
+) -> Committed:
+    """The answer to each id, and where the messages went. If any answer is not OK, nothing has happened."""
+    resolved = [attachment.resolve(ack_id) for ack_id in ack_ids]
+    queues = sorted(
+        {queue for queue, _ in filter(None, resolved)}, key=lambda queue: queue.standing.partition
+    )
+    async with contextlib.AsyncExitStack() as turns:
+        for queue in queues:
+            await turns.enter_async_context(queue.save_turn)
+        doing = asyncio.ensure_future(_in_turn(turns.pop_all(), log, queues, resolved, appends))
+    return await asyncio.shield(doing)
+
+
+async def _in_turn(
+    turns: contextlib.AsyncExitStack,
+    log: Log,
+    queues: Sequence[PartitionQueue],
+    resolved: Sequence[Resolved | None],
+    appends: Mapping[TopicPartition, Buffer],
+) -> Committed:
+    """Goes on to its end even if whoever asked is gone: until then nobody else may save anything of these."""
+    async with turns:
+        await _save_earlier(log, queues)
+        answers = [_check(each) for each in resolved]
+        if any(answer is not Answer.OK for answer in answers):
+            return answers, {}
+        for log_partition, data in appends.items():
+            log.check_joint(log_partition, data)
+        for queue, ack_id in filter(None, resolved):
+            queue.ack(ack_id)
+        return answers, await _do(log, queues, appends)
+
+
+def _check(resolved: Resolved | None) -> Answer:
+    if resolved is None:
+        return Answer.UNKNOWN
+    queue, ack_id = resolved
+    if queue.closed is not None:
+        return Answer.NOT_OWNER
+    return queue.dispatcher.check(ack_id.offset, ack_id.epoch, ack_id.token)
+
+
+async def _save_earlier(log: Log, queues: Sequence[PartitionQueue]) -> None:
+    """What was decided before and could not be saved yet comes first."""
+    for queue in queues:
+        if queue.has_unsaved and (save := await queue.begin_save()) is not None:
+            await _save_one(log, queue, save)
+
+
+async def _save_one(log: Log, queue: PartitionQueue, save: Save) -> None:
+    try:
+        held: list[bool] = await log.write(lambda tx: catalog.save(tx, [save]))
+    except OutcomeUnknown:
+        close_those_with_letters([(queue, save)])
+        raise
+    if held[0]:
+        queue.end_save()
+    else:
+        queue.close(NotOwner())
+
+
+async def _do(
+    log: Log, queues: Sequence[PartitionQueue], appends: Mapping[TopicPartition, Buffer]
+) -> Mapping[TopicPartition, AppendResult]:
+    try:
+        saves = [await _begun(queue) for queue in queues]
+        placed = await _write(log, saves, appends)
+    except BaseException:  # whatever it was: these acknowledgements may not be saved without the messages
+        for queue in queues:
+            queue.close(SubscriptionReplaced(subscription=queue.subscription.name))
+        raise
+    for queue in queues:
+        queue.end_save()
+    return placed
+
+
+async def _begun(queue: PartitionQueue) -> Save:
+    save = await queue.begin_save()
+    if save is None:  # it was closed meanwhile
+        raise NotOwner
+    return save
+
+
+async def _write(
+    log: Log, saves: Sequence[Save], appends: Mapping[TopicPartition, Buffer]
+) -> Mapping[TopicPartition, AppendResult]:
+    def save(tx: Transaction) -> None:
+        if not all(catalog.save(tx, saves)):
+            raise NotOwner
+
+    for attempt in range(TRIES_MAX):
+        try:
+            if appends:
+                return await log.append_jointly(appends, save)
+            await log.write(save)
+            return {}
+        except (OutcomeUnknown, Stopping):
+            raise
+        except Unavailable as error:
+            logger.warning("a transaction of a subscription waits: %s", error)
+            if attempt == TRIES_MAX - 1:
+                raise
+            await asyncio.sleep(TRY_AGAIN_S * 2**attempt)
+    raise AssertionError("unreachable: the last try returns or raises")

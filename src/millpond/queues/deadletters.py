@@ -1,0 +1,195 @@
+"""Dead letters: messages that failed as often as they may, on their way to a topic of their own.
+
+A letter is written to the catalog in the very commit that settles its message; from there it is moved to its topic in
+a commit that appends it and removes the row. So it is there once, whatever is killed, and a letter that its topic
+cannot take holds up nobody: it waits in the catalog, and the others pass it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import DeadLetter, Standing, Subscription
+from millpond.log import Log
+from millpond.model.configs import BY_REFERENCE, PAYLOAD
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidInput,
+    InvalidSubscription,
+    MillpondError,
+    TopicExists,
+)
+from millpond.model.ids import TopicPartition, check_topic_name
+from millpond.model.payloads import HEADER as PAYLOAD_HEADER
+from millpond.model.subscriptions import RESERVED_HEADERS, Exhausted, SubscriptionConfig
+from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
+from millpond.queues.dispatcher import Dead
+from millpond.queues.limits import QueueLimits
+from millpond.records import Header, Record, build_batch, iter_records
+
+SOURCE_TOPIC: Final = "millpond-source-topic"
+SOURCE_PARTITION: Final = "millpond-source-partition"
+SOURCE_OFFSET: Final = "millpond-source-offset"
+SUBSCRIPTION: Final = "millpond-subscription"
+ATTEMPTS: Final = "millpond-attempts"
+LETTER_BYTES_MORE: Final = 64 * 1024
+"""What the headers of a letter may add to its message."""
+BYTES_PER_APPEND: Final = 4 * 1024 * 1024
+"""Letters that are moved together; a single larger one is moved all the same."""
+
+logger = logging.getLogger(__name__)
+
+
+def topic_of(subscription: Subscription, topic: str) -> str:
+    return _topic_named(subscription.config, topic, subscription.name)
+
+
+def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
+    """Refuse a subscription whose letters could go nowhere, or would be its own messages again."""
+    if config.on_exhausted is Exhausted.DEAD_LETTER:
+        target = check_topic_name(_topic_named(config, topic, name))
+        if target == topic:
+            raise InvalidSubscription(reason="its dead letters cannot go to its own topic")
+
+
+def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
+    return config.dead_letter_topic or f"{topic}.{name}.dead"
+
+
+def letter_of(
+    record: Record, dead: Dead, standing: Standing, subscription: Subscription, topic: str, now_ms: int
+) -> DeadLetter:
+    kept = [header for header in record.headers if is_public(header[0])]
+    added: list[Header] = [
+        (SOURCE_TOPIC, topic.encode()),
+        (SOURCE_PARTITION, str(standing.partition).encode()),
+        (SOURCE_OFFSET, str(record.offset).encode()),
+        (SUBSCRIPTION, subscription.name.encode()),
+        (ATTEMPTS, str(dead.attempts).encode()),
+    ]
+    letter = replace(record, headers=(*kept, *added), offset=-1)
+    batch = build_batch([letter], now_ms=now_ms)
+    return DeadLetter(standing, record.offset, topic_of(subscription, topic), now_ms, batch)
+
+
+def is_public(header: str) -> bool:
+    """Whether a header is the producer's own, and not one that only the broker may set."""
+    return not header.startswith(RESERVED_HEADERS) or header == PAYLOAD_HEADER
+
+
+class DeadLetters:
+    """Moves letters from the catalog to their topics."""
+
+    def __init__(self, log: Log, limits: QueueLimits, copy_body: CopyBody = nothing_to_copy) -> None:
+        self._log = log
+        self._copy_body = copy_body
+        self._limits = limits
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def run(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                await self.move_all()
+            except MillpondError as error:
+                logger.warning("dead letters wait: %s", error)
+            except Exception:  # a bug must not end everything that runs beside this
+                logger.exception("dead letters wait, for a reason nobody foresaw")
+            try:
+                async with asyncio.timeout(self._limits.dead_letters_every_ms / 1000):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def move_all(self) -> None:
+        """Look at every letter once, and move those that can be."""
+        letters: Sequence[DeadLetter] = ()
+        refused: set[str] = set()
+        while letters := await self._read(letters[-1] if letters else None):
+            targets = sorted({letter.target for letter in letters} - refused)
+            for target in targets:
+                for some in _cut([letter for letter in letters if letter.target == target]):
+                    if target not in refused and not await self._move(target, some):
+                        refused.add(target)
+
+    async def _read(self, after: DeadLetter | None) -> list[DeadLetter]:
+        limit = self._limits.dead_letters_per_step
+        return await self._log.read(lambda tx: catalog.dead_letters(tx, limit, after))
+
+    async def _move(self, target: str, letters: Sequence[DeadLetter]) -> bool:
+        """Whether the topic takes letters, though not necessarily each of these."""
+        try:
+            await self._append(target, letters)
+        except InvalidInput as error:
+            if len(letters) > 1:
+                return all([await self._move(target, [letter]) for letter in letters])
+            logger.warning("a dead letter for topic %r waits: %s", target, error)
+        except MillpondError as error:
+            logger.warning("%d dead letters for topic %r wait: %s", len(letters), target, error)
+            return False
+        return True
+
+    async def _append(self, target: str, letters: Sequence[DeadLetter]) -> None:
+        where = await self._places(target, letters)
+        batches: dict[TopicPartition, list[bytes]] = {}
+        for letter in letters:
+            batches.setdefault(where[letter], []).append(await self._with_body(letter))
+        appends = {place: b"".join(each) for place, each in batches.items()}
+        await self._log.append_jointly(appends, lambda tx: _remove(tx, letters))
+
+    async def _places(self, target: str, letters: Sequence[DeadLetter]) -> dict[DeadLetter, TopicPartition]:
+        if not self._log.topics.knows(target):
+            await self._make(target, by_reference=any(has_body(_record(letter)) for letter in letters))
+        topic = self._log.topics.named(target)
+        return {
+            letter: TopicPartition(topic.id, letter.standing.partition % topic.partitions)
+            for letter in letters
+        }
+
+    async def _with_body(self, letter: DeadLetter) -> bytes:
+        record = _record(letter)
+        if not has_body(record):
+            return letter.record
+        source = (dict(record.headers)[SOURCE_TOPIC] or b"").decode()
+        moved = await with_bodies_in(letter.target, source, [record], self._copy_body)
+        return build_batch([replace(each, offset=-1) for each in moved])
+
+    async def _make(self, target: str, *, by_reference: bool) -> None:
+        sizes = [topic.config().max_message_bytes for topic in self._log.topics.all()]
+        configs = {"max.message.bytes": str(max(sizes) + LETTER_BYTES_MORE)} if sizes else {}
+        if by_reference:
+            configs[PAYLOAD] = BY_REFERENCE
+        try:
+            await self._log.create_topic(target, 1, configs)
+        except TopicExists:
+            await self._log.refresh()
+
+
+def _cut(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """In pieces that are not too large for one append."""
+    piece: list[DeadLetter] = []
+    size = 0
+    for letter in letters:
+        if piece and size + len(letter.record) > BYTES_PER_APPEND:
+            yield piece
+            piece, size = [], 0
+        piece.append(letter)
+        size += len(letter.record)
+    if piece:
+        yield piece
+
+
+def _record(letter: DeadLetter) -> Record:
+    return next(iter_records(letter.record, decompressed_bytes_max=0))  # we made it, and not compressed
+
+
+def _remove(tx: Transaction, letters: Sequence[DeadLetter]) -> None:
+    if catalog.remove_dead_letters(tx, letters) != len(letters):
+        raise FlushFailed("Another broker has moved some of these dead letters.")

@@ -1,0 +1,132 @@
+"""How a subscription stands: what is settled, what is on its way, and which keys do not move and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millpond.catalog import partitions
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import Subscription
+from millpond.queues.dispatcher import KeyStanding
+from millpond.queues.partition_queue import PartitionQueue
+
+NOT_AT_WORK: Sequence[KeyStanding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """Of one partition, for one member. What is not known because it is not at work here is 0."""
+
+    partition: int
+    member: str
+    floor: int
+    end_offset: int
+    at_work: bool = False
+    leased: int = 0
+    delayed: int = 0
+    tracked: int = 0
+    settled_above_floor: int = 0
+    oldest_age_ms: int = 0
+    """Of the first message that is not settled."""
+    keys: Sequence[KeyStanding] = NOT_AT_WORK
+
+    @property
+    def backlog(self) -> int:
+        """Offsets that are not settled. Some may turn out to be no messages."""
+        return self.end_offset - self.floor - self.settled_above_floor
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStanding:
+    name: str
+    credit: int
+    leased: int
+    queued: int
+    acked: int
+    paused: bool
+    suspended: bool
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStanding:
+    subscription: Subscription
+    topic: str
+    partitions: Sequence[PartitionStanding]
+    consumers: Sequence[ConsumerStanding]
+    dead_letter_topic: str
+    dead_letters_waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the catalog says of a subscription."""
+
+    floors: dict[tuple[str, int], int]
+    settled_above: dict[tuple[str, int], int]
+    ends: dict[int, int]
+    dead_letters_waiting: int
+
+
+def read_stored(tx: Transaction, subscription: Subscription) -> Stored:
+    rows = partitions.of_topic(tx, subscription.topic_id)
+    return Stored(
+        catalog.floors(tx, subscription.id),
+        catalog.settled_above_floors(tx, subscription.id),
+        {row.where.partition: row.end_offset for row in rows},
+        catalog.dead_letters_waiting(tx, subscription.id),
+    )
+
+
+def partition_standings(
+    stored: Stored, at_work: dict[tuple[str, int], PartitionQueue], keys_max: int
+) -> list[PartitionStanding]:
+    known = dict.fromkeys((("", partition) for partition in stored.ends), 0) | stored.floors
+    standings = []
+    for (member, partition), floor in sorted(known.items()):
+        end = max(stored.ends.get(partition, floor), floor)
+        queue = at_work.get((member, partition))
+        above = stored.settled_above.get((member, partition), 0)
+        if queue is None:
+            standings.append(
+                PartitionStanding(partition, member, floor, end, settled_above_floor=min(above, end - floor))
+            )
+        else:
+            standings.append(_at_work(queue, end, keys_max))
+    return standings
+
+
+def consumer_standings(queues: Sequence[PartitionQueue]) -> list[ConsumerStanding]:
+    """Each consumer over all its partitions."""
+    found: dict[str, ConsumerStanding] = {}
+    for queue in queues:
+        for each in queue.dispatcher.consumers:
+            before = found.get(each.name)
+            found[each.name] = ConsumerStanding(
+                each.name,
+                each.credit,
+                len(each.leases) + (before.leased if before else 0),
+                len(each.queue) + (before.queued if before else 0),
+                each.acked + (before.acked if before else 0),
+                each.paused,
+                each.suspended or (before is not None and before.suspended),
+                min(each.weight, before.weight if before else each.weight),
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def _at_work(queue: PartitionQueue, end: int, keys_max: int) -> PartitionStanding:
+    dispatcher = queue.dispatcher
+    settled = dispatcher.settled
+    return PartitionStanding(
+        queue.standing.partition,
+        queue.standing.member,
+        settled.floor,
+        max(end, settled.floor),
+        at_work=True,
+        leased=dispatcher.leased,
+        delayed=dispatcher.delayed,
+        tracked=dispatcher.tracked,
+        settled_above_floor=settled.above_floor,
+        keys=dispatcher.keys_that_wait(keys_max),
+    )

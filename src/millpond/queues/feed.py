@@ -1,0 +1,167 @@
+"""Messages of the log as subscriptions read them: committed ones, decoded, with what a dispatcher wants to know."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from millpond.log import FetchRequest, FetchResult, Log
+from millpond.model.errors import InvalidInput, OffsetOutOfRange
+from millpond.model.ids import TopicPartition
+from millpond.model.subscriptions import DELAY, DELIVER_AT, Mode, SubscriptionConfig
+from millpond.model.units import parse_duration_ms
+from millpond.queues.assignment import key_hash
+from millpond.queues.limits import QueueLimits
+from millpond.queues.tracked import Entry
+from millpond.reading.visible import visible
+from millpond.records import Codec, Record, iter_records, walk
+
+REDRIVE_TO: Final = "millpond-redrive-to"
+"""The only subscription that the message is for."""
+WHOLE_PARTITION: Final = 0
+"""The key of all messages where a partition is delivered in order."""
+REMEMBERED_KEYS_MAX: Final = 16_384
+REMEMBERED_KEY_BYTES_MAX: Final = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What was read. Everything before `next_offset` was looked at."""
+
+    records: Sequence[Record]
+    next_offset: int
+    log_start: int
+
+
+class Feed:
+    def __init__(self, log: Log, limits: QueueLimits) -> None:
+        self._log = log
+        self._limits = limits
+
+    async def read(self, where: TopicPartition, offset: int) -> Piece:
+        """Messages from `offset` on, as far as one read goes. None if the log ends there."""
+        size = self._limits.read_bytes
+        results = await self._log.fetch(
+            [FetchRequest(where, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
+        )
+        result = results[0]
+        if isinstance(result.error, OffsetOutOfRange) and offset < result.log_start:
+            return Piece((), result.log_start, result.log_start)
+        if result.error is not None:
+            raise result.error
+        if not result.batches:
+            return Piece((), result.next_offset, result.log_start)
+        return Piece(await self._decoded(result, offset), result.next_offset, result.log_start)
+
+    async def one(self, where: TopicPartition, offset: int) -> Record | None:
+        """One message, if it is still there."""
+        piece = await self.read(where, offset)
+        return next((record for record in piece.records if record.offset == offset), None)
+
+    async def _decoded(self, result: FetchResult, offset: int) -> list[Record]:
+        if self._is_small(result):
+            return self._decode(result, offset)
+        return await self._log.in_pool(lambda: self._decode(result, offset))
+
+    def _is_small(self, result: FetchResult) -> bool:
+        if result.size > self._limits.on_loop_bytes:
+            return False
+        headers = [header for buffer in result.batches for _, header in walk(buffer)]
+        return all(header.codec is Codec.NONE for header in headers) and (
+            sum(header.record_count for header in headers) <= self._limits.on_loop_records
+        )
+
+    def _decode(self, result: FetchResult, offset: int) -> list[Record]:
+        return list(self._records(result, max(offset, result.log_start)))
+
+    def _records(self, result: FetchResult, start: int) -> Iterator[Record]:
+        """A batch that cannot be decoded is passed over: it would stop everything behind it for ever."""
+        limit = self._limits.decompressed_bytes_max
+        for buffer, position, header in visible(result.batches, result.aborted):
+            if header.last_offset < start:
+                continue
+            batch = memoryview(buffer)[position : position + header.size]
+            try:
+                yield from [
+                    record
+                    for record in iter_records(batch, decompressed_bytes_max=limit)
+                    if record.offset >= start
+                ]
+            except InvalidInput as error:
+                logger.error(
+                    "subscriptions pass over offsets %d to %d of partition %d, which cannot be decoded: %s",
+                    max(start, header.base_offset), header.last_offset, result.where.partition, error,
+                )  # fmt: skip
+
+
+def entries_of(
+    records: Iterable[Record], config: SubscriptionConfig, subscription: str, *, delay_ms_max: int
+) -> list[tuple[Record, Entry]]:
+    """Those that are for this subscription, each with what its dispatcher wants to know. Messages without headers, of
+    which there are many, are dealt with here."""
+    found: list[tuple[Record, Entry]] = []
+    by_key = config.mode is Mode.KEY_SHARED
+    whole = WHOLE_PARTITION if config.ordered_by_partition else None
+    for record in records:
+        if record.headers:
+            entry = entry_of(record, config, subscription, delay_ms_max=delay_ms_max)
+            if entry is not None:
+                found.append((record, entry))
+            continue
+        key, value = record.key, record.value
+        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        place = _hashed(key) if by_key and key is not None else whole
+        found.append((record, Entry(record.offset, place, size)))
+    return found
+
+
+def entry_of(
+    record: Record, config: SubscriptionConfig, subscription: str, *, delay_ms_max: int
+) -> Entry | None:
+    """None if the message is for another subscription."""
+    not_before = 0
+    if record.headers:
+        headers = dict(record.headers)
+        if (only := headers.get(REDRIVE_TO)) is not None and only != subscription.encode():
+            return None
+        not_before = _not_before(headers, record.timestamp, delay_ms_max)
+    return Entry(record.offset, _key(record, config), size_of(record), not_before)
+
+
+def size_of(record: Record) -> int:
+    """Bytes of key, value and headers."""
+    size = len(record.value or b"") + len(record.key or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
+def _hashed(key: bytes) -> int:
+    """Keys come again: most of them need not be hashed."""
+    return _remembered_hash(key) if len(key) <= REMEMBERED_KEY_BYTES_MAX else key_hash(key)
+
+
+_remembered_hash = lru_cache(maxsize=REMEMBERED_KEYS_MAX)(key_hash)
+
+
+def _key(record: Record, config: SubscriptionConfig) -> int | None:
+    if config.mode is Mode.KEY_SHARED:
+        return None if record.key is None else _hashed(record.key)
+    return WHOLE_PARTITION if config.ordered_by_partition else None
+
+
+def _not_before(headers: dict[str, bytes | None], timestamp: int, delay_ms_max: int) -> int:
+    """What is no time at all is no delay; what is too far away is as far as allowed."""
+    try:
+        if (at := headers.get(DELIVER_AT)) is not None:
+            return min(int(at), timestamp + delay_ms_max)
+        if (delay := headers.get(DELAY)) is not None:
+            text = delay.decode()
+            rest = int(text) if text.isdigit() else parse_duration_ms(text)
+            return timestamp + min(rest, delay_ms_max)
+    except ValueError:
+        logger.debug("a message asks for a delay that is none: %r", headers)
+    return 0

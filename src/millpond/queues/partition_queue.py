@@ -1,0 +1,447 @@
+"""One partition of a subscription at work: a dispatcher, with the log to read from and consumers to deliver to.
+
+It runs as one task that reads ahead, dispatches and waits; whatever consumers say changes the dispatcher at once and
+wakes the task. State changes only between awaits. Answers are durable when the `Saver` says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from millpond.catalog.subscriptions import DeadLetter, Loaded, Save, Standing, Subscription
+from millpond.log import Log
+from millpond.model.errors import Defect, MillpondError, Unavailable
+from millpond.model.ids import TopicPartition
+from millpond.observability.metrics import QueueMetrics
+from millpond.queues.ackids import AckId
+from millpond.queues.deadletters import letter_of
+from millpond.queues.dispatcher import Answer, Changes, Delivery, Dispatcher, Retry, Revoked
+from millpond.queues.feed import Feed, Piece, entries_of, size_of
+from millpond.queues.limits import QueueLimits
+from millpond.queues.tracked import Entry, Purse
+from millpond.queues.turn import Turn
+from millpond.records import Record
+
+READ_AGAIN_S = 0.5
+ALARM_MS_MAX = 3_600_000
+"""What is due later than this is looked at again in between."""
+logger = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    delivery: Delivery
+    record: Record
+
+
+class Receiver(Protocol):
+    """A consumer as its partitions see it. It is told, and says nothing back: it has room for all it asked for."""
+
+    def deliver(self, queue: "PartitionQueue", deliveries: Sequence[Delivered]) -> None: ...
+
+    def revoke(self, queue: "PartitionQueue", revoked: Sequence[Revoked]) -> None: ...
+
+    def lose(self, queue: "PartitionQueue", error: MillpondError) -> None: ...
+
+    def has_room_again(self) -> None: ...
+
+
+class PartitionQueue:
+    def __init__(
+        self,
+        log: Log,
+        feed: Feed,
+        subscription: Subscription,
+        standing: Standing,
+        loaded: Loaded,
+        *,
+        topic: str,
+        now: Callable[[], int],
+        mark_dirty: "Callable[[PartitionQueue], None]",
+        limits: QueueLimits,
+        metrics: QueueMetrics,
+    ) -> None:
+        self.subscription = subscription
+        self.standing = standing
+        self.topic = topic
+        self.where = TopicPartition(subscription.topic_id, standing.partition)
+        self.dispatcher = Dispatcher(
+            subscription.config,
+            epoch=loaded.epoch,
+            floor=loaded.floor,
+            chunks=loaded.chunks,
+            retries={offset: Retry(*retry) for offset, retry in loaded.retries.items()},
+            log_start=log.partition(self.where).log_start,
+            tracked_max=limits.tracked_max,
+        )
+        self.closed: MillpondError | None = None
+        self._log = log
+        self._feed = feed
+        self._now = now
+        self._mark_dirty = mark_dirty
+        self._limits = limits
+        self._metrics = metrics
+        self._receivers: dict[str, Receiver] = {}
+        self._held: dict[int, Record] = {}
+        self._held_bytes = 0
+        self._delivered_at = 0
+        self._held_from = -1
+        """Nothing below this offset is held, as far as was looked."""
+        self._woken = asyncio.Event()
+        self._hungry = True
+        """Whether growth of the log is news."""
+        self._save: Save | None = None
+        self._changes: Changes | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._saving: list[asyncio.Future[None]] = []
+        self.save_turn = Turn()
+        """Held while something of this partition is being saved."""
+
+    # -- consumers --------------------------------------------------------------------------------------------
+
+    def attach(self, name: str, receiver: Receiver, purse: Purse) -> None:
+        self._receivers[name] = receiver
+        self.dispatcher.attach(name, purse)
+        self.wake()
+
+    def detach(self, name: str, *, graceful: bool) -> None:
+        if self._receivers.pop(name, None) is not None:
+            self.dispatcher.detach(name, self._now(), graceful=graceful)
+            self.wake()
+
+    @property
+    def consumers(self) -> Sequence[str]:
+        return list(self._receivers)
+
+    def hear(self, name: str) -> None:
+        self.dispatcher.hear(name)
+        self.wake()
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        self.dispatcher.pause(name, paused=paused)
+        self.wake()
+
+    def ack(self, ack_id: AckId, *, cumulative: bool = False) -> Answer:
+        settle = self.dispatcher.ack_through if cumulative else self.dispatcher.ack
+        return settle(ack_id.offset, ack_id.epoch, ack_id.token)
+
+    def nack(self, ack_id: AckId, delay_ms: int | None) -> Answer:
+        if delay_ms is not None:
+            delay_ms = min(delay_ms, self._limits.delay_ms_max)
+        answer = self.dispatcher.nack(ack_id.offset, ack_id.epoch, ack_id.token, self._now(), delay_ms)
+        if answer is Answer.OK:
+            self._metrics.nacks.inc()
+        return answer
+
+    def extend(self, ack_id: AckId, by_ms: int) -> Answer:
+        by_ms = min(by_ms, self._limits.extend_ms_max)
+        return self.dispatcher.extend(ack_id.offset, ack_id.epoch, ack_id.token, self._now(), by_ms)
+
+    def saved(self) -> "asyncio.Future[None]":
+        """Done when everything that has been decided by now is durable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.closed is not None:
+            future.set_exception(self.closed.copy())
+        elif not self.dispatcher.is_dirty:
+            future.set_result(None)
+        else:
+            self._waiting.append(future)
+            self._mark_dirty(self)  # at once: the round that would do it may be reading
+            self.wake()
+        return future
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    # -- working ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until the partition moves away or the subscription is altered."""
+        stop_listening = self._log.waiters.listen(self.where, self._on_growth)
+        try:
+            while self.closed is None:
+                await self._guarded_round()
+        finally:
+            stop_listening()
+
+    async def _guarded_round(self) -> None:
+        try:
+            await self._round()
+        except Unavailable as error:
+            logger.warning("subscription %r waits: %s", self.subscription.name, error)
+            await asyncio.sleep(READ_AGAIN_S)
+        except MillpondError as error:
+            self.close(error)
+        except Exception as error:  # a bug must end its consumers, not leave them waiting
+            logger.exception("subscription %r failed in a way nobody foresaw", self.subscription.name)
+            self.close(Defect(reason=repr(error)))
+
+    async def _round(self) -> None:
+        self._woken.clear()
+        self._hungry = False
+        now = self._now()
+        self._forget_below(self._log.partition(self.where).log_start)
+        self._expire(now)
+        deliveries = self.dispatcher.dispatch(now)
+        self._tell_revoked()
+        if deliveries:
+            self._delivered_at = now
+            await self._deliver(deliveries)
+        if self.dispatcher.is_dirty:
+            self._mark_dirty(self)
+        if self._woken.is_set():
+            return
+        if (start := self.dispatcher.recalls_from) is not None:
+            await self._recall(start)
+        elif self.dispatcher.wants_more and self._rests_until() <= now:
+            await self._read_on()
+        else:
+            await self._wait()
+
+    def _rests_until(self) -> int:
+        """Much is looked at and waits for its turn: what lies further on would only be looked at twice."""
+        is_crowded = self.dispatcher.tracked * 4 >= self._limits.tracked_max
+        return self._delivered_at + self._limits.look_further_ms if is_crowded else 0
+
+    def _forget_below(self, log_start: int) -> None:
+        dispatcher = self.dispatcher
+        frontier, tracked = dispatcher.frontier, dispatcher.tracked
+        dispatcher.forget_below(log_start)
+        if gone := tracked - dispatcher.tracked + max(log_start - frontier, 0):
+            self._metrics.voided.inc(gone)
+
+    def _expire(self, now: int) -> None:
+        """Leases that end here have run out, or were revoked for one that has."""
+        dispatcher = self.dispatcher
+        leased, revoked = dispatcher.leased, len(dispatcher.revoked)
+        dispatcher.expire(now)
+        if ended := leased - dispatcher.leased:
+            self._metrics.timeouts.inc(ended - (len(dispatcher.revoked) - revoked))
+
+    async def _read_on(self) -> None:
+        self._hungry = True
+        if self.dispatcher.frontier >= self._log.partition(self.where).end_offset:
+            await self._wait()
+            return
+        piece = await self._feed.read(self.where, self.dispatcher.frontier)
+        if piece.next_offset > self.dispatcher.frontier:
+            self._index(piece)
+        else:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until a consumer says something, time changes something, or there is more to read."""
+        due = self.dispatcher.next_event()
+        if self.dispatcher.wants_more and (rests_until := self._rests_until()) > self._now():
+            due = rests_until if due is None else min(due, rests_until)
+        alarm = None
+        if due is not None:
+            delay_ms = min(max(due - self._now(), 1), ALARM_MS_MAX)
+            alarm = asyncio.get_running_loop().call_later(delay_ms / 1000, self.wake)
+        try:
+            await self._woken.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def _on_growth(self) -> None:
+        if self._hungry:
+            self.wake()
+
+    def _index(self, piece: Piece) -> None:
+        self._forget_below(piece.log_start)
+        found = self._entries(piece.records)
+        for record, entry in found:
+            self._hold(record, entry.size)
+        self.dispatcher.index([entry for _, entry in found], piece.next_offset)
+
+    def _entries(self, records: Sequence[Record]) -> list[tuple[Record, Entry]]:
+        name, config = self.subscription.name, self.subscription.config
+        return entries_of(records, config, name, delay_ms_max=self._limits.delay_ms_max)
+
+    async def _recall(self, start: int) -> None:
+        end = self.dispatcher.frontier
+        piece = await self._feed.read(self.where, start)
+        reached = piece.next_offset if piece.next_offset > start else end
+        found = self._entries(piece.records)
+        for record, entry in found:
+            if record.offset not in self._held and record.offset not in self.dispatcher.settled:
+                self._hold(record, entry.size)
+        self.dispatcher.recall([entry for _, entry in found], start, min(reached, end))
+
+    # -- delivering -------------------------------------------------------------------------------------------
+
+    async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """What cannot be read now goes back as if it had never been delivered; what is no more is void."""
+        missing = [each.offset for each in deliveries if each.offset not in self._held]
+        receivers = self._receivers
+        refusal: MillpondError | None = None
+        read: Mapping[int, Record] = {}
+        if missing:
+            receivers = dict(receivers)
+            try:
+                read = await self._read_again(missing)
+            except MillpondError as error:
+                refusal = error
+        found: dict[str, list[Delivered]] = {}
+        without: list[Delivery] = []
+        for delivery in deliveries:
+            record = self._release_held(delivery.offset) or read.get(delivery.offset)
+            if record is None:
+                without.append(delivery)
+            else:
+                found.setdefault(delivery.consumer, []).append(Delivered(delivery, record))
+        if without:
+            self._take_back(without, are_gone=refusal is None)
+        for name, delivered in found.items():
+            receiver = receivers.get(name)
+            if receiver is not None and self._receivers.get(name) is receiver:
+                receiver.deliver(self, delivered)  # else it left meanwhile, and its leases with it
+                self._metrics.deliveries.inc(len(delivered))
+        if refusal is not None:
+            raise refusal
+
+    def _take_back(self, deliveries: Sequence[Delivery], *, are_gone: bool) -> None:
+        """The consumer keeps its room, which other partitions may use. The later ones of a key go first: an earlier
+        one would take them along, as if they had been delivered."""
+        for delivery in reversed(deliveries):
+            self.dispatcher.give_back(delivery)
+            if are_gone:
+                self.dispatcher.void(delivery.offset)
+                self._metrics.voided.inc()
+        for name in {delivery.consumer for delivery in deliveries}:
+            if (receiver := self._receivers.get(name)) is not None:
+                receiver.has_room_again()
+
+    async def _read_again(self, offsets: Sequence[int]) -> dict[int, Record]:
+        """Messages that are not kept in memory, in as few reads as they lie close together."""
+        wanted, found, done = set(offsets), {}, -1
+        for offset in sorted(wanted):
+            if offset >= done:
+                piece = await self._feed.read(self.where, offset)
+                found.update({each.offset: each for each in piece.records if each.offset in wanted})
+                done = piece.next_offset
+        return found
+
+    def _release_held(self, offset: int) -> Record | None:
+        record = self._held.pop(offset, None)
+        if record is not None:
+            self._held_bytes -= size_of(record)
+        return record
+
+    def _tell_revoked(self) -> None:
+        revoked, self.dispatcher.revoked = self.dispatcher.revoked, []
+        if revoked:
+            self._metrics.revoked.inc(len(revoked))
+        for name in {each.consumer for each in revoked}:
+            if (receiver := self._receivers.get(name)) is not None:
+                receiver.revoke(self, [each for each in revoked if each.consumer == name])
+
+    def _hold(self, record: Record, size: int) -> None:
+        if self._held_bytes + size > self._limits.held_bytes_max:
+            self._forget_settled()
+        if self._held_bytes + size <= self._limits.held_bytes_max:
+            self._held[record.offset] = record
+            self._held_bytes += size
+
+    def _forget_settled(self) -> None:
+        """Looks at all that is held, so not again before the floor has moved."""
+        floor = self.dispatcher.settled.floor
+        if floor == self._held_from:
+            return
+        self._held_from = floor
+        for offset in [each for each in self._held if each < floor]:
+            self._held_bytes -= size_of(self._held.pop(offset))
+
+    # -- saving -----------------------------------------------------------------------------------------------
+
+    @property
+    def has_unsaved(self) -> bool:
+        return self._save is not None or self.dispatcher.is_dirty
+
+    @property
+    def needs_letters(self) -> bool:
+        """Whether messages must be read before what was decided can be saved. Whoever asks must save it."""
+        if self.closed is not None or self._save is not None:
+            return False
+        changes = self._begin_changes()
+        return changes is not None and any(not dead.dropped for dead in changes.dead)
+
+    async def begin_save(self) -> Save | None:
+        """What is to be saved; the same again until it was."""
+        if self.closed is not None:
+            return None
+        if self._save is None:
+            changes = self._begin_changes()
+            if changes is not None:
+                self._save = self._as_save(changes, await self._letters(changes))
+        return self._save
+
+    def _begin_changes(self) -> Changes | None:
+        """Who waits by now waits for these changes; unless they are those of the last time, which were not saved."""
+        changes = self.dispatcher.begin_commit()
+        if changes is not None and changes is not self._changes:
+            self._changes = changes
+            self._saving, self._waiting = self._waiting, []
+        return changes
+
+    def end_save(self) -> None:
+        self._save = self._changes = None
+        self._count_settled()
+        self.dispatcher.committed()
+        for future in self._saving:
+            if not future.done():
+                future.set_result(None)
+        self._saving = []
+        self.wake()
+
+    def _count_settled(self) -> None:
+        """What is durable now."""
+        changes = self.dispatcher.begin_commit()
+        if changes is not None and changes.messages:
+            dropped = sum(each.dropped for each in changes.dead)
+            self._metrics.acked.inc(len(changes.messages) - len(changes.dead))
+            self._metrics.dead.inc(len(changes.dead) - dropped)
+            self._metrics.dropped.inc(dropped)
+
+    def close(self, error: MillpondError) -> None:
+        """Nothing more is delivered; what was not saved is not answered."""
+        if self.closed is not None:
+            return
+        self.closed = error
+        for future in [*self._saving, *self._waiting]:
+            if not future.done():
+                future.set_exception(error.copy())
+                future.exception()
+        self._saving, self._waiting = [], []
+        receivers, self._receivers = self._receivers, {}
+        for receiver in receivers.values():
+            receiver.lose(self, error)
+        self.wake()
+
+    def _as_save(self, changes: Changes, letters: Sequence[DeadLetter]) -> Save:
+        return Save(
+            self.standing,
+            self.subscription.topic_id,
+            self.dispatcher.epoch,
+            changes.settled.floor,
+            changes.settled.chunks,
+            changes.settled.removed,
+            changes.retries,
+            changes.forgotten,
+            letters,
+        )
+
+    async def _letters(self, changes: Changes) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        buried = [dead.offset for dead in changes.dead if not dead.dropped]
+        records = await self._read_again(buried) if buried else {}
+        for dead in changes.dead:
+            if dead.dropped:
+                continue
+            record = records.get(dead.offset)
+            if record is not None:
+                letters.append(
+                    letter_of(record, dead, self.standing, self.subscription, self.topic, self._now())
+                )
+        return letters

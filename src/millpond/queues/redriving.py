@@ -1,0 +1,108 @@
+"""Dead letters back to where they came from: each once, and only for the subscription that gave them up.
+
+A letter is appended to its topic again, marked as meant for one subscription; others pass it over. How far a
+redrive has come is kept in the same commit, so that one that is broken off repeats nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.commits import Operation
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import Subscription
+from millpond.log import Log
+from millpond.model.errors import SubscriptionBusy
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
+from millpond.queues import deadletters
+from millpond.queues.bodies import CopyBody, nothing_to_copy, with_bodies_in
+from millpond.queues.deadletters import is_public
+from millpond.queues.feed import REDRIVE_TO, Feed
+from millpond.records import Record, build_batch
+
+
+async def redrive(
+    log: Log,
+    feed: Feed,
+    subscription: Subscription,
+    topic: Topic,
+    messages_max: int,
+    now_ms: int,
+    copy_body: CopyBody = nothing_to_copy,
+) -> int:
+    """How many were sent back; up to `messages_max`, 0 for all that there are now."""
+    name = deadletters.topic_of(subscription, topic.name)
+    if not log.topics.knows(name):
+        return 0
+    letters = log.topics.named(name)
+    done = await log.read(lambda tx: catalog.redriven(tx, subscription.id, letters.id))
+    count = 0
+    for number in range(letters.partitions):
+        where = TopicPartition(letters.id, number)
+        offset, end = done.get(number, 0), log.partition(where).end_offset
+        while offset < end and (not messages_max or count < messages_max):
+            piece = await feed.read(where, offset)
+            if piece.next_offset <= offset:
+                break
+            room = messages_max - count if messages_max else len(piece.records)
+            own = [each for each in piece.records if _is_from(each, subscription, topic)]
+            chosen, rest = own[:room], own[room:]
+            revived = await with_bodies_in(topic.name, name, chosen, copy_body)
+            before, offset = offset, rest[0].offset if rest else piece.next_offset
+            remember = _remembering(subscription, where, before, offset)
+            await _send_back(log, subscription, topic, revived, remember, now_ms)
+            count += len(chosen)
+    return count
+
+
+def _is_from(letter: Record, subscription: Subscription, topic: Topic) -> bool:
+    headers = dict(letter.headers)
+    return (
+        headers.get(deadletters.SUBSCRIPTION) == subscription.name.encode()
+        and headers.get(deadletters.SOURCE_TOPIC) == topic.name.encode()
+    )
+
+
+async def _send_back(
+    log: Log,
+    subscription: Subscription,
+    topic: Topic,
+    letters: Sequence[Record],
+    remember: Operation,
+    now_ms: int,
+) -> None:
+    """Each in a batch of its own: together they might be larger than the topic takes."""
+    by_partition: dict[TopicPartition, list[bytes]] = {}
+    for letter in letters:
+        source = TopicPartition(topic.id, _source_partition(letter, topic))
+        batch = build_batch([_revived(letter, subscription, now_ms)], now_ms=now_ms)
+        by_partition.setdefault(source, []).append(batch)
+    appends = {source: b"".join(batches) for source, batches in by_partition.items()}
+    if appends:
+        await log.append_jointly(appends, remember)
+    else:
+        await log.write(remember)
+
+
+def _remembering(subscription: Subscription, where: TopicPartition, before: int, after: int) -> Operation:
+    """Fails the commit if somebody else sends the same letters back, or has done so and could not tell."""
+
+    def remember(tx: Transaction) -> None:
+        if not catalog.set_redriven(tx, subscription.id, where, before, after):
+            raise SubscriptionBusy(
+                subscription=subscription.name, reason="its dead letters are being redriven"
+            )
+
+    return remember
+
+
+def _source_partition(letter: Record, topic: Topic) -> int:
+    value = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b"0"
+    return int(value) % topic.partitions if value.isdigit() else 0
+
+
+def _revived(letter: Record, subscription: Subscription, now_ms: int) -> Record:
+    kept = [header for header in letter.headers if is_public(header[0])]
+    headers = (*kept, (REDRIVE_TO, subscription.name.encode()))
+    return replace(letter, headers=headers, offset=-1, timestamp=now_ms)

@@ -1,0 +1,174 @@
+"""Saves what was decided: one commit at a time, for all partitions that have news.
+
+While one commit is under way the next fills, so a single acknowledgement is durable in about a millisecond and
+thousands share a commit when it is busy. What the catalog refuses to take is tried again as it is; whoever has lost
+its partition is closed. A partition whose dead letters must be read first is saved by itself, so that a store that is
+slow or away holds up nobody else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.subscriptions import Save
+from millpond.log import Log
+from millpond.model.errors import (
+    Defect,
+    MillpondError,
+    NotOwner,
+    OutcomeUnknown,
+    Stopping,
+    SubscriptionReplaced,
+    Unavailable,
+)
+from millpond.observability.metrics import QueueMetrics
+from millpond.queues.limits import QueueLimits
+from millpond.queues.partition_queue import PartitionQueue
+
+PAUSE_MAX_S = 5.0
+TURN_AGAIN_S = 0.001
+"""How soon it is looked again whether a transaction has given a partition free."""
+logger = logging.getLogger(__name__)
+
+
+class Saver:
+    def __init__(
+        self, log: Log, limits: QueueLimits, on_letters: Callable[[], None], metrics: QueueMetrics
+    ) -> None:
+        self._log = log
+        self._pause_s = limits.save_again_ms / 1000
+        self._on_letters = on_letters
+        self._metrics = metrics
+        self._dirty: dict[PartitionQueue, None] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._alone: dict[PartitionQueue, asyncio.Task[None]] = {}
+        """Partitions that are saved by themselves; each looks at its own news when it is done."""
+
+    def mark(self, queue: PartitionQueue) -> None:
+        if queue in self._alone:
+            return
+        self._dirty[queue] = None
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+
+    async def drain(self) -> None:
+        """Wait until what has been decided is saved, or cannot be."""
+        while busy := [task for task in (self._running, *self._alone.values()) if task and not task.done()]:
+            await asyncio.wait(busy)
+
+    async def _run(self) -> None:
+        pause_s = self._pause_s
+        while self._dirty:
+            queues = self._take_free()
+            if not queues:
+                await asyncio.sleep(TURN_AGAIN_S)
+            elif await self._save(queues):
+                pause_s = self._pause_s
+            else:
+                self._dirty.update(dict.fromkeys(queue for queue in queues if queue.closed is None))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, PAUSE_MAX_S)
+
+    def _take_free(self) -> list[PartitionQueue]:
+        """Those to be saved together now."""
+        free = [queue for queue in self._dirty if queue.save_turn.is_free]
+        together = []
+        for queue in free:
+            del self._dirty[queue]
+            if _needs_letters(queue):
+                self._alone[queue] = asyncio.create_task(self._save_alone(queue))
+            else:
+                together.append(queue)
+        return together
+
+    async def _save_alone(self, queue: PartitionQueue) -> None:
+        pause_s = self._pause_s
+        while not await self._save([queue]):
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+        del self._alone[queue]
+        if queue.closed is None and queue.dispatcher.is_dirty:
+            self.mark(queue)
+
+    async def _save(self, queues: list[PartitionQueue]) -> bool:
+        """False if it is to be tried again."""
+        saves: list[tuple[PartitionQueue, Save]] = []
+        async with _all_turns(queues):
+            try:
+                for queue in queues:
+                    if (save := await queue.begin_save()) is not None:
+                        saves.append((queue, save))
+                held = await self._write([save for _, save in saves])
+                for (queue, save), is_held in zip(saves, held, strict=True):
+                    self._after(queue, save, is_held)
+            except OutcomeUnknown as error:
+                logger.warning("acknowledgements wait: %s", error)
+                close_those_with_letters(saves)
+                return False
+            except Stopping as error:
+                return _close(queues, error)
+            except Unavailable as error:
+                logger.warning("acknowledgements wait: %s", error)
+                return False
+            except MillpondError as error:
+                return _close(queues, error)
+            except Exception as error:  # a bug must end its consumers, not leave them waiting
+                logger.exception("acknowledgements could not be saved, for a reason nobody foresaw")
+                return _close(queues, Defect(reason=repr(error)))
+        return True
+
+    async def _write(self, saves: list[Save]) -> list[bool]:
+        if not saves:
+            return []
+        held: list[bool] = await self._log.write(lambda tx: catalog.save(tx, saves))
+        self._metrics.saves.inc()
+        return held
+
+    def _after(self, queue: PartitionQueue, save: Save, held: bool) -> None:
+        if not held:
+            queue.close(NotOwner())
+            return
+        queue.end_save()
+        if save.dead:
+            self._on_letters()
+        if queue.dispatcher.is_dirty:
+            self.mark(queue)
+
+
+def close_those_with_letters(saves: list[tuple[PartitionQueue, Save]]) -> None:
+    """Nobody can tell whether these were saved. Letters that were may be on their way to their topic by now: saved
+    again, they would be there twice. Whoever takes the partition anew sees what became of them."""
+    for queue, save in saves:
+        if save.dead:
+            queue.close(SubscriptionReplaced(subscription=queue.subscription.name))
+
+
+def _needs_letters(queue: PartitionQueue) -> bool:
+    try:
+        return queue.needs_letters
+    except Exception as error:  # a bug must end its own consumers, and nobody else's
+        logger.exception("what was decided cannot be told, for a reason nobody foresaw")
+        queue.close(Defect(reason=repr(error)))
+        return False
+
+
+def _close(queues: list[PartitionQueue], error: MillpondError) -> bool:
+    for queue in queues:
+        queue.close(error)
+    return True
+
+
+class _all_turns:  # noqa: N801  # used as a function
+    """Nothing else of these partitions is saved meanwhile."""
+
+    def __init__(self, queues: list[PartitionQueue]) -> None:
+        self._queues = queues
+
+    async def __aenter__(self) -> None:
+        for queue in self._queues:
+            await queue.save_turn.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        for queue in self._queues:
+            queue.save_turn.release()

@@ -1,0 +1,147 @@
+"""Which offsets of a partition a subscription is done with: a floor, and a bitmap above it.
+
+Everything below the floor is settled; the floor itself never is. Above it, chunks of 8,192 offsets have a bit each,
+so ten million settled messages above one that is not take 1.2 MB, and whole chunks next to nothing. Changes are made
+in two steps, `plan` and `apply`: between them the plan is written to the catalog, as absolute values, so that
+writing it twice does no harm.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+CHUNK_OFFSETS: Final = 8192
+CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+FULL: Final = b"\xff" * CHUNK_BYTES
+EMPTY: Final = bytes(CHUNK_BYTES)
+
+Range = tuple[int, int]
+"""From the first offset to before the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledChange:
+    """The floor and the chunks as they are to be. Chunks that are not named stay."""
+
+    floor: int
+    chunks: Mapping[int, bytes]
+    removed: tuple[int, ...]
+
+
+class Settled:
+    def __init__(self, floor: int = 0, chunks: Mapping[int, bytes] | None = None) -> None:
+        self.floor = floor
+        self._chunks: dict[int, bytes] = {
+            number: FULL if bits == FULL else bits for number, bits in (chunks or {}).items()
+        }
+
+    def __contains__(self, offset: int) -> bool:
+        if offset < self.floor:
+            return True
+        bits = self._chunks.get(offset // CHUNK_OFFSETS)
+        return bits is not None and bool(bits[offset % CHUNK_OFFSETS >> 3] >> (offset & 7) & 1)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether anything above the floor is settled."""
+        return bool(self._chunks)
+
+    @property
+    def chunks(self) -> Mapping[int, bytes]:
+        return self._chunks
+
+    @property
+    def above_floor(self) -> int:
+        """How many offsets above the floor are settled."""
+        first, within = self.floor // CHUNK_OFFSETS, self.floor % CHUNK_OFFSETS
+        return sum(
+            (int.from_bytes(bits, "little") >> (within if number == first else 0)).bit_count()
+            for number, bits in self._chunks.items()
+        )
+
+    def next_open(self, offset: int) -> int:
+        """The first offset from here on that is not settled."""
+        return _next_open(self._chunks, max(offset, self.floor))
+
+    def plan(self, offsets: Iterable[int], ranges: Iterable[Range] = ()) -> SettledChange:
+        """What is to be stored so that these, too, are settled."""
+        touched: dict[int, bytearray] = {}
+        floor = self.floor
+        above = []
+        for start, end in sorted(ranges):
+            if start > floor:
+                above.append((start, end))
+            else:
+                floor = max(floor, end)
+        for offset in offsets:
+            if offset >= floor:
+                bits = touched.get(offset // CHUNK_OFFSETS) or self._touch(touched, offset // CHUNK_OFFSETS)
+                bits[offset % CHUNK_OFFSETS >> 3] |= 1 << (offset & 7)
+        for start, end in above:
+            self._fill(touched, start, end)
+        return self._change(touched, floor)
+
+    def apply(self, change: SettledChange) -> None:
+        self.floor = change.floor
+        for number in change.removed:
+            self._chunks.pop(number, None)
+        self._chunks.update(change.chunks)
+
+    def _touch(self, touched: dict[int, bytearray], number: int) -> bytearray:
+        bits = touched[number] = bytearray(self._chunks.get(number, EMPTY))
+        return bits
+
+    def _fill(self, touched: dict[int, bytearray], start: int, end: int) -> None:
+        while start < end:
+            number = start // CHUNK_OFFSETS
+            stop = min(end, (number + 1) * CHUNK_OFFSETS)
+            bits = touched.get(number) or self._touch(touched, number)
+            mask = (1 << (stop - start)) - 1 << start % CHUNK_OFFSETS
+            bits[:] = (int.from_bytes(bits, "little") | mask).to_bytes(CHUNK_BYTES, "little")
+            start = stop
+
+    def _below(self, last: int) -> list[int]:
+        """Chunks that lie below the floor when it moves into this one."""
+        first = self.floor // CHUNK_OFFSETS
+        if last - first < len(self._chunks):
+            return [number for number in range(first, last) if number in self._chunks]
+        return sorted(number for number in self._chunks if number < last)
+
+    def _change(self, touched: dict[int, bytearray], floor: int) -> SettledChange:
+        """`floor` is one below which everything is settled; it may be further up."""
+        after: dict[int, bytes] = {
+            number: FULL if bits == FULL else bytes(bits) for number, bits in touched.items()
+        }
+        known = _Overlay(after, self._chunks)
+        floor = _next_open(known, floor)
+        last = floor // CHUNK_OFFSETS
+        removed = self._below(last)
+        chunks = {number: bits for number, bits in after.items() if number >= last}
+        at_floor = known.get(last)
+        if at_floor is not None and not _above(at_floor, floor % CHUNK_OFFSETS):
+            chunks.pop(last, None)
+            removed += [last] if last in self._chunks else []
+        return SettledChange(floor, chunks, tuple(removed))
+
+
+class _Overlay:
+    def __init__(self, upper: Mapping[int, bytes], lower: Mapping[int, bytes]) -> None:
+        self._upper, self._lower = upper, lower
+
+    def get(self, number: int) -> bytes | None:
+        return self._upper.get(number) or self._lower.get(number)
+
+
+def _next_open(chunks: "Mapping[int, bytes] | _Overlay", offset: int) -> int:
+    while (bits := chunks.get(offset // CHUNK_OFFSETS)) is not None:
+        within = offset % CHUNK_OFFSETS
+        settled = int.from_bytes(bits, "little") | (1 << within) - 1
+        zero = (~settled & (settled + 1)).bit_length() - 1
+        if zero < CHUNK_OFFSETS:
+            return offset - within + zero
+        offset += CHUNK_OFFSETS - within
+    return offset
+
+
+def _above(bits: bytes, within: int) -> bool:
+    return int.from_bytes(bits, "little") >> within != 0

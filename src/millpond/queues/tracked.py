@@ -1,0 +1,211 @@
+"""What the dispatcher remembers of messages, keys and consumers while it must."""
+
+import heapq
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+FAR: Final = 1 << 62
+"""A time that does not come: a message blocked until an operator lets it go."""
+UNLIMITED: Final = 1 << 62
+CREDIT_MAX: Final = 1_000_000
+BYTES_CREDIT_MAX: Final = 1 << 40
+
+
+class Entry(NamedTuple):
+    """A message of the log as the dispatcher needs it."""
+
+    offset: int
+    key: int | None
+    """The hash of its key; None if it is in order with nothing."""
+    size: int = 0
+    not_before: int = 0
+
+
+class State(IntEnum):
+    READY = 0
+    """Waits for its turn, or for its time."""
+    LEASED = 1
+    SETTLING = 2
+    """Decided; the decision is not durable yet."""
+
+
+READY: Final = State.READY
+LEASED: Final = State.LEASED
+SETTLING: Final = State.SETTLING
+"""By these names: Python 3.11 takes ten times as long to find a member in its class."""
+
+
+class Settling(IntEnum):
+    """Why a message is settled."""
+
+    ACKED = 0
+    DEAD = 1
+    DROPPED = 2
+
+
+ACKED: Final = Settling.ACKED
+
+
+class Message:
+    """One message that is not settled. `token` is the number of its latest delivery, 0 if no answer to it counts."""
+
+    __slots__ = (
+        *("alarm", "attempts", "consumer", "deadline", "key", "not_before"),
+        *("offset", "settling", "size", "state", "token"),
+    )
+
+    def __init__(self, offset: int, key: "Key | None", size: int, not_before: int, attempts: int) -> None:
+        self.offset = offset
+        self.key = key
+        self.size = size
+        self.not_before = not_before
+        self.alarm = 0
+        """The time for which it stands among the delayed."""
+        self.attempts = attempts
+        self.state: State = READY
+        self.settling: Settling = ACKED
+        self.consumer: Consumer | None = None
+        self.token = 0
+        self.deadline = 0
+
+
+class Key:
+    """A key with messages that are not settled. `waiting` is a heap of offsets, some of which may be decided by now;
+    from `resume_from` on the log has more that are not tracked yet."""
+
+    __slots__ = ("hash", "holder", "leased", "queued", "resume_from", "settling", "waiting")
+
+    def __init__(self, key: int) -> None:
+        self.hash = key
+        self.waiting: list[int] = []
+        self.leased: set[int] = set()
+        self.settling = 0
+        self.holder: Consumer | None = None
+        self.queued = -1
+        """The offset under which it stands in a consumer's queue."""
+        self.resume_from: int | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it is on its way, or decided and not durable yet."""
+        return bool(self.leased or self.settling)
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.busy and self.resume_from is None
+
+
+class Purse:
+    """What a consumer still has room for. One that takes from several partitions has one purse for all of them."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = UNLIMITED
+
+    def add(self, messages: int, size: int | None = None) -> None:
+        """Without a size, bytes are not counted."""
+        self.messages = min(self.messages + messages, CREDIT_MAX)
+        if size is not None:
+            before = self.bytes if self.bytes < BYTES_CREDIT_MAX else 0
+            self.bytes = min(before + size, BYTES_CREDIT_MAX - 1)
+
+    def take(self, size: int) -> None:
+        self.messages -= 1
+        if self.bytes < BYTES_CREDIT_MAX:
+            self.bytes -= size
+
+    def give_back(self, size: int) -> None:
+        self.messages += 1
+        if self.bytes < BYTES_CREDIT_MAX:
+            self.bytes += size
+
+    def empty(self) -> None:
+        self.messages = 0
+
+
+class Consumer:
+    """One that is attached. `queue` is a heap of offsets that are this consumer's to take, if they still are."""
+
+    __slots__ = (
+        *("acked", "leases", "name", "number", "paused", "purse"),
+        *("queue", "starved_since", "suspended", "weight"),
+    )
+
+    def __init__(self, name: str, number: int, purse: Purse) -> None:
+        self.name = name
+        self.number = number
+        self.purse = purse
+        self.paused = False
+        self.suspended = False
+        """Not heard of since a delivery ran out: its keys go to others."""
+        self.starved_since: int | None = None
+        self.weight = 1.0
+        self.leases: set[int] = set()
+        self.queue: list[int] = []
+        self.acked = 0
+
+    @property
+    def credit(self) -> int:
+        return self.purse.messages
+
+    @property
+    def may_take(self) -> bool:
+        purse = self.purse
+        return purse.messages > 0 and purse.bytes > 0 and not self.paused
+
+
+class Deadlines:
+    """When leases run out, in buckets: most leases end long before, and a heap would keep them all."""
+
+    BUCKET_BITS: Final = 6
+    EMPTY_MAX: Final = 64
+    """Buckets that may be empty before they are looked for, beside as many as are not."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, set[int]] = {}
+        self._order: list[int] = []
+        self._sweep_at = self.EMPTY_MAX
+
+    def __len__(self) -> int:
+        """How many buckets there are."""
+        return len(self._order)
+
+    def add(self, deadline: int, offset: int) -> None:
+        number = deadline >> self.BUCKET_BITS
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._new_bucket(number)
+        bucket.add(offset)
+
+    def discard(self, deadline: int, offset: int) -> None:
+        bucket = self._buckets.get(deadline >> self.BUCKET_BITS)
+        if bucket is not None:
+            bucket.discard(offset)
+
+    def candidates(self, now: int) -> list[int]:
+        """Offsets that may have run out, in order; the caller knows their deadlines. Only those that have not run out
+        need be given again."""
+        found: list[int] = []
+        due = now >> self.BUCKET_BITS
+        while self._order and self._order[0] < due:
+            found += self._buckets.pop(heapq.heappop(self._order))
+        if self._order and self._order[0] == due:
+            found += self._buckets[due]
+        return sorted(found)
+
+    def next(self) -> int | None:
+        """When everything in the first bucket has run out."""
+        while self._order and not self._buckets[self._order[0]]:
+            del self._buckets[heapq.heappop(self._order)]
+        return (self._order[0] + 1) << self.BUCKET_BITS if self._order else None
+
+    def _new_bucket(self, number: int) -> set[int]:
+        if len(self._order) >= self._sweep_at:
+            self._buckets = {each: bucket for each, bucket in self._buckets.items() if bucket}
+            self._order = sorted(self._buckets)
+            self._sweep_at = 2 * len(self._order) + self.EMPTY_MAX
+        bucket = self._buckets[number] = set()
+        heapq.heappush(self._order, number)
+        return bucket

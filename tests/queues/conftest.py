@@ -1,0 +1,142 @@
+"""A broker with subscriptions, in this process, and the few sentences that tests of it keep saying."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from millpond.broker import Broker
+from millpond.model.ids import TopicPartition
+from millpond.queues import Deliveries, PartitionLost, Revocation
+from millpond.records import Record
+from millpond.settings import Settings
+
+QUICK = {"ack_timeout_ms": 300, "backoff_ms": 20, "backoff_max_ms": 100}
+
+
+class Held:
+    """One delivery as a test looks at it."""
+
+    def __init__(self, ack_id, partition, delivered):
+        self.ack_id, self.partition = ack_id, partition
+        self.value, self.key = delivered.record.value, delivered.record.key
+        self.headers = dict(delivered.record.headers)
+        self.attempts, self.offset = delivered.delivery.attempts, delivered.delivery.offset
+
+    def __repr__(self):
+        return f"{self.value!r} at {self.offset}, attempt {self.attempts}"
+
+
+class Worker:
+    """A consumer that is attached. It remembers what it was told besides deliveries."""
+
+    def __init__(self, stage, attachment):
+        self.stage, self.attachment = stage, attachment
+        self.revoked, self.lost = [], []
+
+    def grant(self, messages=100, size=None):
+        self.attachment.grant(messages, size)
+        return self
+
+    async def take(self, count=1, seconds=5):
+        """At least so many deliveries."""
+        held = []
+        async with asyncio.timeout(seconds):
+            while len(held) < count:
+                for event in await self.attachment.take(None):
+                    held += self._look_at(event)
+        return held
+
+    async def nothing(self, seconds=0.15):
+        """Nothing comes for a while."""
+        async with asyncio.timeout(seconds + 5):
+            events = await self.attachment.take(seconds)
+        assert [held for event in events for held in self._look_at(event)] == []
+
+    def _look_at(self, event):
+        if isinstance(event, Deliveries):
+            return [Held(ack_id, event.partition, delivered) for ack_id, delivered in event.deliveries]
+        if isinstance(event, Revocation):
+            self.revoked += event.ack_ids
+        if isinstance(event, PartitionLost):
+            self.lost.append(event.error)
+        return []
+
+    async def ack(self, *held, **named):
+        return await self.attachment.ack([each.ack_id for each in held], **named)
+
+    async def nack(self, *held, delay_ms=None):
+        return await self.attachment.nack([each.ack_id for each in held], delay_ms)
+
+    async def extend(self, *held, by_ms=1_000):
+        return await self.attachment.extend([each.ack_id for each in held], by_ms)
+
+    def leave(self, *, graceful=True):
+        self.stage.broker.queues.detach(self.attachment, graceful=graceful)
+
+
+class Stage:
+    def __init__(self, stack, folder):
+        self._stack, self.folder = stack, folder
+
+    async def begin(self, **chosen):
+        self.broker = Broker(Settings(data_dir=self.folder, **chosen), maintain=False)
+        await self._stack.enter_async_context(self.broker)
+        return self
+
+    async def begin_again(self):
+        """As after a restart."""
+        await self.broker.stop()
+        return await self.begin()
+
+    async def topic(self, name="orders", partitions=1, **configs):
+        return await self.broker.log.create_topic(name, partitions, configs)
+
+    async def subscribe(self, name="billing", topic="orders", start=None, **values):
+        named = {} if start is None else {"start": start}
+        return await self.broker.queues.create(topic, name, {**QUICK, **values}, **named)
+
+    async def worker(self, consumer="worker", name="billing", topic="orders", grant=100):
+        worker = Worker(self, await self.broker.queues.attach(topic, name, consumer))
+        return worker.grant(grant) if grant else worker
+
+    async def publish(self, *values, key=None, topic="orders", partition=0, headers=()):
+        records = [Record(value, key, headers) for value in values]
+        return await self.broker.messages.produce(topic, records, partition)
+
+    async def floor(self, name="billing", topic="orders", partition=0, member=""):
+        """As it is stored."""
+        found = await self.broker.queues.find(topic, name)
+        return (await self.broker.queues.floors(found))[member, partition]
+
+    async def values(self, topic, partition=0):
+        return [record.value for record in await self.broker.read(topic, partition=partition)]
+
+    def dispatcher(self, partition=0):
+        [queue] = [
+            active.queues[partition]
+            for active in self.broker.queues._active.values()
+            if partition in active.queues
+        ]
+        return queue.dispatcher
+
+    def where(self, topic="orders", partition=0):
+        return TopicPartition(self.broker.log.topics.named(topic).id, partition)
+
+
+@pytest.fixture
+async def stage(tmp_path):
+    async with AsyncExitStack() as stack:
+        started = await Stage(stack, tmp_path).begin()
+        await started.topic()
+        yield started
+
+
+@pytest.fixture
+def eventually():
+    async def wait_until(condition, seconds=5):
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(0.01)
+
+    return wait_until

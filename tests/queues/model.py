@@ -1,0 +1,408 @@
+"""One partition of a subscription, told as plainly as it can be: dictionaries, and a scan for every question.
+
+It knows nothing of heaps, queues, buckets and bitmaps, nor of keys of which only some messages are tracked: the
+dispatcher has all these to be quick, and must come to the same deliveries, answers and rows. Which consumer a slot
+belongs to, and what a consumer weighs, is taken from `millpond.queues`; everything else is said here again.
+"""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from millpond.model.subscriptions import Exhausted, SubscriptionConfig
+from millpond.queues.assignment import FirstCome, KeyAssignment
+from millpond.queues.dispatcher import Answer, Dead, Delivery, Retry, Revoked
+from millpond.queues.tracked import FAR, Entry
+
+
+@dataclass
+class Log:
+    """Messages by offset; None where there is none, or none any more."""
+
+    entries: list[Entry | None] = field(default_factory=list)
+    start: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    def between(self, start: int, end: int) -> list[Entry]:
+        return [entry for entry in self.entries[max(start, self.start) : end] if entry is not None]
+
+    def has(self, offset: int) -> bool:
+        return bool(self.between(offset, offset + 1))
+
+
+@dataclass
+class ModelRow:
+    """What is durable."""
+
+    settled: set[int] = field(default_factory=set)
+    retries: dict[int, Retry] = field(default_factory=dict)
+    dead: dict[int, Dead] = field(default_factory=dict)
+
+    def store(self, batch: "Batch") -> None:
+        self.settled |= set(batch.settled)
+        self.dead.update({offset: dead for offset, dead in batch.settled.items() if dead is not None})
+        self.retries.update({offset: retry for offset, retry in batch.retries.items() if retry is not None})
+        for offset in [*batch.settled, *(each for each, retry in batch.retries.items() if retry is None)]:
+            self.retries.pop(offset, None)
+
+
+@dataclass
+class Batch:
+    """What is being made durable: offsets that are settled, with a dead letter or without, and retries as they are
+    to be, None to forget them."""
+
+    settled: dict[int, Dead | None]
+    retries: dict[int, Retry | None]
+
+
+@dataclass(eq=False)
+class Member:
+    """A consumer. `room` is in bytes, None if they are not counted."""
+
+    name: str
+    number: int
+    weight: float = 1.0
+    credit: int = 0
+    room: int | None = None
+    paused: bool = False
+    silent: bool = False
+    starved_since: int | None = None
+
+    @property
+    def may_take(self) -> bool:
+        return self.credit > 0 and (self.room is None or self.room > 0) and not self.paused
+
+
+@dataclass
+class Lease:
+    member: Member
+    deadline: int
+
+
+class Model:
+    def __init__(self, config: SubscriptionConfig, log: Log, row: ModelRow, epoch: int) -> None:
+        self.config = config
+        self.log = log
+        self.row = row
+        self.epoch = epoch
+        self.now = 0
+        self.seen = 0
+        """Offsets below it were shown."""
+        self.entries: dict[int, Entry] = {}
+        """Messages that were shown and are not durably settled, in their order."""
+        self.settling: dict[int, Dead | None] = {}
+        """Those of them that are decided."""
+        self.leases: dict[int, Lease] = {}
+        self.tokens: dict[int, tuple[int, Member]] = {}
+        """Of each offset the latest delivery, if it may still be answered."""
+        self.issued = 0
+        self.members: dict[str, Member] = {}
+        self.attached = 0
+        self.retries = dict(row.retries)
+        self.changed: set[int] = set()
+        """Offsets whose retries are not durable as they are."""
+        self.voids: set[int] = set()
+        self.batch: Batch | None = None
+        self.revoked: list[Revoked] = []
+        self.forget_below(log.start)
+
+    # -- whose turn it is -------------------------------------------------------------------------------------
+
+    def is_open(self, offset: int) -> bool:
+        return offset in self.entries and offset not in self.settling
+
+    def is_ready(self, offset: int) -> bool:
+        retry = self.retries.get(offset, Retry(0, 0))
+        time = max(self.entries[offset].not_before, retry.not_before)
+        return self.is_open(offset) and offset not in self.leases and self.now >= time
+
+    def of_key(self, key: int, offsets: Iterable[int]) -> list[int]:
+        return [offset for offset in offsets if self.entries[offset].key == key]
+
+    def owner(self, key: int) -> Member | None:
+        """Those that are paused, or have been silent, have keys only if all are."""
+        members = list(self.members.values())
+        awake = [each for each in members if not each.paused]
+        able = [each for each in awake if not each.silent] or awake or members
+        weights = tuple((each.name, each.weight) for each in able)
+        name = owner_of(key, self.config.ordered_by_partition, weights)
+        return None if name is None else self.members[name]
+
+    def claimant(self, offset: int) -> Member | None:
+        """Whose turn it is to take this message of a key, whether it has room or not."""
+        key = self.entries[offset].key
+        if key is None or not self.is_ready(offset):
+            return None
+        owner = self.owner(key)
+        leased = self.of_key(key, self.leases)
+        if len(leased) >= self.window or any(self.leases[each].member is not owner for each in leased):
+            return None
+        earlier = [each for each in self.of_key(key, self.entries) if each < offset]
+        return owner if all(map(self.lets_pass, earlier)) else None
+
+    def lets_pass(self, earlier: int) -> bool:
+        """Whether later messages of the key may be delivered."""
+        if earlier in self.settling:
+            return not self.config.strict
+        return earlier in self.leases
+
+    @property
+    def window(self) -> int:
+        return self.config.leases_max if self.config.ordered_by_partition else self.config.key_window
+
+    def taker(self, offset: int) -> Member | None:
+        """Who gets this message now, if anybody."""
+        if len(self.leases) >= self.config.leases_max or not self.is_ready(offset):
+            return None
+        if self.entries[offset].key is None:
+            able = [each for each in self.members.values() if each.may_take]
+            return min(able, key=lambda each: (each.silent, -each.credit, each.number), default=None)
+        claimant = self.claimant(offset)
+        return claimant if claimant is not None and claimant.may_take else None
+
+    def could_be_taken(self) -> list[int]:
+        """Offsets that somebody could have now, shown or not."""
+        all_seen = copy.copy(self)
+        all_seen.entries, all_seen.voids = dict(self.entries), set(self.voids)
+        all_seen.index(self.log.end)
+        return [offset for offset in all_seen.entries if all_seen.taker(offset) is not None]
+
+    # -- consumers --------------------------------------------------------------------------------------------
+
+    def attach(self, name: str) -> None:
+        if name not in self.members:
+            self.attached += 1
+            self.members[name] = Member(name, self.attached)
+
+    def grant(self, name: str, messages: int, size: int | None) -> None:
+        if (member := self.members.get(name)) is not None:
+            member.credit += messages
+            if size is not None:
+                member.room = (member.room or 0) + size
+            self.hear(member)
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        if (member := self.members.get(name)) is not None:
+            member.paused = paused
+            self.hear(member)
+
+    def hear(self, member: Member) -> None:
+        member.silent, member.starved_since = False, None
+
+    def detach(self, name: str, now: int, *, graceful: bool) -> None:
+        """Who leaves in order gives back; who breaks off is charged, for each key with its first message."""
+        self.now = max(self.now, now)
+        if (member := self.members.pop(name, None)) is None:
+            return
+        for offset in sorted(self.leases):
+            if offset in self.leases and self.leases[offset].member is member:
+                if graceful:
+                    self.release(offset)
+                else:
+                    self.fail(offset, 0)
+                    self.tokens.pop(offset, None)
+        self.revoked = [each for each in self.revoked if each.consumer != name]
+
+    # -- the log ----------------------------------------------------------------------------------------------
+
+    def index(self, next_offset: int) -> None:
+        for offset in range(self.seen, next_offset):
+            if offset in self.row.settled or offset in self.voids:
+                continue
+            if self.log.has(offset):
+                self.entries[offset] = self.log.entries[offset]
+            else:
+                self.void(offset)
+        self.seen = max(self.seen, next_offset)
+
+    def forget_below(self, log_start: int) -> None:
+        for offset in range(log_start):
+            self.void(offset)
+        self.seen = max(self.seen, log_start)
+
+    def void(self, offset: int) -> None:
+        being_stored = self.batch.settled if self.batch is not None else {}
+        if offset in self.settling or offset in self.row.settled or offset in being_stored:
+            return
+        self.entries.pop(offset, None)
+        self.leases.pop(offset, None)
+        self.tokens.pop(offset, None)
+        self.retries.pop(offset, None)
+        self.changed.discard(offset)
+        self.voids.add(offset)
+
+    # -- deliveries and their answers -------------------------------------------------------------------------
+
+    def dispatch(self, now: int) -> list[Delivery]:
+        self.now = max(self.now, now)
+        takers = ((offset, self.taker(offset)) for offset in self.entries)
+        return [self.lease(offset, member) for offset, member in takers if member is not None]
+
+    def lease(self, offset: int, member: Member) -> Delivery:
+        self.issued += 1
+        self.leases[offset] = Lease(member, self.now + self.config.ack_timeout_ms)
+        self.tokens[offset] = (self.issued, member)
+        member.credit -= 1
+        if member.room is not None:
+            member.room -= self.entries[offset].size
+        return Delivery(offset, member.name, self.attempts(offset), self.issued)
+
+    def attempts(self, offset: int) -> int:
+        return self.retries[offset].attempts if offset in self.retries else 0
+
+    def answer(self, offset: int, epoch: int, token: int) -> Answer:
+        """What an answer to this delivery is worth. One that counts is a sign of life."""
+        if epoch != self.epoch:
+            return Answer.STALE
+        if not 0 < token <= self.issued or offset >= self.seen:
+            return Answer.UNKNOWN
+        latest = self.tokens.get(offset)
+        if latest is None or latest[0] != token or not self.is_open(offset):
+            return Answer.STALE
+        self.hear(latest[1])
+        return Answer.OK
+
+    def ack(self, offset: int, epoch: int, token: int) -> Answer:
+        answer = self.answer(offset, epoch, token)
+        if answer is Answer.OK:
+            self.settle(offset, None)
+        return answer
+
+    def ack_through(self, offset: int, epoch: int, token: int) -> Answer:
+        answer = self.answer(offset, epoch, token)
+        if answer is Answer.OK:
+            member = self.tokens[offset][1]
+            for each in [*self.leases, offset]:
+                if each == offset or (each < offset and self.leases[each].member is member):
+                    self.settle(each, None)
+        return answer
+
+    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None) -> Answer:
+        answer = self.answer(offset, epoch, token)
+        if answer is Answer.OK and offset not in self.leases:
+            return Answer.STALE
+        if answer is Answer.OK:
+            self.now = max(self.now, now)
+            self.fail(offset, delay_ms)
+        return answer
+
+    def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> Answer:
+        answer = self.answer(offset, epoch, token)
+        if answer is Answer.OK and offset not in self.leases:
+            return Answer.STALE
+        if answer is Answer.OK:
+            self.now = max(self.now, now)
+            self.leases[offset].deadline = self.now + by_ms
+        return answer
+
+    def give_back(self, offset: int, token: int) -> None:
+        """It was not delivered after all."""
+        if offset in self.leases and self.tokens[offset][0] == token:
+            member = self.leases[offset].member
+            member.credit += 1
+            if member.room is not None:
+                member.room += self.entries[offset].size
+            self.release(offset)
+            self.revoke_after(offset)
+
+    def unblock(self, offset: int | None) -> int:
+        blocked = [each for each, retry in self.retries.items() if retry.not_before == FAR]
+        chosen = [each for each in blocked if offset in (None, each) and each not in self.settling]
+        for each in chosen:
+            del self.retries[each]
+            self.changed.add(each)
+        return len(chosen)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def expire(self, now: int) -> None:
+        self.now = max(self.now, now)
+        silent = []
+        for offset in sorted(self.leases):
+            if offset in self.leases and self.leases[offset].deadline <= self.now:
+                silent.append(self.leases[offset].member)
+                self.fail(offset, None)
+        silent += [each for each in self.members.values() if self.is_starving(each)]
+        for member in silent:
+            member.silent = True
+
+    def is_starving(self, member: Member) -> bool:
+        """Whether its keys wait, and it has taken nothing, for as long as a delivery may take."""
+        waits = any(self.claimant(offset) is member for offset in self.entries)
+        if not waits or member.paused or member.may_take:
+            member.starved_since = None
+            return False
+        if member.starved_since is None:
+            member.starved_since = self.now
+        return self.now - member.starved_since >= self.config.ack_timeout_ms
+
+    # -- what becomes of a message ----------------------------------------------------------------------------
+
+    def settle(self, offset: int, dead: Dead | None) -> None:
+        self.leases.pop(offset, None)
+        self.settling[offset] = dead
+
+    def release(self, offset: int) -> None:
+        """As if it had not been delivered."""
+        del self.leases[offset]
+        self.tokens.pop(offset, None)
+
+    def fail(self, offset: int, delay_ms: int | None) -> None:
+        failed = self.attempts(offset) + 1
+        self.changed.add(offset)
+        del self.leases[offset]
+        if failed < self.config.attempts_max:
+            rest = self.config.backoff(failed, offset) if delay_ms is None else delay_ms
+            self.retries[offset] = Retry(failed, self.now + rest)
+        elif self.config.on_exhausted is Exhausted.BLOCK:
+            self.retries[offset] = Retry(failed, FAR)
+        else:
+            self.settle(offset, Dead(offset, failed, self.config.on_exhausted is Exhausted.DROP))
+        self.revoke_after(offset)
+
+    def revoke_after(self, offset: int) -> None:
+        """Later messages of the key must wait for this one."""
+        key = self.entries[offset].key
+        later = [] if key is None else [each for each in self.of_key(key, self.leases) if each > offset]
+        for each in sorted(later):
+            token, member = self.tokens[each]
+            self.revoked.append(Revoked(member.name, each, token))
+            self.release(each)
+
+    # -- commits ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self.batch or self.settling or self.changed or self.voids)
+
+    def begin_commit(self) -> Batch:
+        """The same again until `committed`."""
+        if self.batch is None:
+            changed = self.changed - set(self.settling)
+            retries = {offset: self.retries.get(offset) for offset in changed}
+            self.batch = Batch(self.settling | dict.fromkeys(self.voids), retries)
+            self.changed, self.voids = set(), set()
+        return self.batch
+
+    def committed(self) -> list[int]:
+        """Offsets that were acknowledged and may be answered now."""
+        batch, self.batch = self.batch, None
+        assert batch is not None, "begin_commit comes first"
+        decided = [offset for offset in batch.settled if offset in self.settling]
+        for offset in decided:
+            del self.settling[offset]
+            self.entries.pop(offset, None)
+            self.tokens.pop(offset, None)
+            self.retries.pop(offset, None)
+        return sorted(offset for offset in decided if batch.settled[offset] is None)
+
+
+@lru_cache(maxsize=10_000)
+def owner_of(key: int, by_partition: bool, weights: tuple[tuple[str, float], ...]) -> str | None:
+    assignment = FirstCome() if by_partition else KeyAssignment()
+    assignment.replace(dict(weights))
+    return assignment.owner(key)

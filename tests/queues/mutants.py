@@ -1,0 +1,340 @@
+"""Mistakes that somebody could make in the dispatcher, each as a text to be replaced, to see whether the histories of
+`test_model.py` find them. `play` runs in a process of its own, in which `millpond` is the copy with the mistake."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+DISPATCHER = "src/millpond/queues/dispatcher.py"
+SETTLED = "src/millpond/queues/settled.py"
+TRACKED = "src/millpond/queues/tracked.py"
+ROW = "tests/queues/row.py"
+FOUND = 3
+"""The exit code that says so; others are accidents."""
+HISTORIES_MAX = 200
+"""Of each kind, before a mistake counts as not found."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`instead` stands for `code`, which is there once. An equivalent one changes nothing that can be seen."""
+
+    name: str
+    path: str
+    code: str
+    instead: str
+    equivalent: bool = False
+
+    def apply(self, root: Path) -> None:
+        path = root / self.path
+        text = path.read_text()
+        assert text.count(self.code) == 1, f"{self.name}: its code is there {text.count(self.code)} times"
+        path.write_text(text.replace(self.code, self.instead))
+
+
+def _dispatcher(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, DISPATCHER, code, instead)
+
+
+SEEDED = (
+    Mutant(
+        "the next of a key is sent before the previous acknowledgement is durable",
+        TRACKED,
+        "return bool(self.leased or self.settling)",
+        "return bool(self.leased)",
+    ),
+    _dispatcher(
+        "a key moves without being drained",
+        "return key.holder is consumer and len(key.leased)",
+        "return len(key.leased)",
+    ),
+    _dispatcher(
+        "later messages of a key are not revoked",
+        "later = sorted(offset for offset in key.leased if offset > failed.offset)",
+        "later: list[int] = []",
+    ),
+    _dispatcher("a stale token is accepted", "message.token != token or message.state", "message.state"),
+    Mutant("no epoch is compared in a commit", ROW, "if epoch != self.epoch:", "if False:"),
+    Mutant(
+        "a batch is stored twice",
+        ROW,
+        "def store(self, epoch: int, changes: Changes) -> bool:",
+        "def store(self, epoch: int, changes: Changes) -> bool:\n"
+        "        return self.store_once(epoch, changes) and self.store_once(epoch, changes)\n\n"
+        "    def store_once(self, epoch: int, changes: Changes) -> bool:",
+        equivalent=True,
+    ),
+    _dispatcher(
+        "an earlier message of a key that waits lets later ones pass",
+        "            message = self._messages.get(key.waiting[0])\n"
+        "            if message is not None and message.state is READY:",
+        "            message = self._messages.get(key.waiting[0])\n"
+        "            if message is not None and message.state is READY "
+        "and message.not_before <= self.now:",
+    ),
+    Mutant("credit is not used up", TRACKED, "self.messages -= 1", "pass"),
+    Mutant(
+        "the floor jumps over a hole",
+        SETTLED,
+        "return offset - within + zero",
+        "return offset - within + settled.bit_length()",
+    ),
+    _dispatcher("a dead letter is not stored", "if message.settling is not ACKED", "if False"),
+    _dispatcher(
+        "leases stay when a consumer leaves", "for offset in sorted(consumer.leases):", "for offset in ():"
+    ),
+    _dispatcher(
+        "a failed message is never ready again",
+        "        self._failed[message.offset] = message\n        self._return(message)",
+        "        self._failed[message.offset] = message",
+    ),
+    _dispatcher(
+        "dispatching stops at the first that is not eligible",
+        "                if consumer.may_take and consumer.queue:",
+        "                if message is not None and consumer.may_take and consumer.queue:",
+    ),
+    _dispatcher(
+        "failures are forgotten when another takes over",
+        "self._retries = dict(retries or {})",
+        "self._retries = {}",
+    ),
+)
+"""Those with which the design was tried. The one that is equivalent is so because all that is stored is absolute."""
+
+
+OWN = (
+    # consumers
+    _dispatcher(
+        "a paused consumer keeps its keys",
+        "[each for each in consumers if not each.paused and not each.suspended]",
+        "[each for each in consumers if not each.suspended]",
+    ),
+    _dispatcher(
+        "a suspended consumer keeps its keys",
+        "[each for each in consumers if not each.paused and not each.suspended]",
+        "[each for each in consumers if not each.paused]",
+    ),
+    _dispatcher(
+        "a suspended consumer never comes back",
+        "            consumer.suspended = False\n            self._reassign()\n\n    # -- time",
+        "            self._reassign()\n\n    # -- time",
+    ),
+    _dispatcher(
+        "a consumer that comes back gets its keys only when somebody else comes or goes",
+        "            consumer.suspended = False\n            self._reassign()\n\n    # -- time",
+        "            consumer.suspended = False\n\n    # -- time",
+    ),
+    _dispatcher(
+        "a consumer that starves keeps its keys",
+        "silent += [each for each in self._consumers.values() if self._is_starving(each)]",
+    ),
+    _dispatcher(
+        "a consumer that has nothing to take is taken to starve",
+        "if not consumer.queue or consumer.paused or consumer.may_take:",
+        "if consumer.paused or consumer.may_take:",
+    ),
+    _dispatcher(
+        "a suspended consumer is served like the others",
+        "takers = [(each.suspended, -each.credit",
+        "takers = [(False, -each.credit",
+    ),
+    _dispatcher(
+        "the consumer with least room is served first",
+        "takers = [(each.suspended, -each.credit",
+        "takers = [(each.suspended, each.credit",
+    ),
+    _dispatcher(
+        "the one that came last is served first",
+        "-each.credit, each.number, each)",
+        "-each.credit, -each.number, each)",
+    ),
+    Mutant("bytes are not used up", TRACKED, "            self.bytes -= size", "            pass"),
+    Mutant("a consumer without room for bytes is served", TRACKED, "and purse.bytes > 0 and", "and"),
+    _dispatcher("one lease too many", "while self.leased < leases_max", "while self.leased <= leases_max"),
+    _dispatcher("a queue survives its keys' moving away", "consumer.queue = []"),
+    _dispatcher(
+        "keys that move wait for an event of their own",
+        "            key.queued = -1\n            self._consider(key)\n        return True",
+        "            key.queued = -1\n        return True",
+    ),
+    # leaving and failing
+    _dispatcher("who leaves in order is charged", "            if graceful:", "            if False:"),
+    _dispatcher("who breaks off is not charged", "            if graceful:", "            if True:"),
+    _dispatcher(
+        "who broke off may still answer",
+        "                self._fail(message, 0)\n                message.token = 0",
+        "                self._fail(message, 0)",
+    ),
+    _dispatcher(
+        "what was revoked may still be answered",
+        "        self._end_lease(message)\n        message.token = 0\n",
+        "        self._end_lease(message)\n",
+    ),
+    _dispatcher(
+        "a lease ends twice",
+        "        message.state = READY\n        self._deadlines",
+        "        self._deadlines",
+    ),
+    _dispatcher("a key's leases are not counted", "len(key.leased) < self._window", "True"),
+    _dispatcher(
+        "a key is queued with a message that is not its first",
+        "        key.queued = -1\n        if head.not_before > self.now:",
+        "        if head.not_before > self.now:",
+    ),
+    _dispatcher(
+        "one attempt too many", "if message.attempts < self.config", "if message.attempts <= self.config"
+    ),
+    _dispatcher(
+        "what is blocked is tried again", "self._retry(message, FAR)", "self._retry(message, self.now + 1)"
+    ),
+    _dispatcher(
+        "what is dropped becomes a dead letter",
+        "Settling.DROPPED if dropped else Settling.DEAD",
+        "Settling.DEAD",
+    ),
+    _dispatcher(
+        "what is let go keeps its failures",
+        "message.attempts = message.not_before = 0",
+        "message.not_before = 0",
+    ),
+    _dispatcher(
+        "that it was let go is not stored",
+        "        self._forgotten.append(offset)\n        if message.key is None",
+        "        if message.key is None",
+    ),
+    _dispatcher(
+        "what is blocked and not tracked cannot be let go",
+        "[*self._messages, *self._retries] if offset",
+        "[*self._messages] if offset",
+    ),
+    _dispatcher(
+        "what was given back is passed by later ones of its key",
+        "            self._release(message)\n            if message.key is not None:\n"
+        "                self._revoke_after(message, message.key)",
+        "            self._release(message)",
+    ),
+    Mutant("what was given back is not refunded", TRACKED, "        self.messages += 1\n", ""),
+    # answers
+    _dispatcher("a token of an earlier owner counts", "if epoch != self.epoch:", "if False:"),
+    _dispatcher(
+        "a late acknowledgement is refused",
+        "or message.state is SETTLING:",
+        "or message.state is not LEASED:",
+    ),
+    _dispatcher(
+        "a cumulative acknowledgement takes later ones, too",
+        "            if earlier < offset:",
+        "            if True:",
+    ),
+    _dispatcher(
+        "a cumulative acknowledgement takes one",
+        "            if earlier < offset:",
+        "            if False:",
+    ),
+    _dispatcher(
+        "an extension changes nothing",
+        "        message.deadline = self.now + by_ms\n        self._deadlines",
+        "        self._deadlines",
+    ),
+    # the log
+    _dispatcher(
+        "a key that lags takes up what comes",
+        "            if key.resume_from is not None:\n                return\n",
+        "",
+    ),
+    _dispatcher("a key that lags is not recalled", "self._drained[key.hash] = key"),
+    _dispatcher(
+        "a key that lags forgets where it was",
+        "                key.resume_from = max(end, resume[key.hash])",
+        "                pass",
+    ),
+    _dispatcher(
+        "what has left the log is waited for",
+        "self._void_untracked(expected, offset)",
+    ),
+    _dispatcher("what has left the log at its end is waited for", "self._void_untracked(expected, end)"),
+    _dispatcher(
+        "what is settled is delivered again",
+        "if not holes or offset not in self.settled:",
+        "if True:",
+    ),
+    _dispatcher(
+        "offsets without messages stay open",
+        "            if offset > expected:\n                self._void(expected, offset)",
+        "            if offset > expected:\n                pass",
+    ),
+    _dispatcher(
+        "the lease of what has left the log stays",
+        "        if message.state is LEASED:\n            self._end_lease(message)\n        del",
+        "        del",
+    ),
+    _dispatcher(
+        "a key waits for what has left the log",
+        "        self._void(offset, offset + 1)\n        if message.key is not None:\n"
+        "            self._consider(message.key)",
+        "        self._void(offset, offset + 1)",
+    ),
+    _dispatcher(
+        "the start of the log moves and nothing is settled",
+        "self._void(self.settled.floor, log_start)",
+    ),
+    _dispatcher(
+        "retries stay of what has left the log",
+        "if start <= offset < end and offset in self._retries:",
+        "if False:",
+    ),
+    _dispatcher(
+        "retries stay of what is settled",
+        "forgotten += [message.offset for message in decided if message.attempts]",
+    ),
+    _dispatcher(
+        "what is decided is stored as failed", "                if message.state is not SETTLING\n", ""
+    ),
+    _dispatcher(
+        "what lies below the floor after a range is open",
+        "self._voids[-1] = (self._voids[-1][0], end)",
+        "self._voids[-1] = (start, end)",
+    ),
+    # time
+    _dispatcher(
+        "time stops at an alarm that nobody needs",
+        "message.not_before != time:\n                continue",
+        "message.not_before != time:\n                break",
+    ),
+    _dispatcher(
+        "time comes a little late",
+        "while self._delayed and self._delayed[0][0] <= self.now:",
+        "while self._delayed and self._delayed[0][0] < self.now:",
+    ),
+    _dispatcher(
+        "what is delayed is delivered at once", "        if head.not_before > self.now:", "        if False:"
+    ),
+    _dispatcher(
+        "a lease runs out early", "or message.deadline > self.now:", "or message.deadline > self.now + 1_000:"
+    ),
+    Mutant("leases of the current bucket do not run out", TRACKED, "self._order[0] == due:", "False:"),
+    Mutant("leases of past buckets do not run out", TRACKED, "self._order[0] < due:", "False:"),
+)
+"""Mistakes in what this dispatcher does beside."""
+
+
+def play(histories: int) -> None:
+    from tests.queues.test_model import HISTORIES, KINDS
+
+    chosen = settings(
+        HISTORIES, max_examples=histories, phases=[Phase.generate], derandomize=True, database=None,
+        report_multiple_bugs=False,
+    )  # fmt: skip
+    for kind in KINDS:
+        try:
+            run_state_machine_as_test(kind, settings=chosen)
+        except Exception as error:  # noqa: BLE001  # a mistake may show in whatever way
+            print(f"{kind.__name__}: {type(error).__name__}: {error}".split("\n")[0])
+            sys.exit(FOUND)
+
+
+if __name__ == "__main__":
+    play(int(sys.argv[1]))

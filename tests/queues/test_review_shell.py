@@ -1,0 +1,592 @@
+"""What a review of the queue's shell looked for: races between awaits, failures that reach too far, things done twice."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from millpond.catalog import subscriptions as catalog
+from millpond.model.errors import (
+    CorruptObject,
+    FlushFailed,
+    InvalidRecord,
+    InvalidSubscription,
+    InvalidTopicName,
+    MillpondError,
+    OutcomeUnknown,
+    StoreUnavailable,
+    SubscriptionReplaced,
+    UnknownSubscription,
+    UnknownTopic,
+)
+from millpond.queues import Answer
+from millpond.queues import queues as queues_module
+from millpond.queues.feed import Piece
+from millpond.queues.pulling import PullerName
+from millpond.queues.redriving import redrive
+from millpond.records import Record, build_batch
+from millpond.service import NewMessage
+
+OK, STALE, NOT_OWNER = Answer.OK, Answer.STALE, Answer.NOT_OWNER
+DEAD = "orders.billing.dead"
+
+
+def values(held):
+    return [each.value for each in held]
+
+
+async def batches(stage, *produced, topic="out", key=None):
+    made, _ = await stage.broker.messages.batches_of(
+        [NewMessage(topic, None, Record(value, key)) for value in produced]
+    )
+    return made
+
+
+async def commit(stage, held, *produced, **named):
+    ids = [each.ack_id for each in held]
+    return await stage.broker.queues.commit(
+        "orders", "billing", "worker", ids, await batches(stage, *produced, **named)
+    )
+
+
+def queue_of(stage, partition=0):
+    [active] = stage.broker.queues._active.values()
+    return active.queues[partition]
+
+
+def gate(function):
+    """The function, which waits when it is called; events that it has come, and that it may go on."""
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    async def gated(*given, **named):
+        entered.set()
+        await opened.wait()
+        return await function(*given, **named)
+
+    return gated, entered, opened
+
+
+async def services_go_on(stage):
+    await asyncio.sleep(0.05)
+    assert not stage.broker._services.done()
+
+
+# -- transactions ---------------------------------------------------------------------------------------------
+
+
+async def test_a_transaction_over_two_partitions_and_acknowledgements_of_both_do_not_wait_for_each_other(
+    stage, monkeypatch
+):
+    await stage.broker.log.add_partitions("orders", 2)
+    await stage.topic("out")
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    for partition in (0, 1):
+        await stage.publish(b"1", b"2", b"3", partition=partition)
+    held = sorted(await worker.take(6), key=lambda each: (each.partition, each.offset))
+    first, second = held[:3], held[3:]
+    saver = stage.broker.queues._saver
+    gated, entered, opened = gate(saver._write)
+    monkeypatch.setattr(saver, "_write", gated)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        answers = [group.create_task(worker.ack(second[0], first[0]))]
+        await entered.wait()
+        done = group.create_task(commit(stage, [first[1], second[1]], b"one"))
+        await asyncio.sleep(0.05)
+        answers += [group.create_task(worker.ack(each)) for each in (second[2], first[2])]
+        await asyncio.sleep(0.05)
+        opened.set()
+    assert [task.result() for task in answers] == [[OK, OK], [OK], [OK]]
+    assert done.result()[0] == [OK, OK]
+    assert await stage.values("out") == [b"one"]
+
+
+async def test_nothing_of_a_transaction_is_saved_by_others_when_whoever_asked_is_gone(stage, monkeypatch):
+    await stage.topic("out")
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    await stage.publish(b"1", b"2")
+    held = await worker.take(2)
+
+    async def refuse(*_):
+        raise UnknownTopic(topic="out")
+
+    gated, entered, opened = gate(refuse)
+    monkeypatch.setattr(stage.broker.log, "append_jointly", gated)
+    asking = asyncio.create_task(commit(stage, held[:1], b"one"))
+    await entered.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    other = asyncio.create_task(worker.ack(held[1]))
+    await asyncio.sleep(0.1)
+    opened.set()
+    await other
+    assert b"1" in values(await worker.take())
+    assert await stage.values("out") == []
+    assert await stage.floor() == 0
+
+
+async def test_a_transaction_whose_partition_is_closed_meanwhile_does_not_happen_in_part(stage):
+    await stage.broker.log.add_partitions("orders", 2)
+    await stage.topic("out")
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    for partition in (0, 1):
+        await stage.publish(b"%d" % partition, partition=partition)
+    held = await worker.take(2)
+    first, second = queue_of(stage, 0), queue_of(stage, 1)
+    begin = first.begin_save
+
+    async def begin_and_close():
+        begun = await begin()
+        second.close(SubscriptionReplaced(subscription="billing"))
+        return begun
+
+    first.begin_save = begin_and_close  # as when a dead letter of it must be read first
+    with pytest.raises(MillpondError):
+        await commit(stage, held, b"one")
+    assert await stage.values("out") == []
+    assert sorted(values(await worker.take(2))) == [b"0", b"1"]
+
+
+async def test_a_transaction_with_a_message_that_its_topic_refuses_leaves_deliveries_alone(stage):
+    await stage.topic("out", **{"cleanup.policy": "compact"})
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    await stage.publish(b"1")
+    held = await worker.take()
+    with pytest.raises(InvalidRecord):
+        await commit(stage, held, b"without a key")
+    assert (await commit(stage, held, b"with one", key=b"k"))[0] == [OK]
+    assert worker.lost == []
+
+
+async def test_transactions_come_to_an_end_while_others_keep_acknowledging(stage):
+    await stage.topic("out")
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker(grant=10_000)
+    await stage.publish(*[b"%d" % number for number in range(2_000)])
+    held = await worker.take(2_000)
+    others = iter(held[1:])
+
+    async def keep_acknowledging():
+        for each in others:
+            assert await worker.ack(each) == [OK]
+
+    busy = [asyncio.create_task(keep_acknowledging()) for _ in range(20)]
+    answers, _ = await commit(stage, held[:1], b"one")
+    assert answers == [OK]
+    assert not all(task.done() for task in busy)
+    await asyncio.gather(*busy)
+
+
+# -- joint appends --------------------------------------------------------------------------------------------
+
+
+async def test_joint_appends_one_after_the_other_do_not_hold_up_ordinary_ones(stage):
+    await stage.topic("out")
+    log, where = stage.broker.log, stage.where("out")
+    batch = build_batch([Record(b"joint")], now_ms=1)
+
+    async def keep_on():
+        while True:
+            await log.append_jointly({where: bytearray(batch)}, lambda _: None)
+
+    tasks = [asyncio.create_task(keep_on()) for _ in range(16)]
+    try:
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.05)
+            await stage.publish(b"ordinary")
+    finally:
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert await stage.values("orders") == [b"ordinary"]
+
+
+async def test_a_joint_append_that_its_operation_refuses_is_nobody_elses_business(stage):
+    def refuse(_):
+        raise FlushFailed("somebody else was first")
+
+    with pytest.raises(FlushFailed):
+        await stage.broker.log.append_jointly(
+            {stage.where(): build_batch([Record(b"joint")], now_ms=1)}, refuse
+        )
+    await stage.publish(b"ordinary")
+    assert await stage.values("orders") == [b"ordinary"]
+
+
+# -- services -------------------------------------------------------------------------------------------------
+
+
+async def test_a_subscription_that_is_deleted_while_somebody_attaches_ends_nothing_else(stage, monkeypatch):
+    await stage.subscribe()
+    queues = stage.broker.queues
+
+    async def refuse(_):
+        raise UnknownSubscription(topic="orders", subscription="billing")
+
+    gated, entered, opened = gate(refuse)
+    monkeypatch.setattr(queues, "_fill", gated)
+    attaching = asyncio.create_task(stage.worker())
+    await entered.wait()
+    queues._look_now.set()
+    await asyncio.sleep(0.05)
+    await queues.delete("orders", "billing")
+    opened.set()
+    with pytest.raises(UnknownSubscription):
+        await attaching
+    await services_go_on(stage)
+
+
+async def test_dead_letters_that_wait_when_every_topic_is_gone_end_nothing(stage, eventually):
+    await stage.topic("dead", **{"max.message.bytes": "200"})
+    await stage.subscribe(attempts_max=1, dead_letter_topic="dead")
+    worker = await stage.worker()
+    await stage.publish(bytes(500))
+    assert await worker.nack(*await worker.take()) == [OK]
+    for name in ("dead", "orders"):
+        await stage.broker.log.delete_topic(name)
+    stage.broker.queues.dead_letters.wake()
+    await services_go_on(stage)
+
+    async def arrived():
+        return stage.broker.log.topics.knows("dead") and await stage.values("dead") == [bytes(500)]
+
+    await eventually(arrived)
+
+
+async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stage, monkeypatch):
+    await stage.subscribe()
+    taken, takes = catalog.take, 0
+
+    def take(*given, **named):
+        nonlocal takes
+        takes += 1
+        return taken(*given, **named)
+
+    async def read(*_):
+        raise CorruptObject(key="journal", reason="damaged")
+
+    monkeypatch.setattr(catalog, "take", take)
+    monkeypatch.setattr(stage.broker.queues._feed, "read", read)
+    await stage.publish(b"1")
+    worker = await stage.worker()
+    await asyncio.sleep(0.8)
+    assert takes <= 3
+    monkeypatch.undo()
+    assert values(await worker.take()) == [b"1"]
+
+
+async def test_whoever_attaches_while_the_broker_stops_is_refused(stage, monkeypatch):
+    await stage.subscribe()
+    queues = stage.broker.queues
+    gated, entered, opened = gate(queues._take)
+    monkeypatch.setattr(queues, "_take", gated)
+    attaching = asyncio.create_task(stage.worker())
+    await entered.wait()
+    await queues.stop()
+    opened.set()
+    with pytest.raises(MillpondError):
+        await attaching
+    assert not queues._tasks
+
+
+# -- epochs ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_epoch_of_somebody_who_came_later_is_not_taken_for_ones_own(stage, monkeypatch):
+    subscription = await stage.subscribe()
+    loaded, rival = catalog.load, []
+
+    def load(tx, standing):
+        if not rival:
+            with stage.broker.database.write() as other:
+                rival.append(
+                    catalog.take(other, subscription, standing, owner=stage.broker.session, topic="orders")
+                )
+        return loaded(tx, standing)
+
+    monkeypatch.setattr(catalog, "load", load)
+    await stage.publish(b"1")
+    worker = await stage.worker()
+    [held] = await worker.take()
+    assert stage.dispatcher().epoch > rival[0]
+    assert await worker.ack(held) == [OK]
+
+
+async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_saved(stage):
+    subscription = await stage.subscribe()
+    worker = await stage.worker()
+    await stage.publish(b"1")
+    assert await worker.ack(*await worker.take()) == [OK]
+    with stage.broker.database.write() as tx:
+        catalog.reset(tx, subscription, {0: 0}, [])
+    [again] = await worker.take()
+    assert again.value == b"1"
+    assert await worker.ack(again) == [OK]
+
+
+# -- saving ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable(reason="away"), CorruptObject(key="k", reason="damaged")])
+async def test_a_dead_letter_that_cannot_be_read_holds_up_no_other_partition(stage, monkeypatch, error):
+    await stage.broker.log.add_partitions("orders", 2)
+    await stage.subscribe(attempts_max=1, ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    for partition in (0, 1):
+        await stage.publish(b"1", partition=partition)
+    bad, good = sorted(await worker.take(2), key=lambda each: each.partition)
+    feed = stage.broker.queues._feed
+    read = feed.read
+
+    async def read_some(where, offset):
+        if where.partition == 0:
+            raise error.copy()
+        return await read(where, offset)
+
+    monkeypatch.setattr(feed, "read", read_some)
+    async with asyncio.timeout(5):
+        nacking = asyncio.create_task(worker.nack(bad))
+        await asyncio.sleep(0)
+        assert await worker.ack(good) == [OK]
+    monkeypatch.undo()
+    await nacking
+
+
+async def test_a_dead_letter_is_there_once_though_nobody_could_tell_whether_it_was_saved(stage, monkeypatch):
+    await stage.subscribe(attempts_max=1)
+    worker = await stage.worker()
+    await stage.publish(b"bad")
+    held = await worker.take()
+    log, letters = stage.broker.log, stage.broker.queues.dead_letters
+    write, lost = log.write, []
+
+    async def write_and_lose(operation, *given, **named):
+        result = await write(operation, *given, **named)
+        if not lost and await log.read(lambda tx: tx.rows("SELECT count(*) FROM dead_letters")) == [(1,)]:
+            lost.append(result)
+            await letters.move_all()  # as another broker may do, or this one by its clock
+            raise OutcomeUnknown
+        return result
+
+    monkeypatch.setattr(log, "write", write_and_lose)
+    await worker.nack(*held)
+    assert lost
+    await worker.nothing(0.5)
+    await letters.move_all()
+    assert await stage.values(DEAD) == [b"bad"]
+
+
+# -- dead letters and redrive ---------------------------------------------------------------------------------
+
+
+async def test_dead_letters_that_their_topic_refuses_hold_up_no_others(stage, eventually):
+    letters = stage.broker.queues.dead_letters
+    letters._limits = dataclasses.replace(letters._limits, dead_letters_per_step=2)
+    await stage.topic("small", **{"max.message.bytes": "500"})
+    await stage.subscribe("refused", attempts_max=1, dead_letter_topic="small")
+    await stage.subscribe("taken", attempts_max=1)
+    await stage.publish(*[bytes(1_000)] * 5, b"fits")
+    for name in ("refused", "taken"):
+        worker = await stage.worker(name=name)
+        held = await worker.take(6)
+        assert await worker.nack(*held) == [OK] * 6
+
+    async def arrived():
+        known = stage.broker.log.topics.knows("orders.taken.dead")
+        return (
+            known
+            and len(await stage.values("orders.taken.dead")) == 6
+            and await stage.values("small") == [b"fits"]
+        )
+
+    await eventually(arrived)
+    assert (await stage.broker.queues.describe("orders", "refused")).dead_letters_waiting == 5
+
+
+async def test_many_large_dead_letters_are_moved_without_being_held_all_at_once(stage, eventually):
+    await stage.subscribe(attempts_max=1, ack_timeout_ms=60_000)
+    worker = await stage.worker()
+    for number in range(12):
+        await stage.publish(bytes([number]) * 900_000)
+    held = await worker.take(12)
+    sizes, append = [], stage.broker.log.append_jointly
+
+    async def measure(appends, also):
+        sizes.append(sum(map(len, appends.values())))
+        return await append(appends, also)
+
+    stage.broker.log.append_jointly = measure
+    assert await worker.nack(*held) == [OK] * 12
+
+    async def arrived():
+        known = stage.broker.log.topics.knows(DEAD)
+        return known and stage.broker.log.partition(stage.where(DEAD)).end_offset == 12
+
+    await eventually(arrived)
+    assert max(sizes) < 6_000_000
+
+
+async def bury(stage, *values_, name="billing", count=None):
+    """Make dead letters of these messages."""
+    worker = await stage.worker(name=name)
+    await stage.publish(*values_)
+    assert await worker.nack(*await worker.take(len(values_))) == [OK] * len(values_)
+    await stage.broker.queues.dead_letters.move_all()
+    return worker
+
+
+async def test_two_redrives_at_a_time_send_nothing_back_twice(stage):
+    subscription = await stage.subscribe(attempts_max=1)
+    worker = await bury(stage, b"bad")
+    queues, topic = stage.broker.queues, stage.broker.log.topics.named("orders")
+    both = [redrive(stage.broker.log, queues._feed, subscription, topic, 0, 1) for _ in range(2)]
+    results = await asyncio.gather(*both, return_exceptions=True)
+    assert sum(each for each in results if isinstance(each, int)) == 1
+    assert values(await worker.take()) == [b"bad"]
+    await worker.nothing()
+    assert await stage.values("orders") == [b"bad", b"bad"]
+
+
+async def test_a_redrive_begins_anew_with_a_dead_letter_topic_that_was_made_anew(stage):
+    await stage.subscribe(attempts_max=1)
+    worker = await bury(stage, b"1")
+    queues = stage.broker.queues
+    assert await queues.redrive("orders", "billing") == 1
+    assert await worker.ack(*await worker.take()) == [OK]
+    await stage.broker.log.delete_topic(DEAD)
+    await bury(stage, b"2")
+    assert await queues.redrive("orders", "billing") == 1
+
+
+async def test_a_redrive_of_several_letters_is_not_too_large_for_their_topic(stage):
+    await stage.broker.log.alter_config("orders", {"max.message.bytes": "1000"})
+    await stage.subscribe(attempts_max=1)
+    worker = await stage.worker()
+    for number in range(5):
+        await stage.publish(bytes([number]) * 700)
+    assert await worker.nack(*await worker.take(5)) == [OK] * 5
+    await stage.broker.queues.dead_letters.move_all()
+    assert await stage.broker.queues.redrive("orders", "billing") == 5
+    assert values(await worker.take(5)) == [bytes([number]) * 700 for number in range(5)]
+
+
+async def test_a_dead_letter_topic_that_cannot_be_is_refused_at_once(stage):
+    with pytest.raises(InvalidTopicName):
+        await stage.subscribe("x" * 200, dead_letter_topic="no/topic")
+    with pytest.raises(InvalidSubscription, match="its own"):
+        await stage.subscribe(dead_letter_topic="orders")
+    await stage.subscribe()
+    with pytest.raises(InvalidSubscription, match="its own"):
+        await stage.broker.queues.alter("orders", "billing", {"dead_letter_topic": "orders"})
+    long = "t" * 240
+    await stage.topic(long)
+    with pytest.raises(InvalidTopicName):
+        await stage.subscribe(topic=long)
+    await stage.subscribe(topic=long, on_exhausted="drop")
+
+
+# -- room -----------------------------------------------------------------------------------------------------
+
+
+async def test_room_that_was_taken_for_messages_that_could_not_be_read_is_given_back(stage, monkeypatch):
+    await stage.subscribe(mode="exclusive", backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
+    worker = await stage.worker(grant=20)
+    await stage.publish(*[b"%d" % number for number in range(10)])
+    held = await worker.take(10)
+    reads = 0
+
+    async def read(*_):
+        nonlocal reads
+        reads += 1
+        raise StoreUnavailable(reason="away")
+
+    monkeypatch.setattr(stage.broker.queues._feed, "read", read)
+    assert await worker.nack(held[0]) == [OK]
+    await worker.nothing(0.7)
+    assert reads
+    monkeypatch.undo()
+    assert values(await worker.take(10)) == [b"%d" % number for number in range(10)]
+
+
+async def test_room_that_was_taken_for_a_message_that_is_gone_is_given_back(stage, monkeypatch):
+    await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000)
+    worker = await stage.worker(grant=2)
+    await stage.publish(b"1")
+    held = await worker.take()
+
+    async def read(_, offset):
+        return Piece((), offset + 1, 0)
+
+    monkeypatch.setattr(stage.broker.queues._feed, "read", read)
+    assert await worker.nack(*held) == [OK]
+    await worker.nothing()
+    monkeypatch.undo()
+    await stage.publish(b"2")
+    assert values(await worker.take()) == [b"2"]
+
+
+async def test_room_that_one_partition_gives_back_is_the_others_to_use(stage, monkeypatch):
+    await stage.broker.log.add_partitions("orders", 2)
+    await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
+    worker = await stage.worker(grant=1)
+    await stage.publish(b"bad", partition=0)
+    held = await worker.take()
+    feed = stage.broker.queues._feed
+    read = feed.read
+
+    async def read_some(where, offset):
+        if where.partition == 0:
+            await asyncio.sleep(0.2)  # the other one finds no room meanwhile
+            raise StoreUnavailable(reason="away")
+        return await read(where, offset)
+
+    monkeypatch.setattr(feed, "read", read_some)
+    assert await worker.nack(*held) == [OK]
+    worker.grant(1)
+    await asyncio.sleep(0.1)
+    await stage.publish(b"good", partition=1)
+    assert values(await worker.take()) == [b"good"]
+
+
+async def test_what_was_read_for_a_consumer_that_left_is_not_given_to_one_of_the_same_name(
+    stage, monkeypatch
+):
+    await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
+    worker = await stage.worker(grant=2)
+    await stage.publish(b"1")
+    held = await worker.take()
+    feed = stage.broker.queues._feed
+    gated, entered, opened = gate(feed.read)
+    monkeypatch.setattr(feed, "read", gated)
+    assert await worker.nack(*held) == [OK]
+    await entered.wait()
+    second = await stage.worker(grant=1)
+    opened.set()
+    [again] = await second.take()
+    assert await second.ack(again) == [OK]
+
+
+async def test_a_consumer_that_pulls_and_never_answers_does_not_fill_the_memory(stage):
+    await stage.subscribe(backoff_ms=0, backoff_max_ms=0, ack_timeout_ms=100, attempts_max=1_000)
+    await stage.publish(*[b"%d" % number for number in range(50)])
+    pulling, name = stage.broker.pulling, PullerName("orders", "billing", "puller")
+    given = 0
+    while given < 3_000:
+        given += len(await pulling.pull(name, messages_max=50, wait_ms=1_000))
+    assert len(pulling._pullers[name].held) <= 2_100
+
+
+async def test_partitions_are_taken_in_several_commits(stage, monkeypatch):
+    """One for thousands of partitions would hold up everybody who writes."""
+    monkeypatch.setattr(queues_module, "TAKEN_PER_COMMIT", 3)
+    await stage.topic("wide", 8)
+    await stage.subscribe(topic="wide")
+    worker = await stage.worker(topic="wide")
+    for partition in range(8):
+        await stage.publish(b"%d" % partition, topic="wide", partition=partition)
+    assert sorted(values(await worker.take(8))) == [b"%d" % partition for partition in range(8)]

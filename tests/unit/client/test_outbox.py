@@ -1,0 +1,116 @@
+"""Answers on their way: how they travel together, and who hears what."""
+
+import asyncio
+import threading
+
+import pytest
+from tests.unit.client.deliveries import NoLink, delivery
+
+from millpond.client.delivery import Acknowledgement, Kind, Outcome
+from millpond.client.outbox import ANSWERS_MAX, UNDER_WAY_MAX, Item, Outbox
+from millpond.stubs import queue_pb2 as pb
+
+LINK = NoLink()
+OK, STALE = pb.ANSWER_OK, pb.ANSWER_STALE
+
+
+def add(outbox, kind, number, ms=None):
+    item = Item(kind, delivery(LINK, number), Acknowledgement(), ms)
+    outbox.add(item)
+    return item
+
+
+def ids(*numbers):
+    return [b"0/1/%d" % each for each in numbers]
+
+
+def test_answers_that_collected_go_in_one_request_and_each_hears_its_own_result():
+    outbox = Outbox()
+    acks = [add(outbox, Kind.ACK, number) for number in (1, 2)]
+    nack = add(outbox, Kind.NACK, 3, 500)
+    extend = add(outbox, Kind.EXTEND, 4, 9_000)
+    request = outbox.next_request()
+    assert (request.acks, request.nacks, request.extends) == (ids(1, 2), ids(3), ids(4))
+    assert (request.nack_delay_ms, request.extend_ms, outbox.next_request()) == (500, 9_000, None)
+    assert not outbox.is_idle
+    notable = outbox.settle(pb.Results(request=request.request, answers=[OK, STALE, OK, OK]))
+    outcomes = [item.acknowledgement.outcome for item in (*acks, nack, extend)]
+    assert outcomes == [Outcome.OK, Outcome.STALE, Outcome.OK, Outcome.OK]
+    assert notable == [acks[1], nack], "what was refused, by either side"
+    assert outbox.is_idle
+
+
+def test_a_nack_without_a_delay_is_left_to_the_broker():
+    outbox = Outbox()
+    add(outbox, Kind.NACK, 1)
+    assert not outbox.next_request().HasField("nack_delay_ms")
+
+
+def test_different_delays_need_different_requests_and_keep_their_order():
+    outbox = Outbox()
+    for number, ms in ((1, 5), (2, 5), (3, 7), (4, 5)):
+        add(outbox, Kind.NACK, number, ms)
+    requests = [outbox.next_request() for _ in range(3)]
+    assert [(request.nack_delay_ms, request.nacks) for request in requests] == [
+        (5, ids(1, 2)),
+        (7, ids(3)),
+        (5, ids(4)),
+    ]
+
+
+def test_only_so_many_requests_are_under_way_and_none_is_too_large():
+    outbox = Outbox()
+    for number in range(ANSWERS_MAX + 1):
+        add(outbox, Kind.ACK, number)
+    sizes = [len(outbox.next_request().acks) for _ in range(2)]
+    assert sizes == [ANSWERS_MAX, 1]
+    for number in range(UNDER_WAY_MAX):
+        add(outbox, Kind.ACK, number)
+        request = outbox.next_request()
+    assert request is None
+    outbox.settle(pb.Results(request=1, answers=[OK] * ANSWERS_MAX))
+    assert len(outbox.next_request().acks) == 2, "what waited goes together"
+
+
+def test_a_lost_connection_answers_for_everything_that_was_not_answered():
+    outbox = Outbox()
+    sent = add(outbox, Kind.ACK, 1)
+    outbox.next_request()
+    pending = add(outbox, Kind.NACK, 2)
+    assert list(outbox.lose()) == [sent, pending]
+    assert {sent.acknowledgement.outcome, pending.acknowledgement.outcome} == {Outcome.LOST}
+    assert outbox.is_idle
+    assert outbox.settle(pb.Results(request=1, answers=[OK])) == [], "a late answer finds nobody"
+
+
+def test_a_heartbeat_is_a_request_without_answers():
+    outbox = Outbox()
+    beat = outbox.heartbeat()
+    assert (len(beat.acks), outbox.waits) == (0, True)
+    outbox.settle(pb.Results(request=beat.request))
+    assert not outbox.waits
+
+
+async def test_an_acknowledgement_can_be_awaited_by_several_and_by_one_that_gives_up():
+    waiting = Acknowledgement()
+
+    async def wait():
+        return await waiting
+
+    first, second = (asyncio.ensure_future(wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    waiting.settle(Outcome.STALE)
+    assert await second is Outcome.STALE
+    assert await waiting is Outcome.STALE
+    assert not Outcome.STALE.is_ok
+
+
+def test_an_acknowledgement_can_be_waited_for_in_a_thread():
+    waiting = Acknowledgement()
+    with pytest.raises(TimeoutError):
+        waiting.result(timeout=0.001)
+    threading.Timer(0.01, waiting.settle, [Outcome.OK]).start()
+    assert waiting.result(timeout=30) is Outcome.OK
+    assert waiting.done()

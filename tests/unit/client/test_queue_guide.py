@@ -1,0 +1,72 @@
+"""What docs/how-to/queue.md shows works as it stands, apart from the addresses."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.cli.main import cli
+from millpond.testing import running_broker
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "how-to" / "queue.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+LINES = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+PULL, ANSWER = (each for each in LINES if "curl" in each)
+PRINTED = [
+    [f"0 {number + 1} b'customer 1' b'order {number}' retries: 0" for number in range(3)],
+    [
+        "[(b'customer 0', b'order 0'), (b'customer 0', b'order 2'), (b'customer 1', b'order 1'), "
+        "(b'customer 1', b'order 3')]"
+    ],
+    ["[b'the first invoice', b'pay for two chairs']"],
+]
+
+
+async def run(*command, **options):
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+@pytest.mark.parametrize(("code", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)))
+async def test_the_example(code, printed, tmp_path):
+    async with running_broker(grpc=True) as broker:
+        code = code.replace("127.0.0.1:9999", broker.listeners["grpc"])
+        assert (await run(sys.executable, "-c", code, cwd=tmp_path)).splitlines() == printed
+
+
+async def test_the_lines_with_curl(tmp_path):
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    async with running_broker(http=True) as broker:
+        await broker.produce("orders", b"x")
+
+        async def sh(lines, **environment):
+            lines = lines.replace("127.0.0.1:8000", broker.listeners["http"]).replace("curl ", "curl -sSf ")
+            return await run("sh", "-e", "-c", lines, env={"PATH": "/usr/bin:/bin", **environment})
+
+        pulled = (await sh(PULL)).partition("}}")[2]
+        [delivery] = json.loads(pulled)["deliveries"]
+        answered = await sh(ANSWER, ACK_ID=delivery["ack_id"])
+    assert answered.count('"result":"ok"') == 2
+
+
+def test_the_commands_have_the_options_that_are_shown():
+    """Each line is taken apart by the command itself, which is not called."""
+    shown = re.findall(r"^millpond ([^\n#]+)", "\n".join(LINES), re.MULTILINE)
+    assert len(shown) >= 9
+    for line in shown:
+        words = line.split()
+        command, context = cli, cli.make_context("millpond", words.copy(), resilient_parsing=True)
+        while hasattr(command, "get_command"):
+            command = command.get_command(context, words.pop(0))
+        context = command.make_context("millpond", words)
+        assert context.params["topic"].startswith("orders"), line

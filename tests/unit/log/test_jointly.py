@@ -1,0 +1,94 @@
+"""Appends to several partitions and an operation of the catalog in one commit: all of it, or nothing."""
+
+import asyncio
+
+import pytest
+
+from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge, UnknownTopic
+from millpond.model.ids import TopicPartition
+
+LARGE = bytes(300_000)
+
+
+def note(value):
+    def operation(tx):
+        tx.rows("INSERT INTO meta (name, value) VALUES ('note', ?)", (value,))
+
+    return operation
+
+
+def notes(engine):
+    return [value for (value,) in engine.rows("SELECT value FROM meta WHERE name = 'note'")]
+
+
+def refuse(tx):
+    note("never")(tx)
+    raise NotOwner
+
+
+@pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
+@pytest.mark.parametrize("value", [b"small", LARGE], ids=["inline", "stored"])
+async def test_batches_and_operation_happen_together(start, make_batch, uploads, value):
+    engine = await start(partitions=2, uploads=uploads)
+    await engine.append(b"before", partition=1)
+    appends = {engine.where(0): make_batch(value, b"a"), engine.where(1): make_batch(value, b"b")}
+    placed = await engine.log.append_jointly(appends, note("done"))
+    assert [placed[engine.where(n)].base_offset for n in (0, 1)] == [0, 1]
+    assert await engine.values(partition=0) == [value, b"a"]
+    assert await engine.values(partition=1) == [b"before", value, b"b"]
+    assert notes(engine) == ["done"]
+
+
+@pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
+async def test_an_operation_that_refuses_takes_the_batches_with_it(start, make_batch, uploads):
+    engine = await start(partitions=2, uploads=uploads)
+    appends = {engine.where(0): make_batch(b"a"), engine.where(1): make_batch(b"b")}
+    with pytest.raises(NotOwner):
+        await engine.log.append_jointly(appends, refuse)
+    assert await engine.append(b"next") == (0, 0, -1)
+    assert await engine.values(partition=0) == [b"next"]
+    assert await engine.values(partition=1) == []
+    assert notes(engine) == []
+
+
+async def test_appends_behind_a_refused_one_are_not_refused(engine, make_batch):
+    joint = asyncio.ensure_future(engine.log.append_jointly({engine.where(): make_batch(b"a")}, refuse))
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(engine.append(b"%d" % n, producer=(7, 0, n))) for n in range(3)]
+    with pytest.raises(NotOwner):
+        await joint
+    assert [(await each).base_offset for each in later] == [0, 1, 2]
+
+
+async def test_a_partition_that_refuses_undoes_the_others(start, make_batch):
+    engine = await start(partitions=2)
+    missing = TopicPartition(engine.topic_id, 9)
+    appends = {engine.where(0): make_batch(b"a"), missing: make_batch(b"b")}
+    with pytest.raises(Exception, match="partition 9"):
+        await engine.log.append_jointly(appends, note("never"))
+    assert await engine.values(partition=0) == []
+    assert notes(engine) == []
+
+
+async def test_bad_batches_are_refused_before_anything_happens(engine, make_batch):
+    where = engine.where()
+    with pytest.raises(InvalidRequest, match="no batches with sequences"):
+        await engine.log.append_jointly({where: make_batch(b"a", producer=(7, 0, 0))}, note("never"))
+    with pytest.raises(RecordTooLarge):
+        await engine.log.append_jointly({where: make_batch(bytes(2_000_000))}, note("never"))
+    with pytest.raises(UnknownTopic):
+        await engine.log.append_jointly({TopicPartition(bytes(16), 0): make_batch(b"a")}, note("never"))
+    assert notes(engine) == []
+
+
+async def test_a_partition_of_another_broker_takes_them_too(engine, make_batch):
+    """It is appended to as any foreign writer does, and its owner finds them there."""
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE partitions SET owner = 'another', epoch = epoch + 1")
+    await engine.log.refresh()
+    with pytest.raises(NotOwner):
+        engine.log.partition(engine.where())
+    placed = await engine.log.append_jointly({engine.where(): make_batch(b"a")}, note("done"))
+    assert placed[engine.where()].base_offset == 0
+    with pytest.raises(NotOwner):
+        await engine.append(b"its former owner may not append as its owner")
