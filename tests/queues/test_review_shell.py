@@ -1,4 +1,4 @@
-"""What a review of the queue's shell looked for: races between awaits, failures that reach too far, things done twice."""
+"""The queue's shell under suspicion: races between awaits, failures that reach too far, things done twice."""
 
 import asyncio
 import dataclasses

@@ -25,6 +25,7 @@ ACK_TIMEOUT_MS = 10_000
 BACKOFF_MS = 1_000
 ZOMBIES_MAX = 3
 DRAIN_ROUNDS = 30
+READS_MAX = 1_000
 LARGEST = 40
 """Bytes of a message."""
 
@@ -303,9 +304,12 @@ class World:
             assert self.model.could_be_taken() == [], "I10 somebody could have a message, and does not get it"
 
     def recall(self, read: int) -> None:
-        while (start := self.machine.recalls_from) is not None:
+        for _ in range(READS_MAX):
+            if (start := self.machine.recalls_from) is None:
+                return
             end = min(start + read, self.machine.frontier)
             self.machine.recall(self.log.between(start, end), start, end)
+        raise AssertionError("I9 the log is read again and again")
 
     def index(self, read: int) -> None:
         end = min(self.machine.frontier + read, self.log.end)

@@ -56,7 +56,7 @@ from millpond.records import Buffer
 
 LOOK_EVERY_S: Final = 1.0
 BEGIN_AGAIN_MS: Final = 1_000
-"""How long a partition rests that ended because of an error, so that one that cannot be read is not taken all the time."""
+"""How long a partition rests that an error has ended: one that cannot be read is not to be taken all the time."""
 TAKEN_PER_COMMIT: Final = 250
 """Partitions that begin in one commit: others want to write, too."""
 STOP_S: Final = 5.0

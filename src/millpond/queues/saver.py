@@ -96,9 +96,7 @@ class Saver:
         saves: list[tuple[PartitionQueue, Save]] = []
         async with _all_turns(queues):
             try:
-                for queue in queues:
-                    if (save := await queue.begin_save()) is not None:
-                        saves.append((queue, save))
+                saves = [(queue, save) for queue in queues if (save := await queue.begin_save()) is not None]
                 held = await self._write([save for _, save in saves])
                 for (queue, save), is_held in zip(saves, held, strict=True):
                     self._after(queue, save, is_held)
