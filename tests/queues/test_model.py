@@ -25,7 +25,7 @@ CREDIT = st.sampled_from([0, 1, 2, 4, 6])
 SIZE = st.integers(0, LARGEST - 1)
 ROOM = st.sampled_from([None, None, None, 0, 30, 100])
 RECENT = st.integers(0, 6)
-DELAY_MS = st.sampled_from([None, None, 0, 0, 5_000])
+DELAY_MS = st.sampled_from([None, None, 0, 0, 3_000])
 OUTCOME = st.sampled_from(["stored", "stored", "stored", "refused", "unheard"])
 
 
@@ -49,7 +49,7 @@ class History(RuleBasedStateMachine):
         self.world.publish([key for some in keys for key in some], 1, 0)
         self.world.turn()
 
-    @rule(keys=KEYS, size=SIZE, delay_ms=st.sampled_from([0, 0, 0, 4_000]))
+    @rule(keys=KEYS, size=SIZE, delay_ms=st.sampled_from([0, 0, 0, 3_000]))
     def publish(self, keys, size, delay_ms):
         self.world.publish(keys, size, delay_ms)
         self.world.turn()

@@ -152,7 +152,11 @@ def consume(
 
 def _take_from(context: click.Context, taking: Taking, render: RenderDelivery) -> None:
     knock(taking.address)
-    if not asyncio.run(take(taking, render)):
+    try:
+        ended = asyncio.run(take(taking, render))
+    except asyncio.CancelledError:  # impatient: while answers were on their way
+        ended = False
+    if not ended:
         context.exit(EXIT_INTERRUPTED)
 
 

@@ -67,17 +67,20 @@ class _Hold:
 
 
 class Inbox:
-    def __init__(self, give_back: GiveBack, now: Callable[[], float]) -> None:
-        """`give_back` is told of each delivery that leaves; it must not wait."""
+    def __init__(
+        self, give_back: GiveBack, now: Callable[[], float], on_let_go: Callable[[], None] = lambda: None
+    ) -> None:
+        """`give_back` is told of each delivery that leaves, `on_let_go` when some that were held can be taken after
+        all; neither may wait."""
         self._give_back = give_back
         self._now = now
+        self._on_let_go = on_let_go
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[BaseDelivery] = deque()
         self._live: dict[bytes, BaseDelivery] = {}
         self._epochs: dict[int, int] = {}
         self._holds: dict[Place, _Hold] = {}
         self.order = Order.NONE
-        self.key_window = 1
         self.closed = False
         self.failure: MillpondError | None = None
 
@@ -176,10 +179,11 @@ class Inbox:
             self._let_go(place, hold)
 
     def _place(self, delivery: BaseDelivery) -> Place | None:
-        """None if nothing can be on its way behind it."""
+        """None if it is in order with nothing. Of a key something may be behind it whatever its window was when this
+        subscriber attached: that can be altered."""
         if self.order is Order.PARTITION:
             return delivery.partition, None
-        if self.order is Order.KEY and self.key_window > 1 and delivery.key is not None:
+        if self.order is Order.KEY and delivery.key is not None:
             return delivery.partition, delivery.key
         return None
 
@@ -216,6 +220,7 @@ class Inbox:
         if following := hold.next():
             self._waiting.extendleft(reversed(following))
             self._changed.notify_all()
+            self._on_let_go()
         elif hold.is_over:
             del self._holds[place]
 

@@ -112,6 +112,8 @@ class Link:
         self.body_of = fetch
         self.attached: pb.Attached | None = None
         self.paused = False
+        self.departs = False
+        """Whether it has been told to leave."""
         self.outbox = Outbox()
         self.credit = credit
         self._connections = connections
@@ -142,8 +144,7 @@ class Link:
             self._inbox.refuse(delivery)
         self.outbox.add(item)
         if self._ended:  # looked at after adding: whoever ends it looks the other way round
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-                self._loop.call_soon_threadsafe(self._end)
+            self._end_again()
         self.wake()
         return item.acknowledgement
 
@@ -160,6 +161,14 @@ class Link:
             else:
                 with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                     self._loop.call_soon_threadsafe(self._news.set)
+
+    def _end_again(self) -> None:
+        """An answer came too late. Whoever flushes next must hear of it, so on the loop it is lost at once."""
+        if threading.get_ident() == self._thread:
+            self._end()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(self._end)
 
     # -- the stream -------------------------------------------------------------------------------------------
 
@@ -184,6 +193,7 @@ class Link:
 
     async def leave(self, timeout_s: float) -> None:
         """When everything is answered, or the time is up."""
+        self.departs = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.flushed()
@@ -220,7 +230,6 @@ class Link:
     def _begin(self, attached: pb.Attached) -> None:
         config: Mapping[str, str] = attached.config
         self._inbox.order = Order.of(config)
-        self._inbox.key_window = int(config.get("key_window", "1"))
         self._lifetime_s = int(config.get("ack_timeout_ms", "0")) / 1000
         self.attached = attached
         self._news.set()

@@ -30,7 +30,13 @@ from millpond.client.outbox import Item
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
 from millpond.model.clock import Clock, SystemClock
-from millpond.model.errors import MillpondError, Stopping, SubscriptionExists, SubscriptionReplaced
+from millpond.model.errors import (
+    Defect,
+    MillpondError,
+    Stopping,
+    SubscriptionExists,
+    SubscriptionReplaced,
+)
 from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
 
@@ -83,7 +89,9 @@ class AsyncSubscriber:
             self._connections.learn(address)
         self._attaching = Attaching(topic, subscription, self.consumer, value_bytes_max, metadata_only)
         self._clock = clock or SystemClock()
-        self._inbox = Inbox(lambda delivery: delivery.link.give_back(delivery), time.monotonic)
+        self._inbox = Inbox(
+            lambda delivery: delivery.link.give_back(delivery), time.monotonic, lambda: self._news.set()
+        )
         self._bodies = Bodies(self._connections, topic)
         self._links: dict[str, Link] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -102,10 +110,10 @@ class AsyncSubscriber:
 
     async def __anext__(self) -> AsyncDelivery:
         """The next delivery, when there is one. Ends when the subscriber is closed."""
-        found = self._inbox.take()
         self._taken += 1
         if self._taken % TAKEN_AT_ONCE == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # nothing is taken yet: whoever is cancelled here loses no delivery
+        found = self._inbox.take()
         while found is None:
             await self._until_news()
             found = self._inbox.take()
@@ -120,7 +128,7 @@ class AsyncSubscriber:
             async with asyncio.timeout(wait):
                 return await anext(self)
         except TimeoutError:
-            return None
+            return self._inbox.take()  # type: ignore[return-value]  # it makes no others
         except StopAsyncIteration:
             raise Stopping("The subscriber is closed.") from None
 
@@ -229,16 +237,24 @@ class AsyncSubscriber:
         return owners
 
     async def _keep_up(self, owners: set[str]) -> None:
+        """One link to a broker at a time: one that leaves has left before there is another."""
         share = len(owners)
-        for address in owners:
-            if address not in self._tasks:
-                self._tasks[address] = asyncio.create_task(self._stay(address, share))
+        self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
+        for address in owners - self._tasks.keys():
+            task = self._tasks[address] = asyncio.create_task(self._stay(address, share))
+            task.add_done_callback(self._on_left)
         for address, link in self._links.items():
             if address in owners:
                 link.credit.resize(*self._share(share))
                 link.wake()
-            elif self._tasks.pop(address, None) is not None:
+            elif not link.departs:
                 self._background(link.leave(self._timeout_s))
+
+    def _on_left(self, task: "asyncio.Task[None]") -> None:
+        """A bug must end iteration, not leave it waiting."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(Defect(reason=repr(error)))
+        self._look_now.set()
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -262,6 +278,8 @@ class AsyncSubscriber:
                     return
             finally:
                 self._links.pop(address, None)
+            if link.departs:
+                return
             if link.attached is not None:
                 pauses = Pauses()
             await asyncio.sleep(pauses.take())

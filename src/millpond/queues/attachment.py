@@ -194,6 +194,8 @@ class Attachment:
             answers.append(answer)
             if touched is not None and answer is Answer.OK:
                 touched[queue] = None
+            elif answer is Answer.STALE:
+                queue.hear(self.name)  # too late, but it is alive
         return answers
 
     def _unless_lost(self, answer: Answer, ack_id: bytes, lost: set[int]) -> Answer:

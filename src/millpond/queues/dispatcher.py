@@ -354,6 +354,11 @@ class Dispatcher:
                 break
         return deliveries
 
+    def is_leased(self, delivery: Delivery) -> bool:
+        """Whether it is still the consumer's."""
+        message = self._messages.get(delivery.offset)
+        return message is not None and message.state is LEASED and message.token == delivery.token
+
     def give_back(self, delivery: Delivery) -> None:
         """It was not delivered after all: nothing is charged, and the consumer still has room for it."""
         message = self._messages.get(delivery.offset)

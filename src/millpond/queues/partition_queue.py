@@ -131,6 +131,7 @@ class PartitionQueue:
         answer = self.dispatcher.nack(ack_id.offset, ack_id.epoch, ack_id.token, self._now(), delay_ms)
         if answer is Answer.OK:
             self._metrics.nacks.inc()
+            self._tell_revoked()  # at once: the nack may be durable, and answered, while a round is reading
         return answer
 
     def extend(self, ack_id: AckId, by_ms: int) -> Answer:
@@ -279,10 +280,12 @@ class PartitionQueue:
         read: Mapping[int, Record] = {}
         if missing:
             receivers = dict(receivers)
+            purses = {each.name: each.purse for each in self.dispatcher.consumers}
             try:
                 read = await self._read_again(missing)
             except MillpondError as error:
                 refusal = error
+            deliveries = self._still_wanted(deliveries, read, purses, receivers)
         found: dict[str, list[Delivered]] = {}
         without: list[Delivery] = []
         for delivery in deliveries:
@@ -300,6 +303,27 @@ class PartitionQueue:
                 self._metrics.deliveries.inc(len(delivered))
         if refusal is not None:
             raise refusal
+
+    def _still_wanted(
+        self,
+        deliveries: Sequence[Delivery],
+        read: Mapping[int, Record],
+        purses: Mapping[str, Purse],
+        receivers: Mapping[str, Receiver],
+    ) -> list[Delivery]:
+        """Those that were not revoked, nor this partition closed, while they were read. Of the others their consumers
+        never hear, so they get their room back."""
+        wanted: list[Delivery] = []
+        for each in deliveries:
+            if self.closed is None and self.dispatcher.is_leased(each):
+                wanted.append(each)
+                continue
+            record = self._held.get(each.offset) or read.get(each.offset)
+            purses[each.consumer].give_back(size_of(record) if record is not None else 0)
+        for name in {each.consumer for each in deliveries} if len(wanted) < len(deliveries) else ():
+            if (receiver := receivers.get(name)) is not None:
+                receiver.has_room_again()
+        return wanted
 
     def _take_back(self, deliveries: Sequence[Delivery], *, are_gone: bool) -> None:
         """The consumer keeps its room, which other partitions may use. The later ones of a key go first: an earlier

@@ -108,11 +108,23 @@ class Payloads:
                 self._check_size(len(body) + len(chunk), self._limits.through_broker_bytes_max)
                 self._hold(len(chunk))
                 body += chunk
-            return await self._in_pool(lambda: self._put(payload_id, key, body, size, checksum))
+        except BaseException:
+            self.held_bytes -= len(body)
+            raise
+        putting = asyncio.ensure_future(
+            self._in_pool(lambda: self._put(payload_id, key, body, size, checksum))
+        )
+        putting.add_done_callback(lambda done: self._let_go(done, len(body)))
+        try:
+            return await asyncio.shield(putting)
         except ObjectExists as error:
             raise PayloadExists(topic=topic, payload=payload) from error
-        finally:
-            self.held_bytes -= len(body)
+
+    def _let_go(self, done: "asyncio.Future[Reference]", count: int) -> None:
+        """Not before a thread is done with it, whoever has broken off meanwhile: till then it takes memory."""
+        self.held_bytes -= count
+        if not done.cancelled():
+            done.exception()  # whoever waits has it, too; if nobody does, there is nobody to tell
 
     def _put(
         self, payload_id: UUID, key: str, body: bytearray, size: int | None, checksum: int | None

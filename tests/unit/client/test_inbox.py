@@ -12,11 +12,11 @@ from millpond.model.errors import UnknownSubscription
 
 
 class Scene:
-    def __init__(self, order=Order.NONE, key_window=1):
+    def __init__(self, order=Order.NONE):
         self.now = 0.0
         self.link = NoLink()
         self.inbox = Inbox(lambda each: each.link.give_back(each), lambda: self.now)
-        self.inbox.order, self.inbox.key_window = order, key_window
+        self.inbox.order = order
 
     def arrive(self, *numbers, key=None, partition=0, epoch=1, link=None):
         came = [delivery(link or self.link, each, key, partition=partition, epoch=epoch) for each in numbers]
@@ -87,16 +87,11 @@ def test_what_lay_here_until_its_time_was_up_is_not_given_out():
 
 
 @pytest.mark.parametrize(
-    ("order", "window", "held"),
-    [
-        (Order.KEY, 10, {"same"}),
-        (Order.PARTITION, 1, {"same", "other"}),
-        (Order.KEY, 1, set()),
-        (Order.NONE, 1, set()),
-    ],
+    ("order", "held"),
+    [(Order.KEY, {"same"}), (Order.PARTITION, {"same", "other"}), (Order.NONE, set())],
 )
-def test_what_follows_a_refused_message_waits_for_the_broker(order, window, held):
-    scene = Scene(order, window)
+def test_what_follows_a_refused_message_waits_for_the_broker(order, held):
+    scene = Scene(order)
     first, *_ = scene.arrive(1, 2, key=b"k")
     scene.arrive(3, key=b"other")
     scene.arrive(4, partition=1, key=b"k")
@@ -110,7 +105,7 @@ def test_what_follows_a_refused_message_waits_for_the_broker(order, window, held
 
 
 def test_what_the_broker_revoked_meanwhile_does_not_come_back():
-    scene = Scene(Order.KEY, 10)
+    scene = Scene(Order.KEY)
     first, second, third = scene.arrive(1, 2, 3, key=b"k")
     assert scene.inbox.take() is first
     scene.inbox.refuse(first)
@@ -123,7 +118,7 @@ def test_what_the_broker_revoked_meanwhile_does_not_come_back():
 
 
 def test_what_was_held_is_not_overtaken_by_what_a_worker_has_looked_at():
-    scene = Scene(Order.KEY, 10)
+    scene = Scene(Order.KEY)
     first, *_ = scene.arrive(1, 2, 3, key=b"k")
     assert scene.inbox.take() is first
     looked = [scene.inbox.look(), scene.inbox.look()]
@@ -138,7 +133,7 @@ def test_what_was_held_is_not_overtaken_by_what_a_worker_has_looked_at():
 
 
 def test_those_that_were_let_go_are_held_again_by_another_refusal():
-    scene = Scene(Order.KEY, 10)
+    scene = Scene(Order.KEY)
     first, second, _ = scene.arrive(1, 2, 3, key=b"k")
     assert (scene.inbox.take(), scene.inbox.take()) == (first, second)
     scene.inbox.refuse(first)
@@ -174,7 +169,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.sampled_from(list(Order)))
 def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order):
-    scene = Scene(order, key_window=5)
+    scene = Scene(order)
     came, taken, looked = [], [], []
     for number, (step, which) in enumerate(steps, 1):
         match step:
