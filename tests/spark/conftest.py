@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millpond.spark import place
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -16,6 +18,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(autouse=True)
+def closed_places() -> Iterator[None]:
+    """Each test has catalogs of its own; left open they would use up this process's file descriptors."""
+    yield
+    place.close_all()
 
 
 @pytest.fixture(scope="session")

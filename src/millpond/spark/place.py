@@ -80,6 +80,14 @@ def reader(place: Place) -> StoreReader:
     return StoreReader(database(place), store(place), extents_per_read=EXTENTS_PER_READ)
 
 
+def close_all() -> None:
+    """Let go of everything that this process has opened. What is asked for later is opened anew."""
+    for opened in (*_databases.values(), *_stores.values()):
+        opened.close()
+    _databases.clear()
+    _stores.clear()
+
+
 def _check_exists(place: Place) -> None:
     path = Path(place.catalog.removeprefix(SQLITE))
     if place.catalog.startswith(SQLITE) and not path.exists():

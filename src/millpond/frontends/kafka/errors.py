@@ -39,6 +39,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.SubscriptionExists: ErrorCode.INVALID_REQUEST,
     errors.SubscriptionBusy: ErrorCode.INVALID_REQUEST,
     errors.SubscriptionReplaced: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors.StaleDelivery: ErrorCode.INVALID_REQUEST,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.TopicReplaced: ErrorCode.INCONSISTENT_TOPIC_ID,
     errors.ObjectExists: ErrorCode.KAFKA_STORAGE_ERROR,
