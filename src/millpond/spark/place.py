@@ -82,8 +82,10 @@ def reader(place: Place) -> StoreReader:
 
 def close_all() -> None:
     """Let go of everything that this process has opened. What is asked for later is opened anew."""
-    for opened in (*_databases.values(), *_stores.values()):
+    for opened in _databases.values():
         opened.close()
+    for kept in _stores.values():
+        kept.close()
     _databases.clear()
     _stores.clear()
 
