@@ -25,7 +25,7 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`servers` is where to ask first: an address, or several. See `AsyncProducer` for the rest."""
+    """`servers` is where to ask first: an address; of several, the first. See `AsyncProducer` for the rest."""
 
     def __init__(
         self,

@@ -56,11 +56,6 @@ class Feed:
             return Piece((), result.next_offset, result.log_start)
         return Piece(await self._decoded(result, offset), result.next_offset, result.log_start)
 
-    async def one(self, where: TopicPartition, offset: int) -> Record | None:
-        """One message, if it is still there."""
-        piece = await self.read(where, offset)
-        return next((record for record in piece.records if record.offset == offset), None)
-
     async def _decoded(self, result: FetchResult, offset: int) -> list[Record]:
         if self._is_small(result):
             return self._decode(result, offset)
