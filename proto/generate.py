@@ -17,6 +17,7 @@ SCHEMAS = (
     "millpond/v1/admin.proto",
     "millpond/v1/payloads.proto",
     "millpond/v1/queue.proto",
+    "millpond/v1/cluster.proto",
     "protocol/minikafka.proto",
 )
 BETWEEN = re.compile(r"^from (?:millpond\.v1|protocol) import (\w+_pb2)", re.MULTILINE)

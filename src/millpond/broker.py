@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import fcntl
-import json
 import logging
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,13 +15,15 @@ from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_url
 from millpond.catalog.schema import read_meta
-from millpond.cluster.membership import Heartbeat, join, leave
+from millpond.catalog.topology import Topology
+from millpond.cluster import Handover, Identity, Lease, Membership, Nudges, Shards, join, leave
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import WebServer, WebServices
 from millpond.groups import Groups
-from millpond.log import AppendResult, Log, Transactions
+from millpond.log import AppendResult, Log, Transactions, Writer
 from millpond.maintenance import Maintenance
+from millpond.model.addresses import is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     DataDirectoryLocked,
@@ -30,7 +32,7 @@ from millpond.model.errors import (
     InvalidSettings,
     MillpondError,
 )
-from millpond.model.ids import new_session
+from millpond.model.ids import TopicPartition, new_session
 from millpond.objects.files import make_directory
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore
@@ -38,14 +40,16 @@ from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
 from millpond.queues import Pulling, Queues
 from millpond.records import Record
-from millpond.service import Administration, Messages, Owners, Payloads, Poller, PollRequest, Workers
-from millpond.settings import Settings, is_everywhere, join_address, split_address
+from millpond.service import Administration, Cluster, Messages, Owners, Payloads, Poller, PollRequest, Workers
+from millpond.settings import Settings
 from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
+IN_MEMORY = "memory:"
 
 logger = logging.getLogger(__name__)
 WrapStore = Callable[[ObjectStore], ObjectStore]
+WrapDatabase = Callable[[Database], Database]
 
 
 class Broker:
@@ -57,19 +61,29 @@ class Broker:
         *,
         clock: Clock | None = None,
         wrap_store: WrapStore = lambda store: store,
+        wrap_database: WrapDatabase = lambda database: database,
+        make_writer: Callable[..., Writer] = Writer,
         maintain: bool = True,
         listen: bool = False,
+        supervised: bool = False,
     ) -> None:
-        """Without `listen` it is used in this process only, and opens no port."""
+        """Without `listen` it is used in this process only, and opens no port. One that is `supervised` shares the
+        data directory, which its supervisor has locked, with others like it."""
         self.settings = settings or Settings()
         self.session = new_session()
         self.metrics = Metrics()
         self.clock = clock or SystemClock()
         self._wrap_store = wrap_store
+        self._wrap_database = wrap_database
+        self._make_writer = make_writer
         self._maintain = maintain
+        self._supervised = supervised
+        self.node_id = self.settings.node_id
         self._listen = listen
         self.listeners: dict[str, str] = {}
         """Where each face is reached, as `host:port`: `kafka`, `grpc`, `http`."""
+        self.bound: dict[str, str] = {}
+        """What each face listens on, which may be another address than the one it is reached at."""
         self._lock: int | None = None
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -80,7 +94,7 @@ class Broker:
         """This broker as Kafka clients reach it, if they can."""
         if KAFKA not in self.listeners:
             return None
-        return Node(self.settings.node_id, *split_address(self.listeners[KAFKA]))
+        return Node(self.node_id, *split_address(self.listeners[KAFKA]))
 
     async def start(self) -> None:
         """May be tried again after it has failed."""
@@ -90,7 +104,7 @@ class Broker:
         self.listeners = {}
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
-            if settings.uses_data_dir():
+            if settings.uses_data_dir() and not self._supervised:
                 self._lock = lock_data_dir(settings.data_dir)
             self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
             self.rpc = RpcServer(settings.rpc_limits())
@@ -98,25 +112,31 @@ class Broker:
             undo.push_async_callback(self._close_faces)
             if self._listen:
                 await self._bind()
-            self.database = open_database(settings)
+            self.database = self._wrap_database(open_database(settings))
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
                 open_store(settings.store_url(), self.session, metrics=self.metrics)
             )
             undo.callback(self.store.close)
-            self.coordinator_epochs = join(
-                self.database,
-                self.session,
-                address=json.dumps(self._reachable()),
-                lease_ms=settings.lease,
-                clock=self.clock,
-                alone=self._lock is not None and not settings.catalog,
+            alone = self._is_alone()
+            self.lease = Lease(self.clock, settings.lease, alone=alone)
+            identity = Identity(self.session, self._reachable(), socket.gethostname(), settings.node_id)
+            self.node_id = join(
+                self.database, identity, lease_ms=settings.lease, clock=self.clock, alone=alone
             )
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)
             await self._serve()
             undo.pop_all()
+
+    def _is_alone(self) -> bool:
+        """Whether no other broker can come to this catalog: it is in this process, or in the directory that this one
+        has locked."""
+        catalog = self.settings.catalog
+        return not self._supervised and (
+            catalog.startswith(IN_MEMORY) or (not catalog and self._lock is not None)
+        )
 
     async def _bind(self) -> None:
         """Take the ports before anything else is started: one in use is the commonest reason to give up."""
@@ -131,6 +151,7 @@ class Broker:
                 name, reason = f"{face}_listen", f"the port cannot be had: {error.strerror or error}"
                 value = self.settings.listens(face)
                 raise InvalidSettings(name=name, value=value, reason=reason) from error
+            self.bound[face] = join_address(host, port)
             told = self.settings.advertised(face)
             shown, advertised = split_address(told) if told else (host, port)
             self.listeners[face] = join_address(shown, advertised or port)
@@ -164,6 +185,8 @@ class Broker:
             transactions=self.transactions,
             clock=self.clock,
             node=self.kafka_node,
+            owners=self.owners,
+            cluster=self.cluster,
             listener=self.kafka.listener,
             cluster_id=cluster_id,
             auto_create_topics=self.settings.auto_create_topics,
@@ -179,6 +202,7 @@ class Broker:
             poller=self.poller,
             payloads=self.payloads,
             queues=self.queues,
+            cluster=self.cluster,
             queue_limits=self.settings.queue_limits(),
             administration=self.administration,
             transactions=self.transactions,
@@ -220,7 +244,12 @@ class Broker:
             broker_defaults=settings.topic_defaults(),
             metrics=self.metrics.log,
             on_failure=self._on_failure,
+            has_lease=lambda: self.lease.held,
+            on_topology=self._on_topology,
+            tell_others=self._tell_others,
+            make_writer=self._make_writer,
         )
+        self.coordinator_epochs = Shards(self.lease)
         self.maintenance = Maintenance(
             self.log,
             self.store,
@@ -245,7 +274,7 @@ class Broker:
             limits=settings.group_limits(),
             trusts_clock=self.maintenance.retention.trusts_clock,
         )
-        owners = Owners(self.log)
+        self.owners = owners = Owners(self.log, self.session)
         self._workers = Workers()
         self.messages = Messages(
             self.log,
@@ -271,18 +300,31 @@ class Broker:
             copy_body=self.payloads.copy,
         )
         self.pulling = Pulling(self.queues, settings.queue_limits())
-        self._heartbeat = Heartbeat(self.log.write, self.session, settings.lease)
+        self._nudges = Nudges()
+        self.membership = Membership(
+            self.log,
+            self.session,
+            self.lease,
+            self.coordinator_epochs,
+            Handover(self._let_go, self._let_go_done, self.groups.let_go),
+            self._nudges,
+            clock=self.clock,
+            lease_ms=settings.lease,
+            metrics=self.metrics.cluster,
+        )
+        self.cluster = Cluster(self.log, self.membership, self.session)
         try:
             await self.log.start()
         except BaseException:
             await self.log.stop()
             raise
+        self.membership.tell_others()
         self._services = asyncio.create_task(self._run_services())
         self._services.add_done_callback(self._on_services_ended)
 
     async def _run_services(self) -> None:
         async with asyncio.TaskGroup() as services:
-            services.create_task(self._heartbeat.run())
+            services.create_task(self.membership.run())
             services.create_task(self.groups.run())
             services.create_task(self.queues.run())
             services.create_task(self.pulling.run())
@@ -300,6 +342,7 @@ class Broker:
 
     async def _stop(self) -> None:
         if self._services is not None:
+            await self.membership.leave()
             self.poller.stop()
             self.pulling.stop()
             await self._close_faces()
@@ -319,6 +362,21 @@ class Broker:
         await self.log.stop()
         with contextlib.suppress(MillpondError):
             leave(self.database, self.session, clock=self.clock)
+        await self._nudges.close()
+
+    async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
+        await self.queues.let_go(wheres)
+        await self.log.let_go(wheres)
+
+    def _let_go_done(self, wheres: Sequence[TopicPartition]) -> None:
+        self.log.keep(wheres)
+        self.queues.keep(wheres)
+
+    async def _tell_others(self) -> None:
+        await self.membership.nudge_others()
+
+    def _on_topology(self, found: Topology) -> None:
+        self.membership.take_in(found)
 
     async def failed(self) -> MillpondError:
         """Returns when the broker can no longer write, with the reason."""

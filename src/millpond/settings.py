@@ -19,7 +19,7 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.model.addresses import is_loopback
+from millpond.model.addresses import EVERYWHERE, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.queues import QueueLimits
@@ -28,7 +28,6 @@ from millpond.service.limits import PayloadLimits, ServiceLimits
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
 UNLIMITED: Final = "unlimited"
 PORTS: Final = 65_536
-EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # named, in order to be refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,7 @@ ADDRESS = Kind("host:port", _parse_address)
 FOLDER = Kind("folder", Path)
 FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = Kind("number", _parse_count)
+NODE_ID = Kind("number", _from(0, int, str))
 DURATION = Kind("duration", parse_duration_ms, format_duration)
 SIZE = Kind("size", parse_bytes, format_bytes)
 PAYLOAD_AGE = Kind("duration", _from(60_000, parse_duration_ms, format_duration), format_duration)
@@ -148,7 +148,9 @@ class Settings:
     insecure: bool = _setting(
         False, FLAG, "Whether to listen beyond this machine although nobody has to authenticate."
     )
-    node_id: int = _setting(1, COUNT, "The number of this broker, as Kafka clients see it.")
+    node_id: int = _setting(
+        0, NODE_ID, "The number of this broker, as Kafka clients see it; 0 takes the smallest that is free."
+    )
     log_level: str = _setting("INFO", TEXT, "How much is logged: DEBUG, INFO, WARNING or ERROR.")
     auto_create_topics: bool = _setting(True, FLAG, "Whether producing to an unknown topic creates it.")
     default_partitions: int = _setting(1, COUNT, "Partitions of a topic that is created by producing to it.")
@@ -226,7 +228,7 @@ class Settings:
     payload_broker_bytes_max: int = _setting(
         _PAYLOADS.through_broker_bytes_max, SIZE, "The largest payload that goes through the broker."
     )
-    lease: int = _setting(30_000, LEASE, "A broker that does not renew its lease for this long is dead.")
+    lease: int = _setting(10_000, LEASE, "A broker that does not renew its lease for this long is dead.")
 
     def topic_defaults(self) -> dict[str, str]:
         return {
@@ -326,20 +328,6 @@ class Settings:
     def shown(self) -> dict[str, str]:
         """Every setting as text that could be given back."""
         return {name: kind_of(name).show(getattr(self, name)) for name in names()}
-
-
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_everywhere(address: str) -> bool:
-    """Whether it is an address to listen on, but none to connect to."""
-    return split_address(address)[0] in EVERYWHERE
 
 
 def names() -> list[str]:

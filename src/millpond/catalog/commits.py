@@ -18,7 +18,14 @@ from typing import Any, Final
 from millpond.catalog import writers
 from millpond.catalog.database import Database, Transaction, savepoint
 from millpond.model import errors
-from millpond.model.errors import CatalogFailed, CatalogUnavailable, Defect, MillpondError, OutcomeUnknown
+from millpond.model.errors import (
+    CatalogFailed,
+    CatalogUnavailable,
+    CatalogWentBack,
+    Defect,
+    MillpondError,
+    OutcomeUnknown,
+)
 from millpond.model.ids import Session
 
 Json = Any
@@ -99,6 +106,10 @@ class Committer:
         self, taken: writers.LastCommit, operations: Sequence[Operation], token: str
     ) -> list[Outcome]:
         """Our own commit whose answer was lost, or an earlier one that nobody could resolve at the time."""
+        if taken.number < self._last:
+            raise CatalogWentBack(
+                reason=f"commit {self._last} was confirmed, and now the last one is {taken.number}"
+            )
         self._last = taken.number
         if taken.token == token and taken.result is not None:
             return _decode(taken.result)

@@ -10,10 +10,10 @@ from typing import Final, Literal
 from millpond.catalog.database import Transaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 3
+CODE_VERSION: Final = 4
 """The newest migration this code knows."""
 
-MIN_CODE_VERSION: Final = 2
+MIN_CODE_VERSION: Final = 4
 """The oldest code that may run on the schema this code makes."""
 
 COORDINATOR_SHARDS: Final = 64
@@ -172,7 +172,15 @@ THIRD: Final = (
     """,
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD)
+# Code before this takes every partition when it joins.
+FOURTH: Final = (
+    "ALTER TABLE writers ADD COLUMN node_id BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE writers ADD COLUMN leaving BIGINT NOT NULL DEFAULT 0",
+    "INSERT INTO counters (name, next) VALUES ('topology', 1)",
+    "CREATE INDEX partitions_by_owner ON partitions (owner)",
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

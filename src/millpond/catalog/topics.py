@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from millpond.catalog import topology
 from millpond.catalog.database import Row, Transaction
 from millpond.model.configs import check_change, check_configs, completed
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
@@ -58,10 +59,12 @@ def create(
     now_ms: int,
     owner: str | None = None,
 ) -> Topic:
+    """Its partitions go to `owner`, or are spread over the brokers that live."""
     check_topic_name(name)
     check_partition_count(partitions)
     check_configs(overrides)
     topic = Topic(new_topic_id(), name, partitions, now_ms, completed(overrides))
+    topology.move(tx)
     if not tx.rows(INSERT, (topic.id, name, partitions, json.dumps(topic.overrides), now_ms)):
         raise TopicExists(topic=name)
     _insert_partitions(tx, topic.id, range(partitions), owner)
@@ -90,6 +93,7 @@ def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str
 def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) -> Topic:
     """Set configs, or with None go back to the default."""
     check_configs({key: value for key, value in changes.items() if value is not None})
+    topology.move(tx)
     topic = _lock(tx, name)
     merged = {**topic.overrides, **changes}
     overrides = {key: value for key, value in merged.items() if value is not None}
@@ -100,6 +104,7 @@ def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) 
 
 def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None = None) -> Topic:
     check_partition_count(total)
+    topology.move(tx)
     topic = _lock(tx, name)
     if total <= topic.partitions:
         reason = f"it has {topic.partitions}, and partitions can only be added"
@@ -111,6 +116,7 @@ def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None 
 
 def delete(tx: Transaction, name: str, *, now_ms: int) -> Topic:
     """The partition rows go now, which refuses every later commit; extents go in `maintenance`."""
+    topology.move(tx)
     topic = _lock(tx, name)
     tx.rows(DELETE_PARTITIONS, (topic.id,))
     tx.rows(DELETE, (now_ms, topic.id))
@@ -137,8 +143,11 @@ def _lock(tx: Transaction, name: str) -> Topic:
 
 
 def _insert_partitions(tx: Transaction, topic_id: TopicId, numbers: range, owner: str | None) -> None:
-    epoch = 0 if owner is None else 1
-    tx.each(INSERT_PARTITION, [(topic_id, number, owner, epoch) for number in numbers])
+    owners = [owner] * len(numbers) if owner is not None else topology.place_new(tx, topic_id, numbers)
+    rows = [
+        (topic_id, number, got, int(got is not None)) for number, got in zip(numbers, owners, strict=True)
+    ]
+    tx.each(INSERT_PARTITION, rows)
 
 
 def _topic(row: Row) -> Topic:

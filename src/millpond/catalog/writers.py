@@ -5,6 +5,7 @@ A broker's heartbeat renews `expires_at`; it is judged only by the clock that wr
 had nothing under way when it did; one that died otherwise may have been uploading.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,7 +14,8 @@ from millpond.model.errors import WriterDead
 from millpond.model.ids import Session
 
 REGISTER: Final = """
-    INSERT INTO writers (session, lane, kind, address, clock, expires_at, wall_ahead) VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO writers (session, lane, kind, address, clock, expires_at, wall_ahead, node_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 RENEW: Final = """
     UPDATE writers SET clock = ?, expires_at = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
@@ -31,9 +33,20 @@ BURY_OTHER_BROKERS: Final = """
     UPDATE writers SET dead_since = ? WHERE kind = 'broker' AND session <> ? AND dead_since IS NULL
     RETURNING session
 """
-BURY_EXPIRED: Final = """
+HAS_EXPIRED: Final = "dead_since IS NULL AND session <> ? AND (clock <> ? OR expires_at < ?)"
+BURY_EXPIRED_TOOLS: Final = f"""
+    UPDATE writers SET dead_since = ? WHERE kind <> 'broker' AND {HAS_EXPIRED} RETURNING session
+"""  # noqa: S608  # our own text
+EXPIRED_BROKERS: Final = f"""
+    SELECT DISTINCT session FROM writers WHERE kind = 'broker' AND {HAS_EXPIRED} ORDER BY session
+"""  # noqa: S608  # our own text
+BURY_BROKER: Final = """
     UPDATE writers SET dead_since = ?
-    WHERE dead_since IS NULL AND session <> ? AND (clock <> ? OR expires_at < ?) RETURNING session
+    WHERE session = ? AND kind = 'broker' AND dead_since IS NULL AND (clock <> ? OR expires_at < ?) RETURNING session
+"""
+LEASES: Final = """
+    SELECT session, expires_at FROM writers
+    WHERE dead_since IS NULL AND kind = 'broker' AND lane = 0 AND clock = ?
 """
 DEAD: Final = """
     SELECT DISTINCT session, dead_since, ended_in_order FROM writers WHERE dead_since IS NOT NULL ORDER BY session
@@ -70,6 +83,7 @@ def register(
     lease_ms: int,
     lane: int = 0,
     wall_ms: int | None = None,
+    node_id: int = 0,
 ) -> None:
     """Lane 0 comes first. A further lane holds the rows of its session, so that a dead one cannot get a new life.
     `wall_ms` is what the wall clock shows, for others to compare theirs with (`wall_clock_ahead`)."""
@@ -77,7 +91,7 @@ def register(
         renew(tx, session, lease_ms)
     clock, now_ms = tx.lease_clock()
     wall_ahead = None if wall_ms is None else wall_ms - now_ms
-    tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms, wall_ahead))
+    tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms, wall_ahead, node_id))
 
 
 def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
@@ -97,12 +111,30 @@ def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[S
     return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
 
 
-def bury_expired(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
-    """Declare dead whoever has not renewed its lease, except the caller: it is evidently alive, even if the
-    machine slept through its lease."""
+def bury_expired_tools(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
+    """Declare dead every writer that is no broker and has not renewed its lease."""
     clock, lease_now_ms = tx.lease_clock()
-    rows = tx.rows(BURY_EXPIRED, (now_ms, session, clock, lease_now_ms))
+    rows = tx.rows(BURY_EXPIRED_TOOLS, (now_ms, session, clock, lease_now_ms))
     return sorted({Session(row[0]) for row in rows})
+
+
+def expired_brokers(tx: Transaction, session: Session) -> list[Session]:
+    """Brokers that have not renewed their leases, except the caller: it is evidently alive, even if the machine slept
+    through its lease."""
+    return [Session(row[0]) for row in tx.rows(EXPIRED_BROKERS, (session, *tx.lease_clock()))]
+
+
+def bury_expired_brokers(tx: Transaction, sessions: Sequence[Session], now_ms: int) -> list[Session]:
+    """Declare those of them dead that still have not renewed. In a fixed order, since others may do the same."""
+    clock, lease_now_ms = tx.lease_clock()
+    wanted = [(now_ms, session, clock, lease_now_ms) for session in sorted(sessions)]
+    return sorted({Session(row[0]) for rows in tx.each(BURY_BROKER, wanted) for row in rows})
+
+
+def lease_rests(tx: Transaction) -> dict[Session, int]:
+    """How many milliseconds each living broker's lease still has."""
+    clock, now_ms = tx.lease_clock()
+    return {Session(row[0]): row[1] - now_ms for row in tx.rows(LEASES, (clock,))}
 
 
 def dead_sessions(tx: Transaction) -> list[DeadSession]:

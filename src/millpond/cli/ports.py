@@ -8,9 +8,9 @@ from typing import Final
 
 from millpond.cli.checks import Finding
 from millpond.client import Admin
-from millpond.model.addresses import FACES
+from millpond.model.addresses import FACES, join_address
 from millpond.model.errors import MillpondError
-from millpond.settings import Settings, join_address
+from millpond.settings import Settings
 
 ASK_S: Final = 1.0
 

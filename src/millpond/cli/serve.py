@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
@@ -13,12 +16,14 @@ import uvloop
 from millpond.broker import Broker
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.addresses import FACES
-from millpond.model.errors import InvalidSettings, MillpondError
+from millpond.model.errors import InvalidSettings, MillpondError, WriterDead
 from millpond.observability.logs import set_up_logging
 from millpond.settings import Settings
 from millpond.version import __version__
 
 EXIT_AT_ONCE = 130
+
+logger = logging.getLogger(__name__)
 
 
 @click.command(
@@ -29,6 +34,22 @@ EXIT_AT_ONCE = 130
 @click.option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; '' for nowhere.")
 @click.option("--grpc", metavar="HOST:PORT", help="Where gRPC clients connect; '' for nowhere.")
 @click.option("--http", metavar="HOST:PORT", help="Where HTTP is served; '' for nowhere.")
+@click.option(
+    "--catalog", metavar="URL", help="Where brokers meet: postgresql://…; without it, the data directory."
+)
+@click.option(
+    "--storage",
+    metavar="URL",
+    help="Where the bytes are: s3://bucket/prefix; without it, the data directory.",
+)
+@click.option(
+    "--advertise",
+    metavar="ADDRESSES",
+    help="What clients and other brokers are told: a host, or host:port for kafka, grpc and http, with commas between.",
+)
+@click.option(
+    "--supervised", is_flag=True, hidden=True, help="Share the data directory that the parent has locked."
+)
 @json_option
 def serve(
     data_dir: Path | None,
@@ -37,20 +58,44 @@ def serve(
     kafka: str | None,
     grpc: str | None,
     http: str | None,
+    catalog: str | None,
+    storage: str | None,
+    advertise: str | None,
+    supervised: bool,
     as_json: bool,
 ) -> None:
-    """Run a broker.
+    """Run a broker: one by itself, or one of many that share a catalog and an object store.
 
-    Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first. A second one ends it at once.
+    Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first, and what it owns goes to other
+    brokers. A second one ends it at once.
     """
-    listening = {"kafka_listen": kafka, "grpc_listen": grpc, "http_listen": http}
-    run(load_settings(data_dir, config, assignments, **listening), as_json=as_json)
+    given = {
+        "kafka_listen": kafka,
+        "grpc_listen": grpc,
+        "http_listen": http,
+        "catalog": catalog,
+        "store": storage,
+    }
+    settings = load_settings(data_dir, config, assignments, **given, **advertised(advertise))
+    run(settings, as_json=as_json, supervised=supervised)
 
 
-def run(settings: Settings, *, as_json: bool) -> None:
+def advertised(text: str | None) -> dict[str, str]:
+    """`--advertise` as settings: a host alone goes with the ports that are listened on."""
+    if not text:
+        return {}
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) == 1 and not parts[0].rpartition(":")[2].isdecimal():
+        parts = [f"{parts[0]}:0"] * len(FACES)
+    if len(parts) > len(FACES):
+        raise InvalidSettings(name="--advertise", value=text, reason="there are only kafka, grpc and http")
+    return {f"{face}_advertise": part for face, part in zip(FACES, parts, strict=False)}
+
+
+def run(settings: Settings, *, as_json: bool, supervised: bool = False) -> None:
     """Until SIGTERM or SIGINT, and the drain after it. `mkfk-server` is this, too."""
     _start_logging(settings.log_level)
-    uvloop.run(_serve(settings, as_json))
+    uvloop.run(_serve(settings, as_json, supervised))
 
 
 def _start_logging(level: str) -> None:
@@ -61,20 +106,32 @@ def _start_logging(level: str) -> None:
         raise InvalidSettings(name="log_level", value=level, reason=reason) from error
 
 
-async def _serve(settings: Settings, as_json: bool) -> None:
-    started = time.perf_counter()
+async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
+    """A broker that others have declared dead, because it was paused or cut off for longer than its lease, comes back
+    as a new one on the same ports."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
-    async with Broker(settings, listen=True) as broker:
-        _announce(broker, time.perf_counter() - started, as_json)
-        error = await _until_stopped(broker, stop)
-        if not as_json:
-            click.echo("stopping: flushing what was accepted")
+    error: MillpondError | None = WriterDead()
+    while isinstance(error, WriterDead) and not stop.is_set():
+        started = time.perf_counter()
+        async with Broker(settings, listen=True, supervised=supervised) as broker:
+            _announce(broker, time.perf_counter() - started, as_json)
+            settings = _on_the_same_ports(broker)
+            error = await _until_stopped(broker, stop)
+            if isinstance(error, WriterDead):
+                logger.warning("others have declared this broker dead: it joins again")
+            elif not as_json:
+                click.echo("stopping: flushing what was accepted")
     if error is not None:
         raise error
     if not as_json:
         click.echo("stopped")
+
+
+def _on_the_same_ports(broker: Broker) -> Settings:
+    bound: dict[str, Any] = {f"{face}_listen": address for face, address in broker.bound.items()}
+    return replace(broker.settings, **bound)
 
 
 def _on_signal(stop: asyncio.Event) -> None:

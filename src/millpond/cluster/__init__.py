@@ -1,1 +1,19 @@
-"""Who serves what: membership of brokers and ownership of partitions."""
+"""Who serves what: membership of brokers, ownership of partitions and coordinator shards, and how both change hands."""
+
+from millpond.cluster.joining import Identity, addresses_of, join, leave, machine_of
+from millpond.cluster.lease import Lease, Shards
+from millpond.cluster.membership import Handover, Membership
+from millpond.cluster.nudges import Nudges
+
+__all__ = [
+    "Handover",
+    "Identity",
+    "Lease",
+    "Membership",
+    "Nudges",
+    "Shards",
+    "addresses_of",
+    "join",
+    "leave",
+    "machine_of",
+]

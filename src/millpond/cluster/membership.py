@@ -1,61 +1,255 @@
-"""A broker's place in the catalog: its session is registered, kept alive by a heartbeat, and given up at the end.
+"""A broker's place among others: its lease, what it adopts from the dead, and what it gives to those with room.
 
-A broker that holds the data directory's lock, or the only one of its catalog, takes every partition when it joins;
-raising their epochs fences whoever owned them before.
+There is no leader. Whoever sees a lease that has run out declares its holder dead and shares out what it owned. What
+living brokers own is taken by nobody: each looks at the same rows, sees what it has too much of, finishes it and hands
+it over itself, so that a partition is served by one broker at a time and nothing of it fails on the way.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from millpond.catalog import coordinators, partitions, writers
-from millpond.catalog.commits import Operation
-from millpond.catalog.database import Database
-from millpond.catalog.schema import COORDINATOR_SHARDS
+from millpond.catalog import topology, writers
+from millpond.catalog.database import Transaction
+from millpond.catalog.topology import Owner, Topology, topic_of
+from millpond.cluster.joining import addresses_of
+from millpond.cluster.lease import Lease, Shards
+from millpond.cluster.nudges import Nudges
+from millpond.log import Log
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError
-from millpond.model.ids import Session
+from millpond.model.errors import MillpondError, WriterDead
+from millpond.model.ids import Session, TopicPartition
+from millpond.model.placement import Unit, moves
+from millpond.observability.metrics import ClusterMetrics
 
-HEARTBEATS_PER_LEASE = 3
+HEARTBEATS_PER_LEASE: Final = 3
+RETRY_S: Final = 0.5
+GIFTS_PER_STEP: Final = 200
+"""Partitions handed over at once: they are not served meanwhile."""
+LEAVE_S: Final = 10.0
+"""How long a broker that stops tries to hand over what it has."""
 
 logger = logging.getLogger(__name__)
 
 
-def join(
-    database: Database, session: Session, *, address: str, lease_ms: int, clock: Clock, alone: bool
-) -> dict[int, int]:
-    """Register and take over. `alone` says that no other broker can be running on this catalog. Returns the
-    epochs of the coordinator shards."""
-    wall_ms = clock.now_ms()
-    with database.write() as tx:
-        writers.register(tx, session, kind="broker", address=address, lease_ms=lease_ms, wall_ms=wall_ms)
-        if alone:
-            writers.bury_other_brokers(tx, session, clock.now_ms())
-        writers.bury_expired(tx, session, clock.now_ms())
-        shards = coordinators.claim(tx, range(COORDINATOR_SHARDS), session)
-        partitions.claim_all(tx, session)
-    return shards
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What other parts do before something is given away: each returns when nothing of theirs is left of it."""
+
+    partitions: Callable[[Sequence[TopicPartition]], Awaitable[None]]
+    done: Callable[[Sequence[TopicPartition]], None]
+    """They are given away, or after all are not."""
+    shards: Callable[[Sequence[int]], Awaitable[None]]
 
 
-def leave(database: Database, session: Session, *, clock: Clock) -> None:
-    """The last act: nothing of this session can be committed from here on."""
-    with database.write() as tx:
-        writers.bury(tx, session, clock.now_ms())
-
-
-class Heartbeat:
-    """Renews the lease through the commit queue, so that it also proves that commits still work."""
-
-    def __init__(self, write: Callable[[Operation], Awaitable[Any]], session: Session, lease_ms: int) -> None:
-        self._write = write
+class Membership:
+    def __init__(
+        self,
+        log: Log,
+        session: Session,
+        lease: Lease,
+        shards: Shards,
+        handover: Handover,
+        nudges: Nudges,
+        *,
+        clock: Clock,
+        lease_ms: int,
+        metrics: ClusterMetrics,
+    ) -> None:
+        self._log = log
         self._session = session
+        self._lease = lease
+        self._shards = shards
+        self._handover = handover
+        self._nudges = nudges
+        self._clock = clock
         self._lease_ms = lease_ms
+        self._metrics = metrics
+        self._woken = asyncio.Event()
+        self._balanced = -1
+        self._turn = asyncio.Lock()
+        self._looking: asyncio.Future[None] | None = None
+        self._look_turn = asyncio.Lock()
+
+    # -- as a service -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Renew the lease, adopt, and give, until cancelled."""
+        async with asyncio.TaskGroup() as duties:
+            duties.create_task(self._repeat_renewal())
+            duties.create_task(self._repeat_balance())
+
+    def take_in(self, found: Topology) -> None:
+        """The log has read the cluster's new shape."""
+        for shard, owner in found.shards.items():
+            if owner.session == self._session:
+                self._shards[shard] = owner.epoch
+            else:
+                self._shards.pop(shard, None)
+        self._metrics.brokers.set(len(found.members))
+        self._woken.set()
+
+    async def look(self) -> None:
+        """What others ask for when they have changed something. Those who ask meanwhile share the next look."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        async with self._look_turn:
+            self._looking = None
+            await self._log.refresh()
+
+    def tell_others(self) -> None:
+        self._nudges.send_soon(self._others())
+
+    async def nudge_others(self) -> None:
+        """Returns when the others have looked, too, as far as they answer."""
+        await self._nudges.send(self._others())
+
+    def _others(self) -> list[str]:
+        members = [each for each in self._log.topology.members.values() if each.session != self._session]
+        return [address for each in members if (address := addresses_of(each).get("grpc"))]
+
+    # -- staying alive ----------------------------------------------------------------------------------------
+
+    async def _repeat_renewal(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_ms / HEARTBEATS_PER_LEASE / 1000)
             try:
-                await self._write(lambda tx: writers.renew(tx, self._session, self._lease_ms))
+                await self.renew()
+                await asyncio.sleep(self._lease_ms / HEARTBEATS_PER_LEASE / 1000)
+            except WriterDead:  # the writer has told the broker, which ends
+                self._lease.lapse()
+                return
             except MillpondError as error:
-                logger.warning("the heartbeat failed: %s", error)
+                logger.warning("the lease could not be renewed: %s", error)
+                await asyncio.sleep(min(RETRY_S, self._lease_ms / HEARTBEATS_PER_LEASE / 1000))
+
+    async def renew(self) -> None:
+        """Through the commit queue, so that it also proves that commits still work."""
+        sent_at_ms = self._clock.monotonic_ms()
+
+        def renew(tx: Transaction) -> list[str]:
+            writers.renew(tx, self._session, self._lease_ms)
+            return list(writers.expired_brokers(tx, self._session))
+
+        expired = await self._log.write(renew)
+        self._lease.renewed(sent_at_ms)
+        if expired and self._lease.is_steady:
+            await self._replace([Session(each) for each in expired])
+
+    async def _replace(self, expired: Sequence[Session]) -> None:
+        def replace(tx: Transaction) -> list[str]:
+            buried = writers.bury_expired_brokers(tx, expired, self._clock.now_ms())
+            if buried:
+                topology.move(tx)
+                topology.adopt(tx)
+            return list(buried)
+
+        buried = await self._log.write(replace, alone=True)
+        for session in buried:
+            self._metrics.buried.inc()
+            logger.warning("broker %s has not renewed its lease: others serve what it owned", session)
+        await self._log.refresh()
+        self.tell_others()
+
+    # -- sharing ----------------------------------------------------------------------------------------------
+
+    async def _repeat_balance(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            try:
+                await self.balance()
+            except WriterDead:
+                return
+            except MillpondError as error:
+                logger.warning("partitions could not be shared out, and it will be tried again: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._woken.set()
+
+    async def balance(self) -> int:
+        """Give away what others have room for; how much that was. Looks only if something has changed since."""
+        async with self._turn:
+            given = 0
+            while self._balanced != self._log.topology.version:
+                version = self._log.topology.version
+                step = await self._give_shards() + await self._give_partitions()
+                given += step
+                if step == 0:
+                    self._balanced = version
+            return given
+
+    async def leave(self) -> None:
+        """Hand everything over, if there is somebody to take it."""
+        if self._log.topology.members.keys() <= {self._session}:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._log.write(
+                    lambda tx: topology.set_leaving(tx, self._session, leaving=True), alone=True
+                )
+                await self._log.refresh()
+                await self.balance()
+        except (MillpondError, TimeoutError) as error:
+            logger.warning("not everything could be handed over: %s", error or "it took too long")
+
+    def _receivers(self) -> list[str]:
+        return [each.session for each in self._log.topology.members.values() if not each.leaving]
+
+    async def _give_partitions(self) -> int:
+        owners = self._log.topology.partitions
+        wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
+        mine = [where for where in wanted if owners[where].session == self._session][:GIFTS_PER_STEP]
+        if not mine:
+            return 0
+        gifts = {where: (owners[where].epoch, wanted[where]) for where in mine}
+        began = self._clock.monotonic_ms()
+        try:
+            await self._handover.partitions(mine)
+            given: int = await self._log.write(lambda tx: _give(tx, self._session, gifts), alone=True)
+        finally:
+            self._handover.done(mine)
+        await self._told(given)
+        self._metrics.given.inc(given)
+        logger.info("gave %d partitions to other brokers in %d ms", given, self._clock.monotonic_ms() - began)
+        return given
+
+    async def _give_shards(self) -> int:
+        owners = self._log.topology.shards
+        wanted = moves(_by_session(owners), self._receivers())
+        mine = [shard for shard in wanted if owners[shard].session == self._session]
+        if not mine:
+            return 0
+        gifts = {shard: (owners[shard].epoch, wanted[shard]) for shard in mine}
+        for shard in mine:
+            self._shards.pop(shard, None)
+        try:
+            await self._handover.shards(mine)
+            given: int = await self._log.write(lambda tx: _give_shards(tx, self._session, gifts), alone=True)
+        except MillpondError:
+            self.take_in(self._log.topology)
+            raise
+        await self._told(given)
+        return given
+
+    async def _told(self, given: int) -> None:
+        await self._log.refresh()
+        if given:
+            self.tell_others()
+
+
+def _by_session(owners: Mapping[Unit, Owner]) -> dict[Unit, str]:
+    return {unit: owner.session or "" for unit, owner in owners.items()}
+
+
+def _give(tx: Transaction, session: str, gifts: dict[TopicPartition, tuple[int, str]]) -> int:
+    topology.move(tx)
+    return topology.give(tx, session, gifts)
+
+
+def _give_shards(tx: Transaction, session: str, gifts: dict[int, tuple[int, str]]) -> int:
+    topology.move(tx)
+    return topology.give_shards(tx, session, gifts)

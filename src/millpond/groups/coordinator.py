@@ -7,7 +7,7 @@ returns. Both are written only while this broker keeps the group's shard.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import groups as catalog
@@ -243,6 +243,14 @@ class Groups:
                 duties.create_task(self._repeat_expiry())
         finally:
             await self._memory.drain()
+
+    async def let_go(self, shards: Collection[int]) -> None:
+        """Finish what is being stored of these shards' groups, and send their members away. The caller has made sure
+        that no more of them are found here."""
+        for resident in self._memory:
+            if resident.place.shard in shards:
+                await self._memory.stored(resident)
+                self._memory.drop(resident)
 
     def tick(self) -> None:
         """Let whatever is due by the clock happen now; `run` does so by itself."""

@@ -6,6 +6,7 @@ from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
 from millpond.log.log import Log
 from millpond.log.transactions import TransactionLimits, Transactions
+from millpond.log.writer import Writer
 from millpond.reading.offsets import TimedOffset
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "TimedOffset",
     "TransactionLimits",
     "Transactions",
+    "Writer",
 ]

@@ -42,9 +42,10 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import LogMetrics
 from millpond.segments.frame import FRAME_BYTES
 
-Committed = Callable[[list[Pending], Placed], None]
+Committed = Callable[[list[Pending], Placed, int], None]
 Failed = Callable[[TopicPartition, list[Pending], MillpondError], None]
 EpochOf = Callable[[TopicPartition], int]
+EndOf = Callable[[TopicPartition], int]
 
 NOT_OWNED = 0
 """No partition that has an owner has this epoch."""
@@ -56,7 +57,7 @@ class Flight:
     """A sealed buffer on its way to the store and the catalog."""
 
     __slots__ = (
-        *("also", "answer", "buffer", "condemned", "has_rest", "location", "parts", "predecessors"),
+        *("also", "answer", "buffer", "condemned", "ends", "has_rest", "location", "parts", "predecessors"),
         *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
@@ -74,6 +75,8 @@ class Flight:
         """Partitions that the loop knows will be refused, because it has heard of an earlier failure."""
         self.uploaded = False
         self.submitted = False
+        self.ends: dict[TopicPartition, int] = {}
+        """Where its partitions ended, as far as was known when it was submitted."""
         self.answer: tuple[Json, list[ShareResult]] | None = None
         """The results as they were stored and as they are, so that only an answer that was lost is decoded."""
         self.also: Operation | None = None
@@ -115,6 +118,7 @@ class Flusher:
         limits: LogLimits,
         metrics: LogMetrics,
         epoch_of: EpochOf,
+        end_of: EndOf,
         committed: Committed,
         failed: Failed,
     ) -> None:
@@ -125,6 +129,7 @@ class Flusher:
         self._limits = limits
         self._metrics = metrics
         self._epoch_of = epoch_of
+        self._end_of = end_of
         self._committed = committed
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -140,6 +145,9 @@ class Flusher:
         self._refusal: Unavailable | None = None
         self._refuse_until = 0.0
         self._drained: asyncio.Event | None = None
+        self._hurried = False
+        """Whether the open buffer is not to wait for company, since somebody waits for it to be gone."""
+        self._finishing: asyncio.Future[None] | None = None
         self._journal_key: str | None = None
         self.flushes = 0
         self.appended_bytes = 0
@@ -190,6 +198,20 @@ class Flusher:
         self._held_bytes += buffer.bytes
         self._launch(buffer, also)
 
+    async def finish(self, wheres: set[TopicPartition]) -> None:
+        """Returns when nothing of these partitions is on its way. Whoever calls it takes nothing more for them."""
+        while self._holds(wheres):
+            self._hurried = True
+            self._launch_what_may()
+            if self._finishing is None:
+                self._finishing = self._loop.create_future()
+            await asyncio.shield(self._finishing)
+
+    def _holds(self, wheres: set[TopicPartition]) -> bool:
+        open_ones = [self._open] if self._open is not None else []
+        buffers = [*self._full, *open_ones, *(flight.buffer for flight in self._flights)]
+        return any(not wheres.isdisjoint(buffer.appends) for buffer in buffers)
+
     async def drain(self) -> None:
         """Take nothing more, flush what is there, and wait until all of it is answered."""
         self._drained = asyncio.Event()
@@ -225,7 +247,7 @@ class Flusher:
         if (small := self._take_small(self._open)) is not None:
             return small
         waited = self._loop.time() - self._open.opened_at
-        if self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
+        if self._hurried or self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
             return self._take_open() if self._uploading() < self._limits.uploads_max else None
         self._wake_up_in(self._limits.flush_delay_ms / 1000 - waited)
         return None
@@ -332,6 +354,7 @@ class Flusher:
 
     def _submit(self, flight: Flight) -> None:
         flight.submitted = True
+        flight.ends = {where: self._end_of(where) for where in flight.buffer.appends}
         self._writer.submit(
             Job(
                 operation=lambda tx: self._append(tx, flight),
@@ -398,7 +421,7 @@ class Flusher:
         for share, result in zip(flight.shares, results, strict=True):
             pendings = flight.buffer.appends[share.where]
             if isinstance(result, Placed):
-                self._committed(pendings, result)
+                self._committed(pendings, result, flight.ends.get(share.where, 0))
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
@@ -415,6 +438,12 @@ class Flusher:
         self._submit_ready()
         self._launch_what_may()
         self._check_drained()
+        self._tell_finishing()
+
+    def _tell_finishing(self) -> None:
+        finishing, self._finishing, self._hurried = self._finishing, None, False
+        if finishing is not None and not finishing.done():
+            finishing.set_result(None)
 
     def _fail(
         self, failed: Flight, where: TopicPartition, pendings: list[Pending], error: MillpondError

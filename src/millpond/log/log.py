@@ -7,15 +7,17 @@ Reading order for a newcomer: `append` here, `buffer`, `flusher`, `writer` (the 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from millpond.catalog import compactions, extents, partitions, producers, topics, transactions
+from millpond.catalog import compactions, extents, partitions, producers, topics, topology, transactions
 from millpond.catalog.appends import Placed
 from millpond.catalog.commits import Committer, Operation
 from millpond.catalog.database import Database, Transaction
 from millpond.catalog.partitions import PartitionRow
+from millpond.catalog.topology import Owner, Topology
 from millpond.catalog.transactions import Markers, PartitionTransactions, Producer
 from millpond.log.admission import AS_PRODUCED, Headers, admit, look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
@@ -23,7 +25,7 @@ from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import NOT_OWNED, Flusher
 from millpond.log.limits import LogLimits
 from millpond.log.ongoing import ABORTED_MAX
-from millpond.log.partition import Partition
+from millpond.log.partition import Partition, Seen
 from millpond.log.tail import TailCache
 from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
@@ -37,6 +39,7 @@ from millpond.model.errors import (
     MillpondError,
     NotOwner,
     OffsetOutOfRange,
+    PartitionHalted,
     RecordTooLarge,
     Stopping,
     TopicExists,
@@ -64,6 +67,10 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
+async def _nobody_else() -> None:
+    """For a log that shares its catalog with no other broker."""
+
+
 class Log:
     """Open it inside the running loop with `start`, leave it with `stop`."""
 
@@ -78,11 +85,21 @@ class Log:
         broker_defaults: Mapping[str, str],
         metrics: LogMetrics,
         on_failure: Callable[[MillpondError], None],
+        has_lease: Callable[[], bool] = lambda: True,
+        on_topology: Callable[[Topology], None] = lambda _: None,
+        tell_others: Callable[[], Awaitable[None]] = _nobody_else,
+        make_writer: Callable[..., Writer] = Writer,
     ) -> None:
+        """`has_lease` says whether nobody else can own this broker's partitions by now."""
         self.database = database
+        self.topology = Topology()
+        self._has_lease = has_lease
+        self._on_topology = on_topology
+        self._tell_others = tell_others
         self._session = session
         self._clock = clock
         self._limits = limits
+        self._metrics = metrics
         self._partitions: dict[TopicPartition, Partition] = {}
         self._grown: dict[TopicPartition, int] = {}
         self._compaction_marks: dict[TopicPartition, tuple[int, int]] = {}
@@ -110,7 +127,7 @@ class Log:
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
-        self.writer = Writer(
+        self.writer = make_writer(
             database,
             Committer(database, session),
             foreign_check_ms=limits.foreign_check_ms,
@@ -125,6 +142,7 @@ class Log:
             limits=limits,
             metrics=metrics,
             epoch_of=self._epoch_of,
+            end_of=self._end_of,
             committed=self._on_committed,
             failed=self._on_failed,
         )
@@ -219,7 +237,7 @@ class Log:
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await self._learn_of(partition, sequence)
         self._flusher.check_available(where)
-        if partition.fenced:
+        if partition.fenced or partition.leaving or not self._has_lease():
             raise NotOwner
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if sequence is not None:
@@ -352,8 +370,10 @@ class Log:
     def partition(self, where: TopicPartition) -> Partition:
         """What the owner knows of a partition: log start, end, epoch."""
         partition = self._partitions.get(where)
-        if partition is not None and not partition.fenced:
+        if partition is not None and not partition.fenced and not partition.leaving and self._has_lease():
             return partition
+        if partition is not None and partition.halted:
+            raise PartitionHalted(partition=where.partition)
         topic = self.topics.with_id(where.topic_id)
         if not 0 <= where.partition < topic.partitions:
             raise UnknownPartition(topic=topic.name, partition=where.partition)
@@ -383,9 +403,7 @@ class Log:
         self, name: str, partitions: int = 1, overrides: Mapping[str, str] | None = None
     ) -> Topic:
         def create(tx: Transaction) -> None:
-            topics.create(
-                tx, name, partitions, overrides or {}, now_ms=self._clock.now_ms(), owner=self._session
-            )
+            topics.create(tx, name, partitions, overrides or {}, now_ms=self._clock.now_ms())
 
         try:
             return await self._to_the_end(self._change(name, create))
@@ -396,7 +414,7 @@ class Log:
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         def add(tx: Transaction) -> None:
-            topics.add_partitions(tx, name, total, owner=self._session)
+            topics.add_partitions(tx, name, total)
 
         return await self._to_the_end(self._change(name, add))
 
@@ -413,49 +431,91 @@ class Log:
         await self._to_the_end(self._write_and_refresh(delete))
 
     async def _write_and_refresh(self, operation: Operation) -> None:
-        await self.write(operation)
+        await self.write(operation, alone=True)
         await self.refresh()
+        await self._tell_others()
 
     async def refresh(self) -> None:
         """Take in what the catalog says now: topics, partitions, and appends by others. In turns: what was read
         first must not be taken in last, or a topic just made would be forgotten again."""
         async with self._refresh_turn:
-            known, rows, marks = await self.read(
-                lambda tx: (
-                    topics.all_topics(tx),
-                    partitions.owned_by(tx, self._session),
-                    compactions.marks(tx),
-                )
-            )
-            self._take_in_all(known, rows)
-            self._forget_compacted(marks)
+            seen = {where: each.seen for where, each in self._partitions.items()}
+            known = self.topology.version
+            found = await self.read(lambda tx: _read_all(tx, self._session, known))
+            if found.news is not None:
+                self.topics.replace_all(found.news.topics)
+                self._take_in_topology(found.news.topology)
+            self._take_in_owned(found.rows, seen)
+            self._forget_compacted(found.marks)
 
     async def _change(self, name: str, operation: Operation) -> Topic:
         """Write, then take in one topic, for a broker may have thousands."""
+
+        def write(tx: Transaction) -> int:
+            operation(tx)
+            return topology.version(tx)
 
         def read(tx: Transaction) -> tuple[Topic, list[PartitionRow]]:
             topic = topics.find(tx, name)
             return topic, partitions.of_topic(tx, topic.id)
 
-        await self.write(operation)
+        version: int = await self.write(write, alone=True)
         async with self._refresh_turn:
             topic, rows = await self.read(read)
             known = self.topics.put(topic)
             for row in rows:
                 if row.owner == self._session:
                     self._take_in(row.where, row)
+            if version == self.topology.version + 1:
+                self._take_in_topology(_with_rows(self.topology, version, rows))
+        await self._tell_others()
         return known
+
+    def _take_in_topology(self, found: Topology) -> None:
+        self.topology = found
+        self._on_topology(found)
+
+    # -- handing over -----------------------------------------------------------------------------------------
+
+    async def let_go(self, wheres: Sequence[TopicPartition]) -> None:
+        """Take nothing more for these partitions, and return when everything taken is answered. They stay this
+        broker's until the catalog says otherwise; `keep` takes it back."""
+        for where in wheres:
+            if (partition := self._partitions.get(where)) is not None:
+                partition.leaving = True
+                self.waiters.wake(where)
+        await self._flusher.finish(set(wheres))
+
+    def keep(self, wheres: Sequence[TopicPartition]) -> None:
+        for where in wheres:
+            if (partition := self._partitions.get(where)) is not None:
+                partition.leaving = False
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _take_in_all(self, known: list[Topic], rows: list[PartitionRow]) -> None:
-        self.topics.replace_all(known)
+    def _take_in_owned(self, rows: list[PartitionRow], seen: Mapping[TopicPartition, Seen]) -> None:
         owned = {row.where: row for row in rows}
         for where, partition in list(self._partitions.items()):
-            if where not in owned:
+            if where not in owned and not partition.halted:
                 self._drop(where, partition)
         for where, row in owned.items():
-            self._take_in(where, row)
+            if where in seen and seen[where].is_ahead_of(row):
+                self._halt(where, f"epoch {row.epoch}, end {row.end_offset}; they were {seen[where]}")
+            else:
+                self._take_in(where, row)
+
+    def _halt(self, where: TopicPartition, reason: str) -> None:
+        """The catalog has gone back in time, as after a failover to a replica that was behind. Writing on would give
+        offsets a second time."""
+        partition = self._partitions.get(where)
+        if partition is None or partition.halted:
+            return
+        partition.fenced = partition.halted = True
+        self._metrics.halted.inc()
+        logger.critical(
+            "partition %s of topic %s is halted: the catalog went back to %s", *reversed(where), reason
+        )
+        self.waiters.wake(where)
 
     def _forget_compacted(self, marks: dict[TopicPartition, tuple[int, int]]) -> None:
         for where, mark in marks.items():
@@ -475,6 +535,8 @@ class Log:
 
     def _take_in(self, where: TopicPartition, row: PartitionRow) -> None:
         partition = self._partitions.get(where)
+        if partition is not None and partition.halted:
+            return
         if partition is None or row.epoch != partition.epoch:
             if partition is not None:
                 self._drop(where, partition)
@@ -495,6 +557,10 @@ class Log:
     def _epoch_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)
         return partition.epoch if partition is not None else NOT_OWNED
+
+    def _end_of(self, where: TopicPartition) -> int:
+        partition = self._partitions.get(where)
+        return partition.end_offset if partition is not None else 0
 
     def _on_foreign_change(self) -> None:
         """A refresh that is under way may have read the catalog before this change: then another one follows."""
@@ -547,8 +613,14 @@ class Log:
     async def _read_transactions(self, where: TopicPartition) -> PartitionTransactions:
         return await self.read(lambda tx: transactions.of_partition(tx, where, aborted_max=ABORTED_MAX))
 
-    def _on_committed(self, pendings: list[Pending], placed: Placed) -> None:
+    def _on_committed(self, pendings: list[Pending], placed: Placed, known_end: int) -> None:
+        """`known_end` is where the partition ended, as far as was known here, when this was submitted."""
         partition = self._partitions.get(pendings[0].where)
+        if partition is not None and placed.base_offset < known_end:
+            self._halt(partition.where, f"end {placed.base_offset}; it was {known_end}")
+            for pending in pendings:
+                pending.refuse(PartitionHalted(partition=partition.where.partition))
+            return
         offset = placed.base_offset
         for pending in pendings:
             end = offset + pending.records
@@ -572,6 +644,9 @@ class Log:
 
     def _on_failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._partitions.get(where)
+        if isinstance(error, NotOwner):
+            self._metrics.fenced.inc(len(pendings))
+            self._on_foreign_change()
         for pending in pendings:
             if partition is not None and pending.sequence is not None:
                 partition.sequences.fail(pending.sequence, pending.future)
@@ -583,6 +658,35 @@ class Log:
         removed = extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
         transactions.forget_aborted(tx, where, offset)
         return removed
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    topics: list[Topic]
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a refresh has read. Without `news` topics and owners are as they were."""
+
+    rows: list[PartitionRow]
+    marks: dict[TopicPartition, tuple[int, int]]
+    news: _News | None
+
+
+def _read_all(tx: Transaction, session: Session, known: int) -> _Found:
+    """The topology first: partitions that it says are owned here are then read with it, or are gone again."""
+    news = None
+    if topology.version(tx) != known:
+        view = topology.read(tx)
+        news = _News(topics.all_topics(tx), view)
+    return _Found(partitions.owned_by(tx, session), compactions.marks(tx), news)
+
+
+def _with_rows(before: Topology, version: int, rows: Sequence[PartitionRow]) -> Topology:
+    owners = {**before.partitions, **{row.where: Owner(row.owner, row.epoch) for row in rows}}
+    return Topology(version, before.members, owners, before.shards)
 
 
 def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: int) -> int:

@@ -1,6 +1,7 @@
 """One partition as its owner sees it: its row, tail, producers and transactions. Changes only between awaits."""
 
 import asyncio
+from typing import NamedTuple
 
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.buffer import AppendResult
@@ -10,11 +11,26 @@ from millpond.log.tail import Tail
 from millpond.model.ids import TopicPartition
 
 
+class Seen(NamedTuple):
+    """What the catalog has said of a partition: it may only go on from there."""
+
+    epoch: int
+    end_offset: int
+
+    def is_ahead_of(self, row: PartitionRow) -> bool:
+        return row.epoch < self.epoch or (row.epoch == self.epoch and row.end_offset < self.end_offset)
+
+    def __str__(self) -> str:
+        return f"{self.epoch} and {self.end_offset}"
+
+
 class Partition:
     __slots__ = (
         "end_offset",
         "epoch",
         "fenced",
+        "halted",
+        "leaving",
         "log_start",
         "ongoing",
         "sequences",
@@ -32,8 +48,16 @@ class Partition:
         self.sequences: Sequences[AppendResult] = Sequences()
         self.ongoing = Ongoing()
         self.fenced = False
+        self.leaving = False
+        """Being handed over: what was accepted is finished, nothing more is taken."""
+        self.halted = False
+        """The catalog has forgotten what it had said: nobody may write here before somebody has looked."""
         self.turn = asyncio.Lock()
         """Held where an append may take long before it joins a buffer: the next must not overtake it."""
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.epoch, self.end_offset)
 
     def observe(self, row: PartitionRow, owner: str) -> bool:
         """Take in what the catalog says; True if the log has grown behind our back."""

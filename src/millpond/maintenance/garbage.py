@@ -40,7 +40,7 @@ class Garbage:
 
     async def run_once(self) -> int:
         """Collect what is dead; returns how many objects went."""
-        await self._log.write(lambda tx: writers.bury_expired(tx, self._session, self._clock.now_ms()))
+        await self._log.write(lambda tx: writers.bury_expired_tools(tx, self._session, self._clock.now_ms()))
         for topic_id, partitions in await self._log.read(topics.deleted):
             await self._remove_topic(topic_id, partitions)
         collected = await self._collect_dead()

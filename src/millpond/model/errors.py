@@ -23,10 +23,12 @@
     │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
     ├── Unavailable                  try again later; nothing was acknowledged
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown  CatalogFailed
+    │   ├── CatalogWentBack
     │   ├── FlushFailed  Overloaded  Stopping
     │   └── Unreachable  TimedOut     what a client says when nobody does
     ├── Damaged                      stored bytes or rows are not what was written
-    │   └── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
+    │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
+    │   └── PartitionHalted
     ├── Defect                       a bug of ours
     └── CannotStart
         └── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  InvalidSettings
@@ -385,6 +387,16 @@ class CorruptPayload(Damaged):
 
 class CorruptCatalog(Damaged):
     """The catalog is damaged: {reason}."""
+
+
+class PartitionHalted(Damaged):
+    """Partition {partition} is halted: the catalog has forgotten commits that were acknowledged, as after a failover to
+    a replica that was behind. Restart its broker to go on with what is left."""
+
+
+class CatalogWentBack(CatalogFailed):
+    """The catalog is older than what it has confirmed ({reason}): it was restored, or failed over to a replica that was
+    behind. This process writes no more."""
 
 
 class Defect(MillpondError):

@@ -62,6 +62,21 @@ class StoreMetrics:
         )
 
 
+class ClusterMetrics:
+    """The broker among others."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.brokers = Gauge(
+            "millpond_cluster_brokers", "Brokers that live, this one included.", registry=registry
+        )
+        self.given = Counter(
+            "millpond_cluster_given", "Partitions handed over to other brokers.", registry=registry
+        )
+        self.buried = Counter(
+            "millpond_cluster_buried", "Brokers that this one has declared dead.", registry=registry
+        )
+
+
 class LogMetrics:
     """The log engine. Counted once for each flush and fetch, never for each record."""
 
@@ -71,6 +86,16 @@ class LogMetrics:
         )
         self.append_bytes = Counter(
             "millpond_log_append_bytes", "Bytes of the batches in them.", registry=registry
+        )
+        self.fenced = Counter(
+            "millpond_log_fenced",
+            "Appends that the catalog refused because the partition had moved to another broker.",
+            registry=registry,
+        )
+        self.halted = Counter(
+            "millpond_log_halted",
+            "Partitions halted because the catalog went back in time.",
+            registry=registry,
         )
         self.refusals = Counter(
             "millpond_log_refusals", "Appends that failed after they had been accepted.", registry=registry
@@ -212,6 +237,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.store = StoreMetrics(self.registry)
+        self.cluster = ClusterMetrics(self.registry)
         self.log = LogMetrics(self.registry)
         self.maintenance = MaintenanceMetrics(self.registry)
         self.queues = QueueMetrics(self.registry)

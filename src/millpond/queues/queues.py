@@ -6,7 +6,7 @@ A subscription is at work here while it has consumers here: each of its partitio
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -59,6 +59,8 @@ BEGIN_AGAIN_MS: Final = 1_000
 """How long a partition rests that an error has ended: one that cannot be read is not to be taken all the time."""
 TAKEN_PER_COMMIT: Final = 250
 """Partitions that begin in one commit: others want to write, too."""
+LET_GO_S: Final = 2.0
+"""How long a partition that is handed over waits for what was decided to be saved."""
 STOP_S: Final = 5.0
 """How long a broker that stops waits for what was decided to be saved."""
 logger = logging.getLogger(__name__)
@@ -125,6 +127,7 @@ class Queues:
         self._look_now = asyncio.Event()
         self._redriving = asyncio.Lock()
         self._stopping = False
+        self._leaving: set[TopicPartition] = set()
         metrics.leased.set_function(self._count_leased)
         metrics.consumers.set_function(self._count_consumers)
 
@@ -385,6 +388,8 @@ class Queues:
                     active.rests_until[number] = self.now() + BEGIN_AGAIN_MS
 
     def _owns(self, where: TopicPartition) -> bool:
+        if where in self._leaving:
+            return False
         try:
             self._log.partition(where)
         except (NotOwner, UnknownPartition):
@@ -502,6 +507,29 @@ class Queues:
         for queue in list(active.queues.values()):
             queue.close(Stopping())
         del self._active[place]
+
+    async def let_go(self, wheres: Collection[TopicPartition]) -> None:
+        """Deliver nothing more of these partitions, save what was decided, and send consumers to the next owner."""
+        leaving = set(wheres)
+        self._leaving |= leaving
+        queues = [
+            queue
+            for active in self._active.values()
+            for queue in active.queues.values()
+            if queue.where in leaving and queue.closed is None
+        ]
+        try:
+            async with asyncio.timeout(LET_GO_S):
+                await asyncio.gather(*(queue.saved() for queue in queues), return_exceptions=True)
+        except TimeoutError:
+            logger.warning("some acknowledgements could not be saved; their messages will be delivered again")
+        for queue in queues:
+            queue.close(NotOwner())
+
+    def keep(self, wheres: Collection[TopicPartition]) -> None:
+        """They are given away, or after all are not."""
+        self._leaving -= set(wheres)
+        self._look_now.set()
 
     async def stop(self) -> None:
         """Consumers are let go in order: what they hold is not charged. What was decided is saved."""

@@ -11,9 +11,10 @@ from millpond.service.administration import (
     PartitionDescription,
     TopicDescription,
 )
+from millpond.service.cluster import BrokerStanding, Cluster, ClusterStanding
 from millpond.service.limits import PayloadLimits, ServiceLimits
 from millpond.service.messages import Messages, NewMessage, Placed, Spot
-from millpond.service.owners import Owners
+from millpond.service.owners import Leader, Owners
 from millpond.service.payloads import Body, Payloads, Place
 from millpond.service.polling import OLDEST, Polled, Poller, PollRequest, Standing
 from millpond.service.workers import Workers
@@ -22,8 +23,12 @@ __all__ = [
     "OLDEST",
     "Administration",
     "Body",
+    "BrokerStanding",
+    "Cluster",
+    "ClusterStanding",
     "GroupDescription",
     "GroupPartition",
+    "Leader",
     "Messages",
     "NewMessage",
     "Owners",

@@ -23,13 +23,7 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
-from millpond.service.owners import (
-    Addresses,
-    Owners,
-    addresses_of_brokers,
-    addresses_of_coordinator,
-    owner_facts,
-)
+from millpond.service.owners import Addresses, Owners
 
 Answer = TypeVar("Answer")
 
@@ -102,9 +96,8 @@ class Administration:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         topic = self._log.topics.named(name)
-        rows, brokers = await self._log.read(
-            lambda tx: (partitions.of_topic(tx, topic.id), addresses_of_brokers(tx))
-        )
+        rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
+        brokers = self._owners.by_session()
         found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
         return TopicDescription(topic, found, topic.describe_config())
 
@@ -143,7 +136,7 @@ class Administration:
         try:
             return await work
         except NotOwner as error:
-            raise await self._owners.explain(error, where) from error
+            raise self._owners.explain(error, where) from error
 
     # -- groups -----------------------------------------------------------------------------------------------
 
@@ -177,8 +170,7 @@ class Administration:
         try:
             return await work
         except NotCoordinator as error:
-            found = await self._log.read(lambda tx: addresses_of_coordinator(tx, group_id))
-            raise NotCoordinator(group=group_id, **owner_facts(found)) from error
+            raise self._owners.explain_coordinator(error, group_id) from error
 
     async def _rows(
         self, offsets: Mapping[TopicPartition, GroupOffset]

@@ -168,7 +168,7 @@ class Messages:
             except NotOwner as error:
                 refused.append((where, error))
         if len(refused) == len(placed):
-            raise await self._owners.explain(refused[0][1], refused[0][0])
+            raise self._owners.explain(refused[0][1], refused[0][0])
         if refused:
             reason = "the partitions of these messages belong to several brokers; send them one by one"
             raise InvalidRequest(reason=reason)
@@ -224,7 +224,7 @@ class Messages:
         try:
             return await self._log.submit(where, data)
         except MillpondError as error:
-            raise await self._owners.explain(error, where) from error
+            raise self._owners.explain(error, where) from error
 
     async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
         """What is small is done at once; anything else would hold up everybody on the loop."""

@@ -194,7 +194,7 @@ class Poller:
         """A topic that is gone is known by its id alone; whoever asked knows its name."""
         if isinstance(error, UnknownTopic):
             return UnknownTopic(topic=request.topic)
-        return await self._owners.explain(error, where)
+        return self._owners.explain(error, where)
 
     async def _decoded(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]

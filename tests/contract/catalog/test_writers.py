@@ -23,7 +23,11 @@ def register(catalog, session, clock, now_ms, lease_ms, lane=0):
 
 
 def bury_expired(catalog, clock, now_ms, caller="caller"):
-    return catalog.write(lambda tx: writers.bury_expired(Clocked(tx, clock, now_ms), caller, 77))
+    def run(tx):
+        tx = Clocked(tx, clock, now_ms)
+        return writers.bury_expired_brokers(tx, writers.expired_brokers(tx, caller), 77)
+
+    return catalog.write(run)
 
 
 def take(catalog, session, number=1, token="t", lane=0):
@@ -36,6 +40,31 @@ def test_a_writer_lives_while_it_renews_in_time(catalog):
     assert bury_expired(catalog, "boot", 1_900) == []
     assert bury_expired(catalog, "boot", 1_901) == ["s1"]
     assert catalog.read(writers.dead_sessions) == [("s1", 77, False)]
+
+
+def test_tools_and_brokers_are_judged_apart(catalog):
+    register(catalog, "broker", "boot", 1_000, lease_ms=500)
+
+    def register_tool(tx):
+        writers.register(Clocked(tx, "boot", 1_000), "spark", kind="spark", address="", lease_ms=500)
+
+    catalog.write(register_tool)
+    assert bury_expired(catalog, "boot", 2_000) == ["broker"]
+    assert catalog.write(lambda tx: writers.bury_expired_tools(Clocked(tx, "boot", 2_000), "x", 78)) == [
+        "spark"
+    ]
+    assert catalog.read(writers.dead_sessions) == [("broker", 77, False), ("spark", 78, False)]
+
+
+def test_one_that_renews_meanwhile_is_not_buried(catalog):
+    register(catalog, "s1", "boot", 1_000, lease_ms=500)
+
+    def run(tx):
+        found = writers.expired_brokers(Clocked(tx, "boot", 2_000), "caller")
+        writers.renew(Clocked(tx, "boot", 2_000), "s1", 500)
+        return found, writers.bury_expired_brokers(Clocked(tx, "boot", 2_000), found, 77)
+
+    assert catalog.write(run) == (["s1"], [])
 
 
 def test_nobody_buries_itself_even_if_the_machine_slept_through_its_lease(catalog):

@@ -7,13 +7,15 @@ from millpond.model.errors import (
     InvalidPartitionCount,
     InvalidRequest,
     NotCoordinator,
+    NotOwner,
+    StoreUnavailable,
     TopicExists,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
 )
 from millpond.model.ids import TopicPartition
-from millpond.service import GroupPartition, Owners
+from millpond.service import Administration, GroupPartition, Owners
 from millpond.testing import running_broker
 
 
@@ -131,19 +133,24 @@ async def test_offset_at(broker, admin):
 
 
 async def test_owners_are_named_to_whom_asked_the_wrong_broker(broker, tmp_path):
-    from millpond.model.errors import NotOwner, StoreUnavailable
-
     await broker.produce("t", b"x")
-    owners, where = Owners(broker.log), broker.log.topics.partition("t", 0)
-    explained = await owners.explain(NotOwner(), where)
+    owners, where = Owners(broker.log, "another"), broker.log.topics.partition("t", 0)
+    explained = owners.explain(NotOwner(), where)
     assert explained.facts["owner_grpc"] == broker.listeners["grpc"]
     other = StoreUnavailable(reason="")
-    assert await owners.explain(other, where) is other
-    unknown = await owners.explain(NotOwner(), TopicPartition(where.topic_id, 9))
+    assert owners.explain(other, where) is other
+    unknown = owners.explain(NotOwner(), TopicPartition(where.topic_id, 9))
     assert (type(unknown), unknown.facts) == (NotOwner, {})
 
 
-async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker, admin):
+async def test_nobody_is_sent_to_the_broker_that_was_asked(broker):
+    await broker.produce("t", b"x")
+    owners, where = Owners(broker.log, broker.session), broker.log.topics.partition("t", 0)
+    assert owners.explain(NotOwner(), where).facts == {}
+
+
+async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
+    admin = Administration(broker.log, broker.groups, Owners(broker.log, "another"), default_partitions=1)
     await broker.produce("t", b"x")
     epochs, broker.coordinator_epochs = dict(broker.coordinator_epochs), broker.coordinator_epochs
     broker.coordinator_epochs.clear()

@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millpond.cluster import addresses_of
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.groups import GroupLimits, Groups
 from millpond.log import Log, TransactionLimits, Transactions
+from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.service import Cluster, Owners
 
 
 class Node(NamedTuple):
@@ -27,6 +30,8 @@ class Services:
     transactions: Transactions
     clock: Clock
     node: Node
+    owners: Owners
+    cluster: Cluster
     listener: str
     cluster_id: str
     auto_create_topics: bool
@@ -48,6 +53,15 @@ class Call(NamedTuple):
         """A partition as the request names it: newer versions give the topic's id, older ones its name."""
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
+
+    def nodes(self) -> list[Node]:
+        """The brokers that Kafka clients reach. This one is always among them, whatever the catalog said last."""
+        services = self.services
+        found = {services.node.id: services.node}
+        for member in services.cluster.members():
+            if (address := addresses_of(member).get("kafka")) is not None and member.node_id not in found:
+                found[member.node_id] = Node(member.node_id, *split_address(address))
+        return [found[number] for number in sorted(found)]
 
     @property
     def log(self) -> Log:

@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from millpond.frontends.rpc.admin import AdminService
 from millpond.frontends.rpc.binding import bind
+from millpond.frontends.rpc.cluster import ClusterService
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.log import LogService
 from millpond.frontends.rpc.memory import Answers, Intake
@@ -21,15 +22,16 @@ from millpond.frontends.rpc.queue import QueueService
 from millpond.log import Transactions
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import QueueLimits, Queues
-from millpond.service import Administration, Messages, Payloads, Poller
-from millpond.stubs import admin_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
+from millpond.service import Administration, Cluster, Messages, Payloads, Poller
+from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 MINIKAFKA = minikafka_pb2.DESCRIPTOR.services_by_name["MiniKafka"]
 PAYLOADS = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
 QUEUE = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
-SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE)
+CLUSTER = cluster_pb2.DESCRIPTOR.services_by_name["Cluster"]
+SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE, CLUSTER)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
@@ -46,6 +48,7 @@ class RpcServices:
     payloads: Payloads
     queues: Queues
     queue_limits: QueueLimits
+    cluster: Cluster
     administration: Administration
     transactions: Transactions
     metrics: AnswerMetrics
@@ -110,6 +113,7 @@ class RpcServer:
             MiniKafkaService(services.messages, services.poller, answers),
             PayloadService(services.payloads, answers),
             self._queue,
+            ClusterService(services.cluster, services.cluster_id),
         )
         self._server.add_generic_rpc_handlers(
             tuple(

@@ -28,7 +28,9 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
     return DescribeClusterResponse(
         cluster_id=call.services.cluster_id,
         controller_id=node.id,
-        brokers=[DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port)],
+        brokers=[
+            DescribeClusterBroker(broker_id=each.id, host=each.host, port=each.port) for each in call.nodes()
+        ],
         cluster_authorized_operations=ON_CLUSTER if asked else OPERATIONS_UNKNOWN,
     )
 

@@ -29,9 +29,15 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 
 
 def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
-    """Today every group and transaction is kept by the broker that was asked."""
-    node = call.services.node
     if key_type not in KEY_TYPES:
         code, text = ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here"
+        return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
+    found = call.services.owners.coordinator(key)
+    node = next((each for each in call.nodes() if found is not None and each.id == found.node_id), None)
+    if node is None:
+        code, text = (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "its coordinator has gone, and the next one is not there yet",
+        )
         return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")

@@ -22,8 +22,10 @@ from millpond.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from millpond.service import Leader
 
 BY_ID_SINCE = 12
+NOBODY = -1
 
 
 @handles(MetadataRequest)
@@ -35,7 +37,9 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
             topic.topic_authorized_operations = ON_TOPIC
     asked = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port)],
+        brokers=[
+            MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port) for each in call.nodes()
+        ],
         cluster_id=call.services.cluster_id,
         controller_id=node.id,
         topics=topics,
@@ -91,26 +95,39 @@ async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
 
 
 def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
+    reachable = {node.id for node in call.nodes()}
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=False,
-        partitions=[_partition(call, topic, number) for number in range(topic.partitions)],
+        partitions=[_partition(call, topic, number, reachable) for number in range(topic.partitions)],
     )
 
 
-def _partition(call: Call, topic: Topic, number: int) -> MetadataResponsePartition:
+def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
     """One owner, which is also all the replicas there are: the store keeps the copies."""
-    node = call.services.node.id
-    try:
-        epoch = call.log.partition(TopicPartition(topic.id, number)).epoch
-    except MillpondError as error:
-        code = code_of(error)
-        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
+    leader = _leader(call, TopicPartition(topic.id, number))
+    if leader is None or leader.node_id not in reachable:
         return MetadataResponsePartition(
-            error_code=code, partition_index=number, leader_id=-1, replica_nodes=[node], isr_nodes=[]
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=NOBODY,
+            replica_nodes=[call.services.node.id],
+            isr_nodes=[],
         )
     return MetadataResponsePartition(
-        partition_index=number, leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
+        partition_index=number,
+        leader_id=leader.node_id,
+        leader_epoch=leader.epoch,
+        replica_nodes=[leader.node_id],
+        isr_nodes=[leader.node_id],
     )
+
+
+def _leader(call: Call, where: TopicPartition) -> Leader | None:
+    """What this broker serves, it knows better than what it has read of others."""
+    try:
+        return Leader(call.services.node.id, call.log.partition(where).epoch)
+    except MillpondError:
+        found = call.services.owners.leader(where)
+        return None if found is not None and found.node_id == call.services.node.id else found

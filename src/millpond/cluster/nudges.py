@@ -1,0 +1,53 @@
+"""Telling other brokers to look at the catalog now. Nothing depends on it: whoever is not reached looks by itself."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+import grpc
+
+from millpond.stubs import cluster_pb2 as pb
+
+LOOK: Final = "/millpond.v1.Cluster/Look"
+NUDGE_TIMEOUT_S: Final = 1.0
+Look = "grpc.aio.UnaryUnaryMultiCallable[pb.LookRequest, pb.LookResponse]"
+
+
+class Nudges:
+    """Keeps a connection to every broker that it was told of last."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send(self, addresses: Iterable[str]) -> None:
+        """Returns when all have looked, or do not answer."""
+        wanted = set(addresses)
+        for address in self._channels.keys() - wanted:
+            await self._channels.pop(address).close()
+        await asyncio.gather(*(self._nudge(address) for address in wanted))
+
+    def send_soon(self, addresses: Iterable[str]) -> None:
+        task = asyncio.create_task(self.send(addresses))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def close(self) -> None:
+        for task in list(self._sending):
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    async def _nudge(self, address: str) -> None:
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address)
+        call = self._channels[address].unary_unary(
+            LOOK,
+            request_serializer=pb.LookRequest.SerializeToString,
+            response_deserializer=pb.LookResponse.FromString,
+        )
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call(pb.LookRequest(), timeout=NUDGE_TIMEOUT_S)

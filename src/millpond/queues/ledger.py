@@ -1,0 +1,76 @@
+"""What of a partition is settled and stored, and what was decided since and is to be stored next.
+
+Between `begin` and `end` lies a commit: what is decided meanwhile waits for the next one.
+"""
+
+from collections.abc import Mapping
+
+from millpond.queues.outcomes import Changes, Dead, Retry
+from millpond.queues.settled import Range, Settled
+from millpond.queues.tracked import ACKED, SETTLING, Message, Settling
+
+
+class Ledger:
+    def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
+        self.settled = Settled(floor, chunks)
+        self.retries = dict(retries or {})
+        """Of messages that are not tracked yet."""
+        self.decided: list[Message] = []
+        self.failed: dict[int, Message] = {}
+        self.forgotten: list[int] = []
+        """Of which no retry is to be kept."""
+        self._voids: list[Range] = []
+        self._batch: Changes | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._batch or self.decided or self.failed or self._voids or self.forgotten)
+
+    def forget_retry(self, offset: int) -> None:
+        del self.retries[offset]
+        self.forgotten.append(offset)
+
+    def void(self, start: int, end: int) -> None:
+        """What lies here is no message, or none any more."""
+        if self.retries:
+            few = end - start <= len(self.retries)
+            for offset in range(start, end) if few else list(self.retries):
+                if start <= offset < end and offset in self.retries:
+                    self.forget_retry(offset)
+        if self._voids and self._voids[-1][1] == start:
+            self._voids[-1] = (self._voids[-1][0], end)
+        else:
+            self._voids.append((start, end))
+
+    def begin(self) -> Changes | None:
+        """What is to be stored; the same again until `end` is told."""
+        if self._batch is None and self.is_dirty:
+            decided, self.decided = self.decided, []
+            failed, self.failed = self.failed, {}
+            voids, self._voids = self._voids, []
+            forgotten, self.forgotten = self.forgotten, []
+            retries = {
+                offset: Retry(message.attempts, message.not_before)
+                for offset, message in failed.items()
+                if message.state is not SETTLING
+            }
+            forgotten += [message.offset for message in decided if message.attempts]
+            self._batch = Changes(
+                settled=self.settled.plan([message.offset for message in decided], voids),
+                retries=retries,
+                forgotten=[offset for offset in forgotten if offset not in retries],
+                dead=[
+                    Dead(message.offset, message.attempts, message.settling is Settling.DROPPED)
+                    for message in decided
+                    if message.settling is not ACKED
+                ],
+                messages=decided,
+            )
+        return self._batch
+
+    def end(self) -> Changes:
+        """What `begin` gave is durable."""
+        assert self._batch is not None, "begin comes first"
+        batch, self._batch = self._batch, None
+        self.settled.apply(batch.settled)
+        return batch

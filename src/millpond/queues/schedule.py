@@ -1,0 +1,293 @@
+"""Whose turn it is: which message of which key stands in which consumer's queue, and which one waits for what.
+
+The lower half of a dispatcher. A key's first message stands in the queue of the consumer that the key belongs to, as
+soon as it may be delivered; messages that are in order with nothing are `loose`, and anybody's. `_consider` is called
+for a key whenever something of it has changed, and for all keys when they may belong to others.
+
+Nothing here scans: a message is found by its offset, a key by its hash, what is eligible stands in its consumer's
+heap. Of a blocked key no more than `PER_KEY_MAX` messages are tracked; the log is asked again for the others.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from millpond.model.subscriptions import Mode, SubscriptionConfig
+from millpond.queues.assignment import FULL_WEIGHT, Assignment
+from millpond.queues.outcomes import KeyStanding
+from millpond.queues.tracked import FAR, READY, Consumer, Key, Message
+
+PER_KEY_MAX: Final = 1_000
+PER_KEY_WHEN_CROWDED: Final = 16
+"""Of a blocked key, once half of what may be tracked is."""
+HOT_FACTOR: Final = 2
+HOT_SLACK: Final = 8
+"""A consumer is hot with more than so many times what the others have on average, and so many more, keys and
+messages to work on."""
+WEIGHT_LESS: Final = 0.75
+WEIGHT_MORE: Final = 1.1
+WEIGHT_MIN: Final = 0.1
+
+
+class Schedule:
+    def __init__(self, config: SubscriptionConfig, assignment: Assignment, tracked_max: int) -> None:
+        self.now = 0
+        self._assignment = assignment
+        self._tracked_max = tracked_max
+        self._messages: dict[int, Message] = {}
+        self._keys: dict[int, Key] = {}
+        self._lagging: dict[int, Key] = {}
+        self._drained: dict[int, Key] = {}
+        """Those of the lagging that have worked off what was tracked of them."""
+        self._consumers: dict[str, Consumer] = {}
+        self._loose: list[int] = []
+        """Ready messages that are in order with nothing."""
+        self._delayed: list[tuple[int, int]] = []
+        self.config = config
+
+    @property
+    def config(self) -> SubscriptionConfig:
+        """It may be altered at any time, except for the mode."""
+        return self._config
+
+    @config.setter
+    def config(self, config: SubscriptionConfig) -> None:
+        self._config = config
+        self._strict = config.strict
+        self._by_partition = config.ordered_by_partition
+        self._window = config.leases_max if self._by_partition else config.key_window
+        for key in list(self._keys.values()):
+            self._consider(key)
+
+    # -- keys -------------------------------------------------------------------------------------------------
+
+    def _wait(self, message: Message) -> None:
+        """It waits for its turn, for the first time or again."""
+        key = message.key
+        if key is not None:
+            heapq.heappush(key.waiting, message.offset)
+            self._consider(key)
+        elif message.not_before > self.now:
+            self._delay(message)
+        else:
+            heapq.heappush(self._loose, message.offset)
+
+    def _delay(self, message: Message) -> None:
+        if message.alarm != message.not_before < FAR:
+            message.alarm = message.not_before
+            heapq.heappush(self._delayed, (message.not_before, message.offset))
+
+    def _consider(self, key: Key) -> None:
+        """Queue the key's first message with its consumer, if it may be delivered now."""
+        if self._strict and key.busy:
+            return  # its turn comes when that is durable
+        head = self._head(key)
+        if key.resume_from is not None and len(key.waiting) * 2 <= self._per_key_max():
+            self._drained[key.hash] = key
+        if head is None:
+            key.queued = -1
+            if key.idle:
+                self._keys.pop(key.hash, None)
+            return
+        if key.queued == head.offset:
+            return
+        key.queued = -1
+        if head.not_before > self.now:
+            self._delay(head)
+            return
+        owner = key.owner or self._owner_of(key)
+        if owner is not None and self._may_go(key, owner):
+            key.queued = head.offset
+            heapq.heappush(owner.queue, head.offset)
+
+    def _owner_of(self, key: Key) -> Consumer | None:
+        """Remembered until keys may belong to others."""
+        owner = key.owner = self._consumers.get(self._assignment.owner(key.hash) or "")
+        return owner
+
+    def _may_go(self, key: Key, consumer: Consumer) -> bool:
+        if self._strict:
+            return not key.busy
+        if not key.leased:
+            return True
+        return key.holder is consumer and len(key.leased) < self._window
+
+    def _head(self, key: Key) -> Message | None:
+        while key.waiting:
+            message = self._messages.get(key.waiting[0])
+            if message is not None and message.state is READY:
+                return message
+            heapq.heappop(key.waiting)
+        return None
+
+    def _next_loose(self) -> Message | None:
+        while self._loose:
+            message = self._messages.get(self._loose[0])
+            if message is not None and message.state is READY:
+                return message
+            heapq.heappop(self._loose)
+        return None
+
+    def _next_queued(self, consumer: Consumer) -> Message | None:
+        """The first message of the consumer's queue, if it still stands there rightly."""
+        message = self._messages.get(consumer.queue[0])
+        if message is not None and message.state is READY:
+            key = message.key
+            assert key is not None, "only messages with keys are queued"
+            if key.queued == message.offset and self._may_go(key, consumer):
+                return message
+            if key.queued == message.offset:
+                key.queued = -1
+        heapq.heappop(consumer.queue)
+        return None
+
+    def _per_key_max(self) -> int:
+        if self._by_partition:
+            return self._tracked_max
+        return PER_KEY_MAX if len(self._messages) * 2 < self._tracked_max else PER_KEY_WHEN_CROWDED
+
+    @property
+    def recalls_from(self) -> int | None:
+        """Where to read again for a key that has worked off what was tracked of it."""
+        if not self._drained:
+            return None
+        places = [key.resume_from for key in self._drained.values() if key.resume_from is not None]
+        return min(places, default=None)
+
+    # -- consumers --------------------------------------------------------------------------------------------
+
+    def hear(self, name: str) -> None:
+        """The consumer has shown that it is alive, such as by having room again."""
+        if (consumer := self._consumers.get(name)) is not None:
+            self._heard_of(consumer)
+
+    def pause(self, name: str, *, paused: bool = True) -> None:
+        consumer = self._consumers.get(name)
+        if consumer is not None:
+            consumer.paused = paused
+            consumer.starved_since = None
+            consumer.suspended = False
+            self._reassign()
+
+    def balance(self) -> bool:
+        """Move some keys away from a consumer with much more to do than the others. Call it every few seconds."""
+        if self._config.mode is not Mode.KEY_SHARED or len(self._consumers) < 2:
+            return False
+        loads = {each.name: len(each.queue) + len(each.leases) for each in self._consumers.values()}
+        total = sum(loads.values())
+        for consumer in self._consumers.values():
+            load = loads[consumer.name]
+            others = (total - load) / (len(loads) - 1)
+            if load > HOT_FACTOR * others + HOT_SLACK:
+                consumer.weight = max(consumer.weight * WEIGHT_LESS, WEIGHT_MIN)
+            elif load <= others:
+                consumer.weight = min(consumer.weight * WEIGHT_MORE, FULL_WEIGHT)
+        return self._reassign()
+
+    def _reassign(self) -> bool:
+        """After any change among the consumers. Those that take nothing have keys only if nobody takes anything."""
+        consumers = list(self._consumers.values())
+        able = (
+            [each for each in consumers if not each.paused and not each.suspended]
+            or [each for each in consumers if not each.paused]
+            or consumers
+        )
+        if not self._assignment.replace({each.name: each.weight for each in able}):
+            return False
+        for consumer in consumers:
+            consumer.queue = []
+        for key in list(self._keys.values()):
+            key.owner = None
+            key.queued = -1
+            self._consider(key)
+        return True
+
+    def _heard_of(self, consumer: Consumer) -> None:
+        consumer.starved_since = None
+        if consumer.suspended and self._consumers.get(consumer.name) is consumer:
+            consumer.suspended = False
+            self._reassign()
+
+    def _suspend(self, silent: Iterable[Consumer]) -> None:
+        found = [each for each in silent if not each.suspended]
+        for consumer in found:
+            consumer.suspended = True
+        if found:
+            self._reassign()
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _pass_time(self, now: int) -> None:
+        self.now = max(self.now, now)
+        while self._delayed and self._delayed[0][0] <= self.now:
+            time, offset = heapq.heappop(self._delayed)
+            message = self._messages.get(offset)
+            if message is None or message.state is not READY or message.not_before != time:
+                continue
+            message.alarm = 0
+            if message.key is None:
+                heapq.heappush(self._loose, offset)
+            else:
+                self._consider(message.key)
+
+    def _is_starving(self, consumer: Consumer) -> bool:
+        """Whether it has let its keys wait for as long as a delivery may take."""
+        while consumer.queue and self._next_queued(consumer) is None:
+            pass
+        if not consumer.queue or consumer.paused or consumer.may_take:
+            consumer.starved_since = None
+            return False
+        if consumer.starved_since is None:
+            consumer.starved_since = self.now
+        return self.now - consumer.starved_since >= self._config.ack_timeout_ms
+
+    def _starving_until(self, consumer: Consumer) -> int | None:
+        if consumer.may_take or consumer.paused or consumer.suspended:
+            return None
+        since = self.now if consumer.starved_since is None else consumer.starved_since
+        return since + self._config.ack_timeout_ms
+
+    # -- looking on -------------------------------------------------------------------------------------------
+
+    @property
+    def tracked(self) -> int:
+        return len(self._messages)
+
+    @property
+    def delayed(self) -> int:
+        """Messages that wait for their time."""
+        return sum(
+            1 for each in self._messages.values() if each.state is READY and each.not_before > self.now
+        )
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return list(self._consumers.values())
+
+    def keys_that_wait(self, limit: int) -> list[KeyStanding]:
+        """Keys that do not move, those with most behind them first, and why."""
+        standings = [each for key in self._keys.values() if (each := self._standing(key)) is not None]
+        return heapq.nlargest(limit, standings, key=lambda each: (each.waiting, -each.offset))
+
+    def _standing(self, key: Key) -> KeyStanding | None:
+        """None if the key is about to be dispatched."""
+        head = self._head(key)
+        if head is None and not key.leased:
+            return None
+        offset = head.offset if head is not None else min(key.leased)
+        owner = self._assignment.owner(key.hash)
+        holder = key.holder.name if key.holder is not None else owner or ""
+        until = head.not_before if head is not None and head.not_before > self.now else 0
+        if key.leased:
+            why = "leased" if owner == holder else "draining"
+        elif key.settling and self._strict:
+            why = "settling"
+        elif until:
+            why = "blocked" if until >= FAR else "delayed"
+        elif owner is None:
+            why = "nobody"
+        elif head is not None and not self._consumers[owner].may_take:
+            why = "no_credit"
+        else:
+            return None
+        return KeyStanding(key.hash, offset, len(key.waiting), why, holder, 0 if until >= FAR else until)

@@ -1,0 +1,95 @@
+"""The brokers of the cluster, for whoever runs them: what each owns, having one hand over, sharing out anew."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from millpond.catalog import topology, writers
+from millpond.catalog.database import Transaction
+from millpond.catalog.topology import Member, Topology
+from millpond.cluster import Membership, addresses_of, machine_of
+from millpond.log import Log
+from millpond.model.errors import InvalidRequest
+from millpond.model.ids import Session
+from millpond.service.owners import Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStanding:
+    node_id: int
+    session: Session
+    addresses: Addresses
+    machine: str
+    is_draining: bool
+    partitions: int
+    shards: int
+    lease_ms: int
+    """What is left of its lease; negative if it has run out and nobody has noticed yet."""
+    is_answering: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStanding:
+    version: int
+    brokers: list[BrokerStanding]
+    partitions: int
+    unowned: int
+
+
+class Cluster:
+    def __init__(self, log: Log, membership: Membership, session: Session) -> None:
+        self._log = log
+        self._membership = membership
+        self._session = session
+
+    def members(self) -> list[Member]:
+        """By node id, as this broker read them last."""
+        return list(self._log.topology.members.values())
+
+    async def look(self) -> None:
+        await self._membership.look()
+
+    async def status(self) -> ClusterStanding:
+        found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_rests(tx)))
+        return _standing(found, leases, self._session)
+
+    async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStanding:
+        """Have a broker hand over what it owns. It goes on answering, and sends everybody on."""
+
+        def drain(tx: Transaction) -> bool:
+            found = [each.session for each in topology.members(tx) if each.node_id == node_id]
+            return bool(found) and topology.set_leaving(tx, found[0], leaving=not undo)
+
+        if not await self._log.write(drain, alone=True):
+            raise InvalidRequest(reason=f"there is no broker {node_id}")
+        return await self._changed()
+
+    async def rebalance(self) -> ClusterStanding:
+        """Have every broker look again at what it owns."""
+        await self._log.write(topology.move, alone=True)
+        return await self._changed()
+
+    async def _changed(self) -> ClusterStanding:
+        await self._log.refresh()
+        await self._membership.nudge_others()
+        return await self.status()
+
+
+def _standing(found: Topology, leases: dict[Session, int], session: Session) -> ClusterStanding:
+    partitions = Counter(each.session for each in found.partitions.values())
+    shards = Counter(each.session for each in found.shards.values())
+    brokers = [
+        BrokerStanding(
+            each.node_id,
+            each.session,
+            addresses_of(each),
+            machine_of(each),
+            each.leaving,
+            partitions[each.session],
+            shards[each.session],
+            leases.get(each.session, 0),
+            each.session == session,
+        )
+        for each in found.members.values()
+    ]
+    owned = sum(each.partitions for each in brokers)
+    return ClusterStanding(found.version, brokers, len(found.partitions), len(found.partitions) - owned)
