@@ -1,0 +1,118 @@
+"""Brokers and what they own, on every engine."""
+
+import pytest
+
+from millpond.catalog import coordinators, partitions, topics, topology, writers
+from millpond.catalog.schema import COORDINATOR_SHARDS
+from millpond.model.ids import Session
+
+NOW = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def no_coordinators(catalog):
+    """Shards are rows that stay: nobody has them at first."""
+    catalog.write(lambda tx: tx.rows("UPDATE coordinators SET owner = NULL, epoch = 0"))
+
+
+def broker(catalog, name, node_id=0):
+    def register(tx):
+        writers.register(tx, Session(name), kind="broker", address="", lease_ms=10**9, node_id=node_id)
+
+    catalog.write(register)
+
+
+def topic(catalog, name, count, **named):
+    return catalog.write(lambda tx: topics.create(tx, name, count, {}, now_ms=NOW, **named))
+
+
+def owners(catalog):
+    return [owner.session for owner in catalog.read(topology.read).partitions.values()]
+
+
+def test_every_change_of_topics_moves_the_version(catalog):
+    versions = [catalog.read(topology.version)]
+    for change in (
+        lambda tx: topics.create(tx, "t", 1, {}, now_ms=NOW),
+        lambda tx: topics.add_partitions(tx, "t", 2),
+        lambda tx: topics.alter_config(tx, "t", {"retention.ms": "1"}),
+        lambda tx: topics.delete(tx, "t", now_ms=NOW),
+    ):
+        catalog.write(change)
+        versions.append(catalog.read(topology.version))
+    assert versions == sorted(set(versions))
+
+
+def test_new_partitions_are_spread_over_the_brokers_that_stay(catalog):
+    for name in ("a", "b", "c"):
+        broker(catalog, name)
+    catalog.write(lambda tx: topology.set_leaving(tx, "c", leaving=True))
+    topic(catalog, "t", 4)
+    catalog.write(lambda tx: topics.add_partitions(tx, "t", 6))
+    assert sorted(owners(catalog)) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_without_brokers_partitions_wait_for_the_first(catalog):
+    topic(catalog, "t", 2)
+    assert owners(catalog) == [None, None]
+    broker(catalog, "a")
+    assert catalog.write(topology.adopt) == 2 + COORDINATOR_SHARDS
+    assert owners(catalog) == ["a", "a"]
+    assert catalog.write(topology.adopt) == 0
+
+
+def test_what_the_dead_owned_goes_to_the_living_under_a_new_epoch(catalog):
+    for name in ("a", "b", "c"):
+        broker(catalog, name)
+    made = topic(catalog, "t", 9)
+    catalog.write(topology.adopt)
+    catalog.write(lambda tx: writers.bury(tx, Session("b"), NOW))
+    before = catalog.read(topology.read)
+    lost = [where for where, owner in before.partitions.items() if owner.session == "b"]
+    catalog.write(topology.adopt)
+    after = catalog.read(topology.read)
+    assert list(after.members) == ["a", "c"]
+    assert sorted(owners(catalog)).count("b") == 0
+    assert {owner.session for owner in after.shards.values()} == {"a", "c"}
+    for where, owner in after.partitions.items():
+        assert owner.epoch == before.partitions[where].epoch + (where in lost)
+    assert len(catalog.read(lambda tx: partitions.of_topic(tx, made.id))) == 9
+
+
+def test_only_the_owner_gives_and_only_under_its_epoch(catalog):
+    broker(catalog, "a")
+    made = topic(catalog, "t", 1)
+    broker(catalog, "b")
+    where = next(iter(catalog.read(topology.owners)))
+    assert where.topic_id == made.id
+    give = topology.give
+    assert catalog.write(lambda tx: give(tx, "b", {where: (1, "b")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {where: (2, "b")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {where: (1, "nobody")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {where: (1, "b")})) == 1
+    assert catalog.read(topology.owners)[where] == ("b", 2)
+
+
+def test_shards_are_given_like_partitions(catalog):
+    broker(catalog, "a")
+    catalog.write(topology.adopt)
+    broker(catalog, "b")
+    assert catalog.write(lambda tx: topology.give_shards(tx, "a", {3: (1, "b"), 4: (9, "b")})) == 1
+    assert catalog.read(coordinators.owners)[3] == ("b", 2)
+    assert catalog.read(coordinators.owners)[4] == ("a", 1)
+
+
+def test_members_are_living_brokers_by_number(catalog):
+    broker(catalog, "x", node_id=2)
+    broker(catalog, "y", node_id=1)
+    broker(catalog, "z", node_id=3)
+    catalog.write(lambda tx: writers.bury(tx, Session("z"), NOW))
+    catalog.write(lambda tx: writers.register(tx, Session("job"), kind="spark", address="", lease_ms=10**9))
+    assert [(each.session, each.node_id) for each in catalog.read(topology.members)] == [("y", 1), ("x", 2)]
+    assert not catalog.write(lambda tx: topology.set_leaving(tx, "z", leaving=True))
+
+
+def test_what_is_left_of_leases(catalog):
+    broker(catalog, "a")
+    rests = catalog.read(writers.lease_rests)
+    assert 10**9 - 60_000 < rests[Session("a")] <= 10**9

@@ -1,0 +1,73 @@
+"""A lease by the holder's own clock, and who may judge others."""
+
+from millpond.cluster import Lease, Shards
+from millpond.testing.clock import SimulatedClock
+
+
+def test_it_is_held_until_the_time_from_before_the_renewal():
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000)
+    clock.advance(900)
+    sent = clock.monotonic_ms()
+    clock.advance(50)  # the answer took its time
+    lease.renewed(sent)
+    clock.advance(949)
+    assert lease.held
+    clock.advance(1)
+    assert not lease.held
+
+
+def test_one_that_is_alone_has_it_for_ever_until_it_is_declared_dead():
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000, alone=True)
+    clock.advance(10**9)
+    assert lease.held
+    lease.lapse()
+    assert not lease.held
+
+
+def test_an_answer_from_long_ago_does_not_shorten_it():
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000)
+    clock.advance(500)
+    lease.renewed(500)
+    lease.renewed(100)
+    clock.advance(999)
+    assert lease.held
+
+
+def test_only_who_renewed_in_time_for_a_whole_lease_judges():
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000)
+    assert not lease.is_steady
+    for _ in range(3):
+        clock.advance(333)
+        lease.renewed(clock.monotonic_ms())
+    assert not lease.is_steady
+    clock.advance(1)
+    assert lease.is_steady
+
+
+def test_after_an_outage_it_waits_a_lease_before_it_judges_again():
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000)
+    clock.advance(5_000)
+    assert not lease.held
+    lease.renewed(clock.monotonic_ms())
+    assert lease.held
+    assert not lease.is_steady
+    clock.advance(999)
+    lease.renewed(clock.monotonic_ms())
+    assert not lease.is_steady
+    clock.advance(1)
+    assert lease.is_steady
+
+
+def test_shards_are_kept_only_with_the_lease():
+    clock = SimulatedClock()
+    shards = Shards(Lease(clock, 1_000))
+    shards[3] = 7
+    assert 3 in shards
+    assert 4 not in shards
+    clock.advance(1_000)
+    assert 3 not in shards

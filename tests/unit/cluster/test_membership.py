@@ -1,0 +1,162 @@
+"""Brokers that come, share, leave and die, with the real log under them."""
+
+import asyncio
+
+import pytest
+
+from millpond.catalog import topology, writers
+from millpond.catalog.schema import COORDINATOR_SHARDS
+from millpond.model.errors import InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
+from tests.unit.cluster.conftest import until
+
+
+def owned(broker):
+    return {partition.where for partition in broker.log.partitions()}
+
+
+async def declare_dead(judge, broker):
+    """As if its lease had run out: what another broker does that sees it."""
+
+    def bury(tx):
+        writers.bury(tx, broker.session, 1)
+        topology.move(tx)
+        topology.adopt(tx)
+
+    await judge.log.write(bury, alone=True)
+    await judge.log.refresh()
+
+
+async def test_the_second_broker_gets_half(brokers):
+    first = await brokers.add()
+    await first.log.create_topic("t", 10)
+    await first.produce("t", b"before", partition=3)
+    second = await brokers.add()
+    await until(lambda: len(owned(second)) == 5)
+    assert not owned(first) & owned(second)
+    assert len(first.coordinator_epochs) == len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2
+    assert (first.node_id, second.node_id) == (1, 2)
+    holder = next(each for each in (first, second) if each.log.topics.partition("t", 3) in owned(each))
+    assert [record.value for record in await holder.read("t", partition=3)] == [b"before"]
+
+
+async def test_new_topics_are_known_to_all_and_spread(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await first.log.create_topic("t", 6)
+    assert second.log.topics.knows("t")
+    assert [len(owned(first)), len(owned(second))] == [3, 3]
+
+
+async def test_who_asks_the_wrong_broker_is_sent_on(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await first.log.create_topic("t", 2)
+    elsewhere = next(iter(owned(second))).partition
+    with pytest.raises(NotOwner) as refused:
+        await first.produce("t", b"x", partition=elsewhere)
+    assert refused.value.facts["owner_grpc"] == second.listeners["grpc"]
+
+
+async def test_one_that_leaves_hands_over_at_once(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await first.log.create_topic("t", 4)
+    mine = next(iter(owned(second))).partition
+    await second.produce("t", b"kept", partition=mine)
+    await second.stop()
+    await until(lambda: len(owned(first)) == 4, seconds=1.0)
+    assert [record.value for record in await first.read("t", partition=mine)] == [b"kept"]
+    assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
+    await first.produce("t", b"next", partition=mine)
+
+
+async def test_what_was_accepted_before_a_handover_is_answered(brokers):
+    first = await brokers.add()
+    await first.log.create_topic("t", 8)
+    answers = [asyncio.create_task(first.produce("t", b"%d" % n, partition=n % 8)) for n in range(200)]
+    await asyncio.sleep(0)
+    second = await brokers.add()
+    await until(lambda: len(owned(second)) == 4)
+    outcomes = await asyncio.gather(*answers, return_exceptions=True)
+    kept = sum(not isinstance(each, BaseException) for each in outcomes)
+    assert all(isinstance(each, NotOwner) for each in outcomes if isinstance(each, BaseException))
+    found = 0
+    for number in range(8):
+        where = first.log.topics.partition("t", number)
+        holder = first if where in owned(first) else second
+        found += holder.log.partition(where).end_offset
+    assert found == kept
+
+
+async def test_a_broker_that_does_not_renew_is_replaced(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await first.log.create_topic("t", 4)
+    second._services.cancel()  # it hangs: no renewal, no goodbye
+    await until(lambda: len(owned(first)) == 4)
+    assert not second.lease.held
+    zombie = next(iter(second.log._partitions))
+    with pytest.raises(NotOwner):
+        second.log.partition(zombie)
+
+
+async def test_one_that_is_declared_dead_commits_nothing_more(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await first.log.create_topic("t", 2)
+    where = next(iter(owned(second)))
+    await second.produce("t", b"one", partition=where.partition)
+    await declare_dead(first, second)
+    with pytest.raises(WriterDead):
+        await second.produce("t", b"zombie", partition=where.partition)
+    assert isinstance(await second.failed(), WriterDead)
+    assert [record.value for record in await first.read("t", partition=where.partition)] == [b"one"]
+
+
+async def test_groups_move_with_their_shards(brokers):
+    first = await brokers.add()
+    await first.log.create_topic("t", 1)
+    second = await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    keepers = {}
+    for number in range(20):
+        keeper, other = (first, second) if first.groups._store.keeps(f"g{number}") else (second, first)
+        keepers[f"g{number}"] = keeper
+        assert keeper.owners.coordinator(f"g{number}").node_id == keeper.node_id
+        with pytest.raises(NotCoordinator):
+            await other.groups.describe(f"g{number}")
+    assert set(keepers.values()) == {first, second}
+
+
+async def test_a_number_that_is_taken_is_refused(brokers):
+    await brokers.add(node_id=7)
+    with pytest.raises(InvalidSettings, match="a broker with this number"):
+        await brokers.add(node_id=7)
+    assert (await brokers.add()).node_id == 1
+
+
+async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
+    first = await brokers.add(lease=600_000)
+    await first.log.create_topic("t", 2)
+    first._services.cancel()
+    await (
+        first._close_faces()
+    )  # as after kill -9: the ports are free, and the row in the catalog says it lives
+    again = await brokers.add(
+        lease=600_000, kafka_listen=first.bound["kafka"], grpc_listen=first.bound["grpc"]
+    )
+    assert len(owned(again)) == 2
+    assert again.node_id == 1
+
+
+async def test_draining_by_request_and_back(brokers):
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    await first.log.create_topic("t", 6)
+    await first.cluster.drain(second.node_id)
+    await until(lambda: len(owned(first)) == 6)
+    standing = {each.node_id: each for each in (await first.cluster.status()).brokers}
+    assert (standing[2].is_draining, standing[2].partitions, standing[2].shards) == (True, 0, 0)
+    await first.cluster.drain(second.node_id, undo=True)
+    await until(lambda: len(owned(second)) == 3)
+    with pytest.raises(MillpondError, match="there is no broker 9"):
+        await first.cluster.drain(9)
