@@ -149,6 +149,10 @@ class Server:
         return f"http://{self.listeners['http']}"
 
     @property
+    def is_running(self):
+        return self._process is not None
+
+    @property
     def pid(self):
         return self._process.pid
 

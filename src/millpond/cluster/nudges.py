@@ -11,7 +11,6 @@ from millpond.stubs import cluster_pb2 as pb
 
 LOOK: Final = "/millpond.v1.Cluster/Look"
 NUDGE_TIMEOUT_S: Final = 1.0
-Look = "grpc.aio.UnaryUnaryMultiCallable[pb.LookRequest, pb.LookResponse]"
 
 
 class Nudges:
@@ -20,6 +19,8 @@ class Nudges:
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self._again: dict[str, bool] = {}
+        """Whom a nudge of `send_one_soon` is on its way to, and whether another one was asked for since."""
 
     async def send(self, addresses: Iterable[str]) -> None:
         """Returns when all have looked, or do not answer."""
@@ -32,6 +33,25 @@ class Nudges:
         task = asyncio.create_task(self.send(addresses))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+    def send_one_soon(self, address: str) -> None:
+        """However often it is called, one nudge is under way and one waits: the last one sees everything."""
+        if address in self._again:
+            self._again[address] = True
+            return
+        self._again[address] = False
+        task = asyncio.create_task(self._send_one(address))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_one(self, address: str) -> None:
+        try:
+            await self._nudge(address)
+            while self._again[address]:
+                self._again[address] = False
+                await self._nudge(address)
+        finally:
+            del self._again[address]
 
     async def close(self) -> None:
         for task in list(self._sending):

@@ -56,11 +56,27 @@ def test_after_an_outage_it_waits_a_lease_before_it_judges_again():
     lease.renewed(clock.monotonic_ms())
     assert lease.held
     assert not lease.is_steady
-    clock.advance(999)
-    lease.renewed(clock.monotonic_ms())
+    for _ in range(3):
+        clock.advance(333)
+        lease.renewed(clock.monotonic_ms())
     assert not lease.is_steady
     clock.advance(1)
     assert lease.is_steady
+
+
+def test_an_outage_that_it_has_just_survived_may_have_been_too_long_for_others():
+    """Two brokers renew every third of a lease, one of them a third before the other. The catalog is away for 700 of
+    1,000 ms: the first one's lease has run out by then, the second one's has not, and it must not judge."""
+    clock = SimulatedClock()
+    lease = Lease(clock, 1_000)
+    for _ in range(6):
+        clock.advance(333)
+        lease.renewed(clock.monotonic_ms())
+    assert lease.is_steady
+    clock.advance(700)
+    assert lease.held
+    lease.renewed(clock.monotonic_ms())
+    assert not lease.is_steady
 
 
 def test_shards_are_kept_only_with_the_lease():

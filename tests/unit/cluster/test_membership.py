@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from tests.unit.cluster.conftest import until
 
 from millpond.catalog import topology, writers
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.model.errors import InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
-from tests.unit.cluster.conftest import until
 
 
 def owned(broker):
@@ -91,10 +91,10 @@ async def test_a_broker_that_does_not_renew_is_replaced(brokers):
     first, second = await brokers.add(), await brokers.add()
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 4)
+    zombie = next(iter(owned(second)))
     second._services.cancel()  # it hangs: no renewal, no goodbye
     await until(lambda: len(owned(first)) == 4)
     assert not second.lease.held
-    zombie = next(iter(second.log._partitions))
     with pytest.raises(NotOwner):
         second.log.partition(zombie)
 
