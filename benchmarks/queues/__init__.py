@@ -18,7 +18,7 @@ from benchmarks.queues import stuck
 from benchmarks.queues.broker import running
 from benchmarks.report import Report
 
-ROUNDS = 1
+ROUNDS = 3
 MESSAGES, QUICK_MESSAGES = 40_000, 4_000
 SIZE, WINDOW, PREFETCH, KEYS = 100, 500, 2_000, 1_000
 JETSTREAM = Path(__file__).with_name("jetstream.py")
@@ -47,7 +47,7 @@ def _rates(report: Report, *, quick: bool) -> None:
         "a backlog is worked off, from the first delivery on; ours counts when the acknowledgement is durable, "
         "JetStream's ack is not answered. "
         "`end to end`: publisher and consumers at once, latency from before the publish to the acknowledgement. "
-        f"JetStream fsyncs every write (`sync_interval: always`). {ROUNDS} round in turns.",
+        f"JetStream fsyncs every write (`sync_interval: always`). {ROUNDS} rounds in turns.",
     )
     found: dict[str, tuple[Rates, Rates]] = {}
     messages = QUICK_MESSAGES if quick else MESSAGES

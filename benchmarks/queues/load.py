@@ -22,27 +22,21 @@ async def prepare(plan: Plan) -> None:
 
 async def publish(plan: Plan, latencies: list[float]) -> float:
     """`window` messages in flight, each answered when it is durable. When it began."""
-    room = asyncio.Semaphore(plan["window"])
     filler = bytes(plan["size"] - 8)
     keys = [b"key-%d" % number for number in range(plan["keys"])] if plan["keys"] else [None]
+    numbers = iter(range(plan["messages"]))
 
     async with AsyncPublisher(plan["address"], timeout=60) as publisher:
-        sending = set()
 
-        async def one(key: bytes | None) -> None:
-            began = time.perf_counter()
-            stamp = time.monotonic_ns().to_bytes(8, "big")
-            await publisher.publish(plan["topic"], key, stamp + filler)
-            latencies.append(time.perf_counter() - began)
-            room.release()
+        async def one_after_another() -> None:
+            for number in numbers:
+                began = time.perf_counter()
+                stamp = time.monotonic_ns().to_bytes(8, "big")
+                await publisher.publish(plan["topic"], keys[number % len(keys)], stamp + filler)
+                latencies.append(time.perf_counter() - began)
 
         started = time.perf_counter()
-        for number in range(plan["messages"]):
-            await room.acquire()
-            task = asyncio.create_task(one(keys[number % len(keys)]))
-            sending.add(task)
-            task.add_done_callback(sending.discard)
-        await asyncio.gather(*sending)
+        await asyncio.gather(*(one_after_another() for _ in range(plan["window"])))
     return started
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from millpond.model.subscriptions import Exhausted, SubscriptionConfig
 from millpond.queues.assignment import FirstCome, KeyAssignment
-from millpond.queues.dispatcher import Answer, Dead, Delivery, Retry, Revoked
+from millpond.queues.outcomes import Answer, Dead, Delivery, Retry, Revoked
 from millpond.queues.tracked import FAR, Entry
 
 

@@ -9,6 +9,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 DISPATCHER = "src/millpond/queues/dispatcher.py"
+LEDGER = "src/millpond/queues/ledger.py"
+SCHEDULE = "src/millpond/queues/schedule.py"
 SETTLED = "src/millpond/queues/settled.py"
 TRACKED = "src/millpond/queues/tracked.py"
 ROW = "tests/queues/row.py"
@@ -39,6 +41,14 @@ def _dispatcher(name: str, code: str, instead: str = "pass") -> Mutant:
     return Mutant(name, DISPATCHER, code, instead)
 
 
+def _ledger(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, LEDGER, code, instead)
+
+
+def _schedule(name: str, code: str, instead: str = "pass") -> Mutant:
+    return Mutant(name, SCHEDULE, code, instead)
+
+
 SEEDED = (
     Mutant(
         "the next of a key is sent before the previous acknowledgement is durable",
@@ -46,7 +56,7 @@ SEEDED = (
         "return bool(self.leased or self.settling)",
         "return bool(self.leased)",
     ),
-    _dispatcher(
+    _schedule(
         "a key moves without being drained",
         "return key.holder is consumer and len(key.leased)",
         "return len(key.leased)",
@@ -67,7 +77,7 @@ SEEDED = (
         "    def store_once(self, epoch: int, changes: Changes) -> bool:",
         equivalent=True,
     ),
-    _dispatcher(
+    _schedule(
         "an earlier message of a key that waits lets later ones pass",
         "            message = self._messages.get(key.waiting[0])\n"
         "            if message is not None and message.state is READY:",
@@ -82,24 +92,24 @@ SEEDED = (
         "return offset - within + zero",
         "return offset - within + settled.bit_length()",
     ),
-    _dispatcher("a dead letter is not stored", "if message.settling is not ACKED", "if False"),
+    _ledger("a dead letter is not stored", "if message.settling is not ACKED", "if False"),
     _dispatcher(
         "leases stay when a consumer leaves", "for offset in sorted(consumer.leases):", "for offset in ():"
     ),
     _dispatcher(
         "a failed message is never ready again",
-        "        self._failed[message.offset] = message\n        self._return(message)",
-        "        self._failed[message.offset] = message",
+        "        self._ledger.failed[message.offset] = message\n        self._wait(message)",
+        "        self._ledger.failed[message.offset] = message",
     ),
     _dispatcher(
         "dispatching stops at the first that is not eligible",
-        "                if consumer.may_take and consumer.queue:",
-        "                if message is not None and consumer.may_take and consumer.queue:",
+        "                if consumer.queue and consumer.may_take:",
+        "                if message is not None and consumer.queue and consumer.may_take:",
     ),
-    _dispatcher(
+    _ledger(
         "failures are forgotten when another takes over",
-        "self._retries = dict(retries or {})",
-        "self._retries = {}",
+        "self.retries = dict(retries or {})",
+        "self.retries = {}",
     ),
 )
 """Those with which the design was tried. The one that is equivalent is so because all that is stored is absolute."""
@@ -107,31 +117,31 @@ SEEDED = (
 
 OWN = (
     # consumers
-    _dispatcher(
+    _schedule(
         "a paused consumer keeps its keys",
         "[each for each in consumers if not each.paused and not each.suspended]",
         "[each for each in consumers if not each.suspended]",
     ),
-    _dispatcher(
+    _schedule(
         "a suspended consumer keeps its keys",
         "[each for each in consumers if not each.paused and not each.suspended]",
         "[each for each in consumers if not each.paused]",
     ),
-    _dispatcher(
+    _schedule(
         "a suspended consumer never comes back",
-        "            consumer.suspended = False\n            self._reassign()\n\n    # -- time",
-        "            self._reassign()\n\n    # -- time",
+        "            consumer.suspended = False\n            self._reassign()\n\n    def _suspend",
+        "            self._reassign()\n\n    def _suspend",
     ),
-    _dispatcher(
+    _schedule(
         "a consumer that comes back gets its keys only when somebody else comes or goes",
-        "            consumer.suspended = False\n            self._reassign()\n\n    # -- time",
-        "            consumer.suspended = False\n\n    # -- time",
+        "            consumer.suspended = False\n            self._reassign()\n\n    def _suspend",
+        "            consumer.suspended = False\n\n    def _suspend",
     ),
     _dispatcher(
         "a consumer that starves keeps its keys",
         "silent += [each for each in self._consumers.values() if self._is_starving(each)]",
     ),
-    _dispatcher(
+    _schedule(
         "a consumer that has nothing to take is taken to starve",
         "if not consumer.queue or consumer.paused or consumer.may_take:",
         "if consumer.paused or consumer.may_take:",
@@ -154,8 +164,9 @@ OWN = (
     Mutant("bytes are not used up", TRACKED, "            self.bytes -= size", "            pass"),
     Mutant("a consumer without room for bytes is served", TRACKED, "and purse.bytes > 0 and", "and"),
     _dispatcher("one lease too many", "while self.leased < leases_max", "while self.leased <= leases_max"),
-    _dispatcher("a queue survives its keys' moving away", "consumer.queue = []"),
-    _dispatcher(
+    _schedule("a queue survives its keys' moving away", "consumer.queue = []"),
+    _schedule("a key that moves stays whose it was", "            key.owner = None\n", ""),
+    _schedule(
         "keys that move wait for an event of their own",
         "            key.queued = -1\n            self._consider(key)\n        return True",
         "            key.queued = -1\n        return True",
@@ -178,15 +189,13 @@ OWN = (
         "        message.state = READY\n        self._deadlines",
         "        self._deadlines",
     ),
-    _dispatcher("a key's leases are not counted", "len(key.leased) < self._window", "True"),
-    _dispatcher(
+    _schedule("a key's leases are not counted", "len(key.leased) < self._window", "True"),
+    _schedule(
         "a key is queued with a message that is not its first",
         "        key.queued = -1\n        if head.not_before > self.now:",
         "        if head.not_before > self.now:",
     ),
-    _dispatcher(
-        "one attempt too many", "if message.attempts < self.config", "if message.attempts <= self.config"
-    ),
+    _dispatcher("one attempt too many", "if message.attempts < config", "if message.attempts <= config"),
     _dispatcher(
         "what is blocked is tried again", "self._retry(message, FAR)", "self._retry(message, self.now + 1)"
     ),
@@ -202,12 +211,12 @@ OWN = (
     ),
     _dispatcher(
         "that it was let go is not stored",
-        "        self._forgotten.append(offset)\n        if message.key is None",
+        "        ledger.forgotten.append(offset)\n        if message.key is None",
         "        if message.key is None",
     ),
     _dispatcher(
         "what is blocked and not tracked cannot be let go",
-        "[*self._messages, *self._retries] if offset",
+        "[*self._messages, *self._ledger.retries] if offset",
         "[*self._messages] if offset",
     ),
     _dispatcher(
@@ -245,7 +254,7 @@ OWN = (
         "            if key.resume_from is not None:\n                return\n",
         "",
     ),
-    _dispatcher("a key that lags is not recalled", "self._drained[key.hash] = key"),
+    _schedule("a key that lags is not recalled", "self._drained[key.hash] = key"),
     _dispatcher(
         "a key that lags forgets where it was",
         "                key.resume_from = max(end, resume[key.hash])",
@@ -263,7 +272,7 @@ OWN = (
     ),
     _dispatcher(
         "offsets without messages stay open",
-        "            if offset > expected:\n                self._void(expected, offset)",
+        "            if offset > expected:\n                self._ledger.void(expected, offset)",
         "            if offset > expected:\n                pass",
     ),
     _dispatcher(
@@ -273,43 +282,51 @@ OWN = (
     ),
     _dispatcher(
         "a key waits for what has left the log",
-        "        self._void(offset, offset + 1)\n        if message.key is not None:\n"
+        "        self._ledger.void(offset, offset + 1)\n        if message.key is not None:\n"
         "            self._consider(message.key)",
-        "        self._void(offset, offset + 1)",
+        "        self._ledger.void(offset, offset + 1)",
     ),
     _dispatcher(
         "the start of the log moves and nothing is settled",
-        "self._void(self.settled.floor, log_start)",
+        "self._ledger.void(self.settled.floor, log_start)",
     ),
-    _dispatcher(
+    _ledger(
         "retries stay of what has left the log",
-        "if start <= offset < end and offset in self._retries:",
+        "if start <= offset < end and offset in self.retries:",
         "if False:",
     ),
-    _dispatcher(
+    _ledger(
         "retries stay of what is settled",
         "forgotten += [message.offset for message in decided if message.attempts]",
     ),
-    _dispatcher(
-        "what is decided is stored as failed", "                if message.state is not SETTLING\n", ""
-    ),
-    _dispatcher(
+    _ledger("what is decided is stored as failed", "                if message.state is not SETTLING\n", ""),
+    _ledger(
         "what lies below the floor after a range is open",
         "self._voids[-1] = (self._voids[-1][0], end)",
         "self._voids[-1] = (start, end)",
     ),
-    # time
     _dispatcher(
+        "the first message of a key is not considered",
+        "if key is None or not key.waiting:",
+        "if key is None:",
+    ),
+    _dispatcher(
+        "the next of a strict key waits for ever",
+        "                key.settling -= 1\n                self._consider(key)",
+        "                key.settling -= 1",
+    ),
+    # time
+    _schedule(
         "time stops at an alarm that nobody needs",
         "message.not_before != time:\n                continue",
         "message.not_before != time:\n                break",
     ),
-    _dispatcher(
+    _schedule(
         "time comes a little late",
         "while self._delayed and self._delayed[0][0] <= self.now:",
         "while self._delayed and self._delayed[0][0] < self.now:",
     ),
-    _dispatcher(
+    _schedule(
         "what is delayed is delivered at once", "        if head.not_before > self.now:", "        if False:"
     ),
     _dispatcher(

@@ -3,7 +3,7 @@ does not have the row's epoch changes nothing."""
 
 from dataclasses import dataclass, field
 
-from millpond.queues.dispatcher import Changes, Dead, Retry
+from millpond.queues.outcomes import Changes, Dead, Retry
 from millpond.queues.settled import Settled
 
 

@@ -12,7 +12,7 @@ from millpond.client.inbox import Inbox, Order
 from millpond.model.errors import Defect
 from millpond.model.payloads import new_payload_id
 from millpond.queues import Answer, Start, StartAt
-from millpond.queues.dispatcher import Delivery
+from millpond.queues.outcomes import Delivery
 from millpond.records import Record
 from millpond.testing import running_broker
 

@@ -14,9 +14,10 @@ from tests.queues.model import Log, Model, ModelRow
 from tests.queues.row import Row
 
 from millpond.model.subscriptions import Exhausted, Mode, SubscriptionConfig
-from millpond.queues import dispatcher
+from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
-from millpond.queues.dispatcher import Answer, Changes, Delivery, Dispatcher
+from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.outcomes import Answer, Changes, Delivery
 from millpond.queues.settled import Settled
 from millpond.queues.tracked import FAR, Entry, Settling, State
 
@@ -70,7 +71,7 @@ class World:
             "WEIGHT_LESS": 0.3,
         }
         self.patches = contextlib.ExitStack()
-        self.patches.enter_context(mock.patch.multiple(dispatcher, **limits))
+        self.patches.enter_context(mock.patch.multiple(schedule, **limits))
         self.log = Log()
         self.row = Row()
         self.model_row = ModelRow()
@@ -431,7 +432,7 @@ class World:
 
     def check_nothing_is_left(self) -> None:
         machine = self.machine
-        left = (machine._messages, machine._keys, machine._lagging, machine._drained, machine._failed)
+        left = (machine._messages, machine._keys, machine._lagging, machine._drained, machine._ledger.failed)
         assert not any(left), "something is remembered of messages that are settled"
         assert not self.row.retries, "retries are left of messages that are settled"
         assert not self.row.chunks, "I1 chunks are left below the floor"

@@ -21,9 +21,10 @@ from tests.queues.row import Row
 
 from millpond.model.subscriptions import config_from
 from millpond.model.units import format_duration, parse_duration_ms
-from millpond.queues import dispatcher
+from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
-from millpond.queues.dispatcher import Delivery, Dispatcher
+from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.outcomes import Delivery
 from millpond.queues.settled import Settled
 from millpond.queues.tracked import FAR, Entry, State
 
@@ -54,7 +55,7 @@ class QueueStage:
         verb, *words = command.split()
         flags = [word for word in words if "=" not in word]
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        with mock.patch.object(dispatcher, "PER_KEY_MAX", self.per_key):
+        with mock.patch.object(schedule, "PER_KEY_MAX", self.per_key):
             said = getattr(self, f"do_{verb.replace('-', '_')}")(flags, options)
             return [*said, *self._turn()] or ["nothing"]
 

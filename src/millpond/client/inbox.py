@@ -75,7 +75,8 @@ class Inbox:
         self._give_back = give_back
         self._now = now
         self._on_let_go = on_let_go
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: deque[BaseDelivery] = deque()
         self._live: dict[bytes, BaseDelivery] = {}
         self._epochs: dict[int, int] = {}
@@ -131,7 +132,7 @@ class Inbox:
     # -- what the application does ----------------------------------------------------------------------------
 
     def take(self) -> BaseDelivery | None:
-        with self._changed:
+        with self._lock:
             return self._take()
 
     def take_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
@@ -140,7 +141,7 @@ class Inbox:
 
     def look(self) -> BaseDelivery | None:
         """The next one, which stays droppable: whoever gets to it asks `claim`."""
-        with self._changed:
+        with self._lock:
             return self._look()
 
     def look_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
@@ -158,7 +159,7 @@ class Inbox:
 
     def claim(self, delivery: BaseDelivery) -> bool:
         """Whether it may be given to the application now."""
-        with self._changed:
+        with self._lock:
             return self._claim(delivery)
 
     def refuse(self, refused: BaseDelivery) -> None:

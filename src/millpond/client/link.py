@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from millpond.client.calls import Connections
-from millpond.client.delivery import Acknowledgement, BaseDelivery, Kind, Outcome
+from millpond.client.delivery import NACK, Acknowledgement, BaseDelivery, Kind, Outcome
 from millpond.client.inbox import Inbox, Order
 from millpond.client.outbox import Item, Outbox
 from millpond.model.errors import Unreachable
@@ -70,9 +70,9 @@ class Credit:
     def give_back(self, size: int) -> bool:
         """One delivery less. Whether it is time to grant again."""
         with self._changing:
-            self._free_messages += 1
-            self._free_bytes += size
-            return self._is_due()
+            self._free_messages = messages = self._free_messages + 1
+            self._free_bytes = free = self._free_bytes + size
+            return messages > 0 and (messages * DUE_PART >= self._messages or free * DUE_PART >= self._bytes)
 
     def take(self) -> tuple[int, int] | None:
         """What to grant now, if it is worth a request."""
@@ -139,14 +139,15 @@ class Link:
 
     def answer(self, kind: Kind, delivery: BaseDelivery, seconds: float | None = None) -> Acknowledgement:
         ms = None if seconds is None else min(max(int(seconds * 1000), 0), DELAY_MS_MAX)
-        item = Item(kind, delivery, Acknowledgement(), ms)
-        if kind is Kind.NACK:
+        acknowledgement = Acknowledgement()
+        if kind is NACK:
             self._inbox.refuse(delivery)
-        self.outbox.add(item)
+        self.outbox.add(Item(kind, delivery, acknowledgement, ms))
         if self._ended:  # looked at after adding: whoever ends it looks the other way round
             self._end_again()
-        self.wake()
-        return item.acknowledgement
+        if not self._is_waking:
+            self.wake()
+        return acknowledgement
 
     def give_back(self, delivery: BaseDelivery) -> None:
         if self.credit.give_back(delivery.size):
@@ -295,7 +296,7 @@ class Link:
 
     def _note(self, item: Item) -> None:
         """An answer that is more than an ack that was taken."""
-        if item.kind is Kind.NACK:
+        if item.kind is NACK:
             self._inbox.release(item.delivery)
             self._on_arrival()
         if item.acknowledgement.outcome is not Outcome.OK:

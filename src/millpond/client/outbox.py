@@ -7,12 +7,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millpond.client.delivery import OUTCOMES, Acknowledgement, BaseDelivery, Kind, Outcome
+from millpond.client.delivery import ACK, NACK, OUTCOMES, Acknowledgement, BaseDelivery, Kind, Outcome
 from millpond.stubs import queue_pb2 as pb
 
 UNDER_WAY_MAX: Final = 4
+ACKS_UNDER_WAY_MAX: Final = 2
+"""Requests: one that is being made durable, and one for the broker's next commit, which a third would only join."""
 ANSWERS_MAX: Final = 5_000
 """In one request; brokers take 10,000."""
+
+
+ANSWER_OK: Final = pb.ANSWER_OK
 
 
 class Item(NamedTuple):
@@ -45,19 +50,18 @@ class Outbox:
         return self._sent([], pb.Answers())
 
     def next_request(self) -> pb.Answers | None:
-        if not self._pending or len(self._under_way) >= UNDER_WAY_MAX:
+        if not self._pending or len(self._under_way) >= self._under_way_max:
             return None
-        taken = self._taken()
-        request = pb.Answers()
-        request.acks.extend([each.delivery.ack_id for each in taken[Kind.ACK]])
-        if taken[Kind.NACK]:
-            request.nacks.extend([each.delivery.ack_id for each in taken[Kind.NACK]])
-            if (delay_ms := taken[Kind.NACK][0].ms) is not None:
+        acks, nacks, extends = taken = self._taken()
+        request = pb.Answers(acks=[each.delivery.ack_id for each in acks])
+        if nacks:
+            request.nacks.extend([each.delivery.ack_id for each in nacks])
+            if (delay_ms := nacks[0].ms) is not None:
                 request.nack_delay_ms = delay_ms
-        if taken[Kind.EXTEND]:
-            request.extends.extend([each.delivery.ack_id for each in taken[Kind.EXTEND]])
-            request.extend_ms = taken[Kind.EXTEND][0].ms or 0
-        return self._sent([*taken[Kind.ACK], *taken[Kind.NACK], *taken[Kind.EXTEND]], request)
+        if extends:
+            request.extends.extend([each.delivery.ack_id for each in extends])
+            request.extend_ms = extends[0].ms or 0
+        return self._sent([item for items in taken for item in items], request)
 
     def settle(self, results: pb.Results) -> list[Item]:
         """The broker's word. Returns what is worth a look: refusals, by either side."""
@@ -67,7 +71,7 @@ class Outbox:
         notable = []
         for item, answer in zip(items, results.answers, strict=True):
             item.acknowledgement.settle(OUTCOMES.get(answer, Outcome.UNKNOWN))
-            if answer != pb.ANSWER_OK or item.kind is Kind.NACK:
+            if answer != ANSWER_OK or item.kind is NACK:
                 notable.append(item)
         return notable
 
@@ -81,15 +85,22 @@ class Outbox:
             item.acknowledgement.settle(Outcome.LOST)
         return lost
 
-    def _taken(self) -> dict[Kind, list[Item]]:
-        """From the front, as long as one request can say it: it has one delay for all nacks, one time for extends."""
-        taken: dict[Kind, list[Item]] = {kind: [] for kind in Kind}
-        for _ in range(min(len(self._pending), ANSWERS_MAX)):
-            item = self._pending[0]
+    @property
+    def _under_way_max(self) -> int:
+        """Acks wait for company. Others may not fit into one request, and do not wait for each other."""
+        return ACKS_UNDER_WAY_MAX if self._pending[-1].kind is ACK else UNDER_WAY_MAX
+
+    def _taken(self) -> tuple[list[Item], list[Item], list[Item]]:
+        """Acks, nacks and extends from the front, as long as one request can say it: it has one delay for all nacks,
+        one time for extends."""
+        taken: tuple[list[Item], list[Item], list[Item]] = ([], [], [])
+        pending = self._pending
+        for _ in range(min(len(pending), ANSWERS_MAX)):
+            item = pending[0]
             same = taken[item.kind]
             if same and same[0].ms != item.ms:
                 break
-            same.append(self._pending.popleft())
+            same.append(pending.popleft())
         return taken
 
     def _sent(self, items: list[Item], request: pb.Answers) -> pb.Answers:

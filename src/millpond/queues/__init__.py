@@ -2,8 +2,8 @@
 
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
 from millpond.queues.describing import ConsumerStanding, PartitionStanding, SubscriptionStanding
-from millpond.queues.dispatcher import Answer
 from millpond.queues.limits import QueueLimits
+from millpond.queues.outcomes import Answer
 from millpond.queues.pulling import Pulled, PullerName, Pulling
 from millpond.queues.queues import EARLIEST, Active, Queues, Start, StartAt
 

@@ -13,6 +13,8 @@ from typing import Final
 SLOT_BITS: Final = 16
 _MASK: Final = (1 << 64) - 1
 FULL_WEIGHT: Final = 1.0
+REMEMBERED_SLOTS_MAX: Final = 8_192
+"""With more of them it is quicker to forget them all than to look at each when somebody comes."""
 
 
 def key_hash(key: bytes) -> int:
@@ -23,27 +25,40 @@ def key_hash(key: bytes) -> int:
 class KeyAssignment:
     def __init__(self) -> None:
         self._seeds: dict[str, tuple[int, float]] = {}
-        self._owners: dict[int, str] = {}
+        self._best: dict[int, tuple[float, str]] = {}
+        """Of slots that were asked for: the highest score, and whose it is."""
 
     def replace(self, weights: Mapping[str, float]) -> bool:
         """The consumers that there are now. Whether anything changed."""
+        before = self._seeds
         seeds = {consumer: (key_hash(consumer.encode()), weight) for consumer, weight in weights.items()}
-        if seeds == self._seeds:
+        if seeds == before:
             return False
         self._seeds = seeds
-        self._owners = {}
+        if len(self._best) > REMEMBERED_SLOTS_MAX:
+            self._best = {}
+        same = {each for each in seeds if seeds[each] == before.get(each)}
+        self._best = {slot: best for slot, best in self._best.items() if best[1] in same}
+        for consumer in seeds.keys() - same:
+            self._compete(consumer)
         return True
 
     def owner(self, key: int) -> str | None:
         slot = key >> (64 - SLOT_BITS)
-        owner = self._owners.get(slot)
-        if owner is None and self._seeds:
-            owner = self._owners[slot] = max(self._seeds, key=lambda each: (self._score(each, slot), each))
-        return owner
+        best = self._best.get(slot)
+        if best is None:
+            if not self._seeds:
+                return None
+            best = self._best[slot] = max((_score(*seed, slot), each) for each, seed in self._seeds.items())
+        return best[1]
 
-    def _score(self, consumer: str, slot: int) -> float:
+    def _compete(self, consumer: str) -> None:
+        """It is new, or weighs something else: it may have the highest score of slots that others have."""
         seed, weight = self._seeds[consumer]
-        return -weight / math.log((_mixed(seed ^ slot * 0x9E3779B97F4A7C15) + 1) / 2**64 / (1 + 2**-52))
+        for slot, best in self._best.items():
+            own = (_score(seed, weight, slot), consumer)
+            if own > best:
+                self._best[slot] = own
 
 
 class FirstCome:
@@ -65,9 +80,9 @@ class FirstCome:
 Assignment = KeyAssignment | FirstCome
 
 
-def _mixed(value: int) -> int:
-    """Every bit of the result depends on every bit of the value (the finaliser of splitmix64)."""
-    value &= _MASK
+def _score(seed: int, weight: float, slot: int) -> float:
+    """A slot's hash is mixed until every bit of it depends on every bit of both (the finaliser of splitmix64)."""
+    value = (seed ^ slot * 0x9E3779B97F4A7C15) & _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
-    return value ^ value >> 31
+    return -weight / math.log(((value ^ value >> 31) + 1) / 2**64 / (1 + 2**-52))

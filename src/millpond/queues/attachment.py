@@ -4,11 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millpond.catalog.subscriptions import Subscription
 from millpond.model.errors import MillpondError
 from millpond.queues.ackids import AckId, AckIds
-from millpond.queues.dispatcher import Answer, Revoked
+from millpond.queues.outcomes import OK, Answer, Revoked
 from millpond.queues.partition_queue import Delivered, PartitionQueue
 from millpond.queues.tracked import Purse
 
@@ -36,7 +37,12 @@ class PartitionLost:
 
 
 Event = Deliveries | Revocation | PartitionLost
-Act = Callable[[PartitionQueue, AckId], Answer]
+Act = Callable[[PartitionQueue, int, int, int], Answer]
+"""With epoch, offset and token of the delivery."""
+Known = tuple[int, int, int, int]
+"""What an `AckId` says."""
+KNOWN_MAX: Final = 4_096
+"""Ids that are remembered, so that they need not be unsealed when they come back."""
 
 
 class Attachment:
@@ -60,6 +66,7 @@ class Attachment:
         self.ended: MillpondError | None = None
         self.paused = False
         self._ack_ids = ack_ids
+        self._known: dict[bytes, Known] = {}
         self._on_lost = on_lost
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
@@ -68,10 +75,15 @@ class Attachment:
 
     def deliver(self, queue: PartitionQueue, deliveries: Sequence[Delivered]) -> None:
         partition, epoch = queue.standing.partition, queue.dispatcher.epoch
-        encode = self._ack_ids.encode
-        sealed = [
-            (encode(partition, epoch, each.delivery.offset, each.delivery.token), each) for each in deliveries
-        ]
+        encode, known = self._ack_ids.encode, self._known
+        if len(known) + len(deliveries) > KNOWN_MAX:
+            known.clear()
+        sealed = []
+        for each in deliveries:
+            (offset, _, _, token), _ = each
+            ack_id = encode(partition, epoch, offset, token)
+            known[ack_id] = (partition, epoch, offset, token)
+            sealed.append((ack_id, each))
         last = self._events[-1] if self._events else None
         if isinstance(last, Deliveries) and last.partition == partition and last.epoch == epoch:
             last.deliveries.extend(sealed)
@@ -160,9 +172,11 @@ class Attachment:
     ) -> list[Answer]:
         """The answers to the acks, then the nacks, then the extends; when those that count are durable."""
         touched: dict[PartitionQueue, None] = {}
-        answers = self._each(acks, lambda queue, ack_id: queue.ack(ack_id, cumulative=cumulative), touched)
-        answers += self._each(nacks, lambda queue, ack_id: queue.nack(ack_id, delay_ms), touched)
-        answers += self._each(extends, lambda queue, ack_id: queue.extend(ack_id, by_ms))
+        answers = self._each(acks, _ack_through if cumulative else _ack, touched)
+        if nacks:
+            answers += self._each(nacks, lambda queue, *which: queue.nack(*which, delay_ms), touched)
+        if extends:
+            answers += self._each(extends, lambda queue, *which: queue.extend(*which, by_ms))
         lost = await _lost_of([(queue.standing.partition, queue.saved()) for queue in touched])
         if not lost:
             return answers
@@ -179,29 +193,39 @@ class Attachment:
         self, ack_ids: Sequence[bytes], act: Act, touched: dict[PartitionQueue, None] | None = None
     ) -> list[Answer]:
         """`touched` gets those that have something to save."""
-        decode, queues = self._ack_ids.decode, self.queues
+        known, decode, queues = self._known, self._ack_ids.decode, self.queues
         answers: list[Answer] = []
         for each in ack_ids:
-            ack_id = decode(each)
-            if ack_id is None:
+            found = known.pop(each, None) or decode(each)
+            if found is None:
                 answers.append(Answer.UNKNOWN)
                 continue
-            queue = queues.get(ack_id.partition)
+            partition, epoch, offset, token = found
+            queue = queues.get(partition)
             if queue is None or queue.closed is not None:
                 answers.append(Answer.NOT_OWNER)
                 continue
-            answer = act(queue, ack_id)
+            answer = act(queue, epoch, offset, token)
             answers.append(answer)
-            if touched is not None and answer is Answer.OK:
-                touched[queue] = None
+            if answer is OK:
+                if touched is not None:
+                    touched[queue] = None
             elif answer is Answer.STALE:
                 queue.hear(self.name)  # too late, but it is alive
         return answers
 
     def _unless_lost(self, answer: Answer, ack_id: bytes, lost: set[int]) -> Answer:
         decoded = self._ack_ids.decode(ack_id)
-        is_lost = answer is Answer.OK and decoded is not None and decoded.partition in lost
+        is_lost = answer is OK and decoded is not None and decoded.partition in lost
         return Answer.NOT_OWNER if is_lost else answer
+
+
+def _ack(queue: PartitionQueue, epoch: int, offset: int, token: int) -> Answer:
+    return queue.dispatcher.ack(offset, epoch, token)
+
+
+def _ack_through(queue: PartitionQueue, epoch: int, offset: int, token: int) -> Answer:
+    return queue.dispatcher.ack_through(offset, epoch, token)
 
 
 async def _lost_of(saved: "Sequence[tuple[int, asyncio.Future[None]]]") -> set[int]:

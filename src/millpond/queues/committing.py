@@ -24,7 +24,7 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicPartition
 from millpond.queues.ackids import AckId
 from millpond.queues.attachment import Attachment
-from millpond.queues.dispatcher import Answer
+from millpond.queues.outcomes import Answer
 from millpond.queues.partition_queue import PartitionQueue
 from millpond.queues.saver import close_those_with_letters
 from millpond.records import Buffer

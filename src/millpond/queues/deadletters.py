@@ -27,8 +27,8 @@ from millpond.model.ids import TopicPartition, check_topic_name
 from millpond.model.payloads import HEADER as PAYLOAD_HEADER
 from millpond.model.subscriptions import RESERVED_HEADERS, Exhausted, SubscriptionConfig
 from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
-from millpond.queues.dispatcher import Dead
 from millpond.queues.limits import QueueLimits
+from millpond.queues.outcomes import Dead
 from millpond.records import Header, Record, build_batch, iter_records
 
 SOURCE_TOPIC: Final = "millpond-source-topic"

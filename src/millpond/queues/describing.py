@@ -7,7 +7,7 @@ from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import Transaction
 from millpond.catalog.subscriptions import Subscription
-from millpond.queues.dispatcher import KeyStanding
+from millpond.queues.outcomes import KeyStanding
 from millpond.queues.partition_queue import PartitionQueue
 
 NOT_AT_WORK: Sequence[KeyStanding] = ()

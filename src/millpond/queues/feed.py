@@ -1,7 +1,7 @@
 """Messages of the log as subscriptions read them: committed ones, decoded, with what a dispatcher wants to know."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -36,6 +36,10 @@ class Piece:
     log_start: int
 
 
+Found = tuple[Record, Entry]
+"""A message of the log, and what a dispatcher is told of it."""
+
+
 class Feed:
     def __init__(self, log: Log, limits: QueueLimits) -> None:
         self._log = log
@@ -47,7 +51,14 @@ class Feed:
         results = await self._log.fetch(
             [FetchRequest(where, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
         )
-        result = results[0]
+        return await self._piece(results[0], offset)
+
+    async def read_stored(self, where: TopicPartition, offset: int) -> Piece:
+        """As `read`, whoever owns the partition."""
+        request = FetchRequest(where, offset, self._limits.read_bytes)
+        return await self._piece(await self._log.fetch_stored(request, read_committed=True), offset)
+
+    async def _piece(self, result: FetchResult, offset: int) -> Piece:
         if isinstance(result.error, OffsetOutOfRange) and offset < result.log_start:
             return Piece((), result.log_start, result.log_start)
         if result.error is not None:
@@ -70,45 +81,48 @@ class Feed:
         )
 
     def _decode(self, result: FetchResult, offset: int) -> list[Record]:
-        return list(self._records(result, max(offset, result.log_start)))
-
-    def _records(self, result: FetchResult, start: int) -> Iterator[Record]:
         """A batch that cannot be decoded is passed over: it would stop everything behind it for ever."""
-        limit = self._limits.decompressed_bytes_max
+        start, limit = max(offset, result.log_start), self._limits.decompressed_bytes_max
+        records: list[Record] = []
         for buffer, position, header in visible(result.batches, result.aborted):
             if header.last_offset < start:
                 continue
             batch = memoryview(buffer)[position : position + header.size]
             try:
-                yield from [
-                    record
-                    for record in iter_records(batch, decompressed_bytes_max=limit)
-                    if record.offset >= start
-                ]
+                found = list(iter_records(batch, decompressed_bytes_max=limit))
             except InvalidInput as error:
                 logger.error(
                     "subscriptions pass over offsets %d to %d of partition %d, which cannot be decoded: %s",
                     max(start, header.base_offset), header.last_offset, result.where.partition, error,
                 )  # fmt: skip
+                continue
+            records += (
+                found if header.base_offset >= start else [each for each in found if each.offset >= start]
+            )
+        return records
 
 
 def entries_of(
     records: Iterable[Record], config: SubscriptionConfig, subscription: str, *, delay_ms_max: int
-) -> list[tuple[Record, Entry]]:
+) -> list[Found]:
     """Those that are for this subscription, each with what its dispatcher wants to know. Messages without headers, of
     which there are many, are dealt with here."""
-    found: list[tuple[Record, Entry]] = []
+    found: list[Found] = []
     by_key = config.mode is Mode.KEY_SHARED
     whole = WHOLE_PARTITION if config.ordered_by_partition else None
+    hashed, short = _remembered_hash, REMEMBERED_KEY_BYTES_MAX
     for record in records:
         if record.headers:
             entry = entry_of(record, config, subscription, delay_ms_max=delay_ms_max)
             if entry is not None:
                 found.append((record, entry))
             continue
-        key, value = record.key, record.value
-        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-        place = _hashed(key) if by_key and key is not None else whole
+        key, value, place = record.key, record.value, whole
+        size = len(value) if value is not None else 0
+        if key is not None:
+            size += len(key)
+            if by_key:
+                place = hashed(key) if len(key) <= short else key_hash(key)
         found.append((record, Entry(record.offset, place, size)))
     return found
 

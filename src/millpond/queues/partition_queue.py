@@ -16,10 +16,11 @@ from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.ackids import AckId
 from millpond.queues.deadletters import letter_of
-from millpond.queues.dispatcher import Answer, Changes, Delivery, Dispatcher, Retry, Revoked
-from millpond.queues.feed import Feed, Piece, entries_of, size_of
+from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.feed import Feed, Found, Piece, entries_of, size_of
 from millpond.queues.limits import QueueLimits
-from millpond.queues.tracked import Entry, Purse
+from millpond.queues.outcomes import Answer, Changes, Delivery, Retry, Revoked
+from millpond.queues.tracked import Purse
 from millpond.queues.turn import Turn
 from millpond.records import Record
 
@@ -82,7 +83,7 @@ class PartitionQueue:
         self._limits = limits
         self._metrics = metrics
         self._receivers: dict[str, Receiver] = {}
-        self._held: dict[int, Record] = {}
+        self._held: dict[int, Found] = {}
         self._held_bytes = 0
         self._delivered_at = 0
         self._held_from = -1
@@ -121,22 +122,21 @@ class PartitionQueue:
         self.dispatcher.pause(name, paused=paused)
         self.wake()
 
-    def ack(self, ack_id: AckId, *, cumulative: bool = False) -> Answer:
-        settle = self.dispatcher.ack_through if cumulative else self.dispatcher.ack
-        return settle(ack_id.offset, ack_id.epoch, ack_id.token)
+    def ack(self, ack_id: AckId) -> Answer:
+        return self.dispatcher.ack(ack_id.offset, ack_id.epoch, ack_id.token)
 
-    def nack(self, ack_id: AckId, delay_ms: int | None) -> Answer:
+    def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None) -> Answer:
         if delay_ms is not None:
             delay_ms = min(delay_ms, self._limits.delay_ms_max)
-        answer = self.dispatcher.nack(ack_id.offset, ack_id.epoch, ack_id.token, self._now(), delay_ms)
+        answer = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
         if answer is Answer.OK:
             self._metrics.nacks.inc()
             self._tell_revoked()  # at once: the nack may be durable, and answered, while a round is reading
         return answer
 
-    def extend(self, ack_id: AckId, by_ms: int) -> Answer:
+    def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> Answer:
         by_ms = min(by_ms, self._limits.extend_ms_max)
-        return self.dispatcher.extend(ack_id.offset, ack_id.epoch, ack_id.token, self._now(), by_ms)
+        return self.dispatcher.extend(offset, epoch, token, self._now(), by_ms)
 
     def saved(self) -> "asyncio.Future[None]":
         """Done when everything that has been decided by now is durable."""
@@ -252,11 +252,10 @@ class PartitionQueue:
     def _index(self, piece: Piece) -> None:
         self._forget_below(piece.log_start)
         found = self._entries(piece.records)
-        for record, entry in found:
-            self._hold(record, entry.size)
+        self._hold(found)
         self.dispatcher.index([entry for _, entry in found], piece.next_offset)
 
-    def _entries(self, records: Sequence[Record]) -> list[tuple[Record, Entry]]:
+    def _entries(self, records: Sequence[Record]) -> list[Found]:
         name, config = self.subscription.name, self.subscription.config
         return entries_of(records, config, name, delay_ms_max=self._limits.delay_ms_max)
 
@@ -265,9 +264,8 @@ class PartitionQueue:
         piece = await self._feed.read(self.where, start)
         reached = piece.next_offset if piece.next_offset > start else end
         found = self._entries(piece.records)
-        for record, entry in found:
-            if record.offset not in self._held and record.offset not in self.dispatcher.settled:
-                self._hold(record, entry.size)
+        held, settled = self._held, self.dispatcher.settled
+        self._hold([each for each in found if each[1].offset not in held and each[1].offset not in settled])
         self.dispatcher.recall([entry for _, entry in found], start, min(reached, end))
 
     # -- delivering -------------------------------------------------------------------------------------------
@@ -289,11 +287,14 @@ class PartitionQueue:
         found: dict[str, list[Delivered]] = {}
         without: list[Delivery] = []
         for delivery in deliveries:
-            record = self._release_held(delivery.offset) or read.get(delivery.offset)
+            offset, consumer, _, _ = delivery
+            record = self._release_held(offset) or read.get(offset)
             if record is None:
                 without.append(delivery)
-            else:
-                found.setdefault(delivery.consumer, []).append(Delivered(delivery, record))
+                continue
+            if (to := found.get(consumer)) is None:
+                to = found[consumer] = []
+            to.append(Delivered(delivery, record))
         if without:
             self._take_back(without, are_gone=refusal is None)
         for name, delivered in found.items():
@@ -318,9 +319,10 @@ class PartitionQueue:
             if self.closed is None and self.dispatcher.is_leased(each):
                 wanted.append(each)
                 continue
-            record = self._held.get(each.offset) or read.get(each.offset)
-            purses[each.consumer].give_back(size_of(record) if record is not None else 0)
-        for name in {each.consumer for each in deliveries} if len(wanted) < len(deliveries) else ():
+            held, record = self._held.get(each.offset), read.get(each.offset)
+            size = held[1].size if held is not None else size_of(record) if record is not None else 0
+            purses[each.consumer].give_back(size)
+        for name in sorted({each.consumer for each in deliveries}) if len(wanted) < len(deliveries) else ():
             if (receiver := receivers.get(name)) is not None:
                 receiver.has_room_again()
         return wanted
@@ -333,7 +335,7 @@ class PartitionQueue:
             if are_gone:
                 self.dispatcher.void(delivery.offset)
                 self._metrics.voided.inc()
-        for name in {delivery.consumer for delivery in deliveries}:
+        for name in sorted({delivery.consumer for delivery in deliveries}):
             if (receiver := self._receivers.get(name)) is not None:
                 receiver.has_room_again()
 
@@ -348,25 +350,30 @@ class PartitionQueue:
         return found
 
     def _release_held(self, offset: int) -> Record | None:
-        record = self._held.pop(offset, None)
-        if record is not None:
-            self._held_bytes -= size_of(record)
+        held = self._held.pop(offset, None)
+        if held is None:
+            return None
+        record, entry = held
+        self._held_bytes -= entry.size
         return record
 
     def _tell_revoked(self) -> None:
         revoked, self.dispatcher.revoked = self.dispatcher.revoked, []
         if revoked:
             self._metrics.revoked.inc(len(revoked))
-        for name in {each.consumer for each in revoked}:
+        for name in sorted({each.consumer for each in revoked}):
             if (receiver := self._receivers.get(name)) is not None:
                 receiver.revoke(self, [each for each in revoked if each.consumer == name])
 
-    def _hold(self, record: Record, size: int) -> None:
-        if self._held_bytes + size > self._limits.held_bytes_max:
-            self._forget_settled()
-        if self._held_bytes + size <= self._limits.held_bytes_max:
-            self._held[record.offset] = record
-            self._held_bytes += size
+    def _hold(self, found: Sequence[Found]) -> None:
+        limit, held = self._limits.held_bytes_max, self._held
+        for each in found:
+            offset, _, size, _ = each[1]
+            if self._held_bytes + size > limit:
+                self._forget_settled()
+            if self._held_bytes + size <= limit:
+                held[offset] = each
+                self._held_bytes += size
 
     def _forget_settled(self) -> None:
         """Looks at all that is held, so not again before the floor has moved."""
@@ -375,7 +382,7 @@ class PartitionQueue:
             return
         self._held_from = floor
         for offset in [each for each in self._held if each < floor]:
-            self._held_bytes -= size_of(self._held.pop(offset))
+            self._release_held(offset)
 
     # -- saving -----------------------------------------------------------------------------------------------
 

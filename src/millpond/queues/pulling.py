@@ -21,9 +21,9 @@ from millpond.model.errors import (
 )
 from millpond.queues.ackids import from_text, to_text
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
-from millpond.queues.dispatcher import Answer
 from millpond.queues.feed import size_of
 from millpond.queues.limits import QueueLimits
+from millpond.queues.outcomes import Answer
 from millpond.queues.partition_queue import Delivered
 from millpond.queues.queues import Queues
 from millpond.queues.tracked import UNLIMITED

@@ -5,6 +5,7 @@ A subscription is at work here while it has consumers here: each of its partitio
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ BEGIN_AGAIN_MS: Final = 1_000
 """How long a partition rests that an error has ended: one that cannot be read is not to be taken all the time."""
 TAKEN_PER_COMMIT: Final = 250
 """Partitions that begin in one commit: others want to write, too."""
+LAST_ANSWERS_S: Final = 0.25
+"""How long a partition that is handed over goes on taking answers, if they do not end by themselves."""
 LET_GO_S: Final = 2.0
 """How long a partition that is handed over waits for what was decided to be saved."""
 STOP_S: Final = 5.0
@@ -142,7 +145,7 @@ class Queues:
     ) -> Subscription:
         check_name(name)
         config = config_from(values or {})
-        known = self._log.topics.named(topic)
+        known = await self._log.topic(topic)
         check_topic(config, topic, name)
         if len(await self.all_of(topic)) >= self._limits.subscriptions_max:
             raise InvalidSubscription(reason=f"topic {topic!r} has {self._limits.subscriptions_max} already")
@@ -157,11 +160,11 @@ class Queues:
         return await self.find(topic, name)
 
     async def find(self, topic: str, name: str) -> Subscription:
-        known = self._log.topics.named(topic)
+        known = await self._log.topic(topic)
         return await self._log.read(lambda tx: catalog.find(tx, known.id, name, topic=topic))
 
     async def all_of(self, topic: str) -> list[Subscription]:
-        known = self._log.topics.named(topic)
+        known = await self._log.topic(topic)
         return await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
 
     async def all(self) -> list[tuple[str, Subscription]]:
@@ -193,7 +196,7 @@ class Queues:
     async def reset(self, topic: str, name: str, start: Start) -> None:
         """Begin anew, for all members. What is on its way is forgotten; consumers go on from the new place."""
         subscription = await self.find(topic, name)
-        known = self._log.topics.named(topic)
+        known = await self._log.topic(topic)
         timed = await self._times(known, start)
 
         def reset(tx: Transaction) -> None:
@@ -520,7 +523,7 @@ class Queues:
         ]
         try:
             async with asyncio.timeout(LET_GO_S):
-                await asyncio.gather(*(queue.saved() for queue in queues), return_exceptions=True)
+                await asyncio.gather(*map(_finish, queues))
         except TimeoutError:
             logger.warning("some acknowledgements could not be saved; their messages will be delivered again")
         for queue in queues:
@@ -589,12 +592,8 @@ class Queues:
         """Where the time lies in each partition, if it is a time that is asked for."""
         if start.at is not StartAt.TIME:
             return {}
-        found: dict[int, int] = {}
-        for number in range(topic.partitions):
-            where = TopicPartition(topic.id, number)
-            at = await self._log.offset_at(where, start.value)
-            found[number] = self._log.partition(where).end_offset if at is None else at.offset
-        return found
+        rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
+        return {row.where.partition: await self._log.offset_stored_at(row, start.value) for row in rows}
 
 
 def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int]) -> dict[int, int]:
@@ -609,3 +608,15 @@ def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int
         }[start.at]
         floors[row.where.partition] = min(max(wanted, row.log_start), row.end_offset)
     return floors
+
+
+async def _finish(queue: PartitionQueue) -> None:
+    """Deliver nothing more, and close when nothing that was decided is unsaved: answers come while others are being
+    saved, and whoever gave one is to hear what became of it."""
+    for name in queue.consumers:
+        queue.pause(name, paused=True)
+    until = asyncio.get_running_loop().time() + LAST_ANSWERS_S
+    with contextlib.suppress(MillpondError):
+        while queue.dispatcher.is_dirty and asyncio.get_running_loop().time() < until:
+            await queue.saved()
+    queue.close(NotOwner())

@@ -7,12 +7,13 @@ redrive has come is kept in the same commit, so that one that is broken off repe
 from collections.abc import Sequence
 from dataclasses import replace
 
+from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.commits import Operation
 from millpond.catalog.database import Transaction
 from millpond.catalog.subscriptions import Subscription
 from millpond.log import Log
-from millpond.model.errors import SubscriptionBusy
+from millpond.model.errors import SubscriptionBusy, UnknownTopic
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.queues import deadletters
@@ -33,16 +34,22 @@ async def redrive(
 ) -> int:
     """How many were sent back; up to `messages_max`, 0 for all that there are now."""
     name = deadletters.topic_of(subscription, topic.name)
-    if not log.topics.knows(name):
+    try:
+        letters = await log.topic(name)
+    except UnknownTopic:
         return 0
-    letters = log.topics.named(name)
-    done = await log.read(lambda tx: catalog.redriven(tx, subscription.id, letters.id))
+    done, rows = await log.read(
+        lambda tx: (
+            catalog.redriven(tx, subscription.id, letters.id),
+            partitions.of_topic(tx, letters.id),
+        )
+    )
     count = 0
-    for number in range(letters.partitions):
-        where = TopicPartition(letters.id, number)
-        offset, end = done.get(number, 0), log.partition(where).end_offset
+    for row in rows:
+        where, end = row.where, row.end_offset
+        offset = done.get(where.partition, 0)
         while offset < end and (not messages_max or count < messages_max):
-            piece = await feed.read(where, offset)
+            piece = await feed.read_stored(where, offset)
             if piece.next_offset <= offset:
                 break
             room = messages_max - count if messages_max else len(piece.records)

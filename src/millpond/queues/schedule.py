@@ -15,7 +15,7 @@ from typing import Final
 from millpond.model.subscriptions import Mode, SubscriptionConfig
 from millpond.queues.assignment import FULL_WEIGHT, Assignment
 from millpond.queues.outcomes import KeyStanding
-from millpond.queues.tracked import FAR, READY, Consumer, Key, Message
+from millpond.queues.tracked import FAR, READY, Consumer, Key, Message, Purse
 
 PER_KEY_MAX: Final = 1_000
 PER_KEY_WHEN_CROWDED: Final = 16
@@ -27,6 +27,9 @@ messages to work on."""
 WEIGHT_LESS: Final = 0.75
 WEIGHT_MORE: Final = 1.1
 WEIGHT_MIN: Final = 0.1
+
+Taker = tuple[bool, int, int, Consumer]
+"""A consumer of loose messages, with what it is chosen by: the least is served first."""
 
 
 class Schedule:
@@ -40,6 +43,7 @@ class Schedule:
         self._drained: dict[int, Key] = {}
         """Those of the lagging that have worked off what was tracked of them."""
         self._consumers: dict[str, Consumer] = {}
+        self._attached = 0
         self._loose: list[int] = []
         """Ready messages that are in order with nothing."""
         self._delayed: list[tuple[int, int]] = []
@@ -155,6 +159,19 @@ class Schedule:
         return min(places, default=None)
 
     # -- consumers --------------------------------------------------------------------------------------------
+
+    def attach(self, name: str, purse: Purse | None = None) -> None:
+        if name not in self._consumers:
+            self._attached += 1
+            self._consumers[name] = Consumer(name, self._attached, purse or Purse())
+            self._reassign()
+
+    def grant(self, name: str, messages: int, size: int | None = None) -> None:
+        """More deliveries that the consumer has room for. Without a size, bytes are not counted."""
+        consumer = self._consumers.get(name)
+        if consumer is not None:
+            consumer.purse.add(messages, size)
+            self._heard_of(consumer)
 
     def hear(self, name: str) -> None:
         """The consumer has shown that it is alive, such as by having room again."""
@@ -291,3 +308,16 @@ class Schedule:
         else:
             return None
         return KeyStanding(key.hash, offset, len(key.waiting), why, holder, 0 if until >= FAR else until)
+
+
+def richest_of(takers: list[Taker]) -> Consumer | None:
+    """Of those that can take something the one with most room; those that are suspended come last."""
+    while takers:
+        suspended, credit, number, consumer = takers[0]
+        if not consumer.may_take:
+            heapq.heappop(takers)
+        elif -credit != consumer.credit:
+            heapq.heapreplace(takers, (suspended, -consumer.credit, number, consumer))
+        else:
+            return consumer
+    return None

@@ -73,7 +73,7 @@ class Key:
     """A key with messages that are not settled. `waiting` is a heap of offsets, some of which may be decided by now;
     from `resume_from` on the log has more that are not tracked yet."""
 
-    __slots__ = ("hash", "holder", "leased", "queued", "resume_from", "settling", "waiting")
+    __slots__ = ("hash", "holder", "leased", "owner", "queued", "resume_from", "settling", "waiting")
 
     def __init__(self, key: int) -> None:
         self.hash = key
@@ -81,6 +81,8 @@ class Key:
         self.leased: set[int] = set()
         self.settling = 0
         self.holder: Consumer | None = None
+        self.owner: Consumer | None = None
+        """Whose it is, once somebody has asked."""
         self.queued = -1
         """The offset under which it stands in a consumer's queue."""
         self.resume_from: int | None = None
@@ -172,12 +174,14 @@ class Deadlines:
         """How many buckets there are."""
         return len(self._order)
 
-    def add(self, deadline: int, offset: int) -> None:
+    def bucket(self, deadline: int) -> set[int]:
+        """Where to add offsets with this deadline; only until anything else is done here."""
         number = deadline >> self.BUCKET_BITS
         bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._new_bucket(number)
-        bucket.add(offset)
+        return self._new_bucket(number) if bucket is None else bucket
+
+    def add(self, deadline: int, offset: int) -> None:
+        self.bucket(deadline).add(offset)
 
     def discard(self, deadline: int, offset: int) -> None:
         bucket = self._buckets.get(deadline >> self.BUCKET_BITS)

@@ -20,6 +20,7 @@ PRINTED = [
     ["[1, 2]", "[3]"],
     ["[1, 2, 3]", "b'0'", "b'1'", "b'2'"],
     ["0 1 1", "1 1 1", "2 1 1", "3 1 1", "['events']"],
+    ["broker 1 owns 0 partitions"],
 ]
 
 
@@ -28,6 +29,7 @@ async def test_the_example_works(code, printed, tmp_path):
     async with running_broker(grpc=True) as broker:
         address = f'address="{broker.listeners["grpc"]}"'
         code = code.replace('address="127.0.0.1:9999"', address)
+        code = code.replace("127.0.0.1:9999,127.0.0.1:10000", f"127.0.0.1:1,{broker.listeners['grpc']}")
         code = re.sub(r'((?:Producer|Consumer)\("orders")(?!, address)', rf"\1, {address}", code)
         code = code.replace("Admin()", f"Admin({address})")
         process = await asyncio.create_subprocess_exec(

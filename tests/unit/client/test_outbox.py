@@ -7,7 +7,7 @@ import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
 from millpond.client.delivery import Acknowledgement, Kind, Outcome
-from millpond.client.outbox import ANSWERS_MAX, UNDER_WAY_MAX, Item, Outbox
+from millpond.client.outbox import ACKS_UNDER_WAY_MAX, ANSWERS_MAX, UNDER_WAY_MAX, Item, Outbox
 from millpond.stubs import queue_pb2 as pb
 
 LINK = NoLink()
@@ -64,12 +64,28 @@ def test_only_so_many_requests_are_under_way_and_none_is_too_large():
         add(outbox, Kind.ACK, number)
     sizes = [len(outbox.next_request().acks) for _ in range(2)]
     assert sizes == [ANSWERS_MAX, 1]
-    for number in range(UNDER_WAY_MAX):
+    for number in range(ACKS_UNDER_WAY_MAX):
         add(outbox, Kind.ACK, number)
         request = outbox.next_request()
     assert request is None
     outbox.settle(pb.Results(request=1, answers=[OK] * ANSWERS_MAX))
     assert len(outbox.next_request().acks) == 2, "what waited goes together"
+
+
+def test_a_refusal_does_not_wait_for_company_as_acks_do():
+    outbox = Outbox()
+    for number in range(ACKS_UNDER_WAY_MAX):
+        add(outbox, Kind.ACK, number)
+        outbox.next_request()
+    add(outbox, Kind.ACK, 8)
+    assert outbox.next_request() is None
+    add(outbox, Kind.NACK, 9)
+    request = outbox.next_request()
+    assert (request.acks, request.nacks) == (ids(8), ids(9))
+    for number in range(UNDER_WAY_MAX):
+        add(outbox, Kind.NACK, number)
+        request = outbox.next_request()
+    assert request is None, "but of all together there is a limit, too"
 
 
 def test_a_lost_connection_answers_for_everything_that_was_not_answered():

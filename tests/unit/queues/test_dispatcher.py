@@ -4,8 +4,10 @@ import pytest
 
 from millpond.model.subscriptions import Exhausted, Mode, SubscriptionConfig
 from millpond.queues import dispatcher as module
+from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
-from millpond.queues.dispatcher import Answer, Dispatcher, Retry
+from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.outcomes import Answer, Retry
 from millpond.queues.settled import Settled
 from millpond.queues.tracked import FAR, Entry
 
@@ -73,7 +75,7 @@ def test_it_goes_on_until_nobody_is_hot():
     while machine.balance():
         pass
     loads = {each.name: len(each.queue) for each in machine.consumers}
-    assert loads["idle"] < loads["hot"] <= module.HOT_FACTOR * loads["idle"] + module.HOT_SLACK
+    assert loads["idle"] < loads["hot"] <= schedule.HOT_FACTOR * loads["idle"] + schedule.HOT_SLACK
 
 
 def test_even_a_consumer_that_takes_nothing_keeps_some_keys():
@@ -84,7 +86,7 @@ def test_even_a_consumer_that_takes_nothing_keeps_some_keys():
         machine.grant("idle", 10_000)
         work_off(machine)
     hot = next(each for each in machine.consumers if each.name == "hot")
-    assert hot.weight == module.WEIGHT_MIN
+    assert hot.weight == schedule.WEIGHT_MIN
     assert 0 < sum(owner == "hot" for owner in owners(machine).values()) < 0.2 * len(KEYS)
 
 
@@ -148,8 +150,8 @@ def test_reading_on_has_limits(limit, monkeypatch):
 def test_a_key_that_does_not_move_is_tracked_in_part_only():
     machine = made()
     machine.attach("anna")
-    show(machine, KEYS[:1] * 10 * module.PER_KEY_MAX)
-    assert machine.tracked == module.PER_KEY_MAX
+    show(machine, KEYS[:1] * 10 * schedule.PER_KEY_MAX)
+    assert machine.tracked == schedule.PER_KEY_MAX
     assert machine.recalls_from is None
 
 
@@ -158,12 +160,12 @@ def test_once_it_is_crowded_even_less_is_tracked_of_a_key():
     machine.attach("anna")
     show(machine, KEYS[:1] * 600)
     show(machine, KEYS[1:2] * 600)
-    assert machine.tracked == 500 + module.PER_KEY_WHEN_CROWDED
+    assert machine.tracked == 500 + schedule.PER_KEY_WHEN_CROWDED
 
 
 def test_what_is_settled_is_not_recalled(monkeypatch):
     """As it may be where several of a key are on their way: later ones are settled, and another takes over."""
-    monkeypatch.setattr(module, "PER_KEY_MAX", 1)
+    monkeypatch.setattr(schedule, "PER_KEY_MAX", 1)
     settled = Settled()
     settled.apply(settled.plan([2, 3]))
     machine = Dispatcher(SubscriptionConfig(mode=Mode.KEY_SHARED, key_window=5), chunks=settled.chunks)
