@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from benchmarks import engine, faces, kafka, queues, spark
+from benchmarks import cluster, engine, faces, kafka, queues, spark
 
 PARTS = {
+    "cluster": cluster.run,
     "engine": engine.run,
     "faces": faces.run,
     "kafka": kafka.run,

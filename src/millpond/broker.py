@@ -63,19 +63,23 @@ class Broker:
         wrap_store: WrapStore = lambda store: store,
         wrap_database: WrapDatabase = lambda database: database,
         make_writer: Callable[..., Writer] = Writer,
+        make_nudges: Callable[[], Nudges] = Nudges,
+        metrics: Metrics | None = None,
         maintain: bool = True,
         listen: bool = False,
         supervised: bool = False,
     ) -> None:
         """Without `listen` it is used in this process only, and opens no port. One that is `supervised` shares the
-        data directory, which its supervisor has locked, with others like it."""
+        data directory, which its supervisor has locked, with others like it. `metrics` go on counting from a former
+        life in this process."""
         self.settings = settings or Settings()
         self.session = new_session()
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.clock = clock or SystemClock()
         self._wrap_store = wrap_store
         self._wrap_database = wrap_database
         self._make_writer = make_writer
+        self._make_nudges = make_nudges
         self._maintain = maintain
         self._supervised = supervised
         self.node_id = self.settings.node_id
@@ -112,7 +116,7 @@ class Broker:
             undo.push_async_callback(self._close_faces)
             if self._listen:
                 await self._bind()
-            self.database = self._wrap_database(open_database(settings))
+            self.database = self._wrap_database(open_database(settings, name=self.session))
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
@@ -220,6 +224,7 @@ class Broker:
             queues=self.queues,
             pulling=self.pulling,
             administration=self.administration,
+            cluster=self.cluster,
             default_partitions=self.settings.http_partitions,
             expose_metrics=self.metrics.expose,
             metrics=self.metrics.web,
@@ -247,6 +252,8 @@ class Broker:
             has_lease=lambda: self.lease.held,
             on_topology=self._on_topology,
             tell_others=self._tell_others,
+            tell_owner=lambda where: self.membership.tell_owner(where),
+            shares_catalog=not self._is_alone(),
             make_writer=self._make_writer,
         )
         self.coordinator_epochs = Shards(self.lease)
@@ -300,7 +307,7 @@ class Broker:
             copy_body=self.payloads.copy,
         )
         self.pulling = Pulling(self.queues, settings.queue_limits())
-        self._nudges = Nudges()
+        self._nudges = self._make_nudges()
         self.membership = Membership(
             self.log,
             self.session,
@@ -377,6 +384,7 @@ class Broker:
 
     def _on_topology(self, found: Topology) -> None:
         self.membership.take_in(found)
+        self.groups.drop_lost()
 
     async def failed(self) -> MillpondError:
         """Returns when the broker can no longer write, with the reason."""
@@ -426,9 +434,10 @@ class Broker:
             self._lock = None
 
 
-def open_database(settings: Settings) -> Database:
+def open_database(settings: Settings, *, name: str = "") -> Database:
     """The catalog a broker or a tool of these settings uses."""
-    return catalog_open.open_database(settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE))
+    url = settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
+    return catalog_open.open_database(url, name=name)
 
 
 def lock_data_dir(path: Path) -> int:

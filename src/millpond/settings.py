@@ -182,6 +182,9 @@ class Settings:
     inline_bytes_per_second: int = _setting(
         _LOG.inline_bytes_per_second, SIZE, "How much of that the catalog takes per second."
     )
+    inline_bytes_kept_max: int = _setting(
+        _LOG.inline_bytes_kept_max, SIZE, "How much of that may wait to be merged into objects."
+    )
     buffer_bytes_max: int = _setting(
         _LOG.buffer_bytes_max, BUFFER, "Bytes accepted and not yet durable; past it producers wait."
     )
@@ -228,7 +231,7 @@ class Settings:
     payload_broker_bytes_max: int = _setting(
         _PAYLOADS.through_broker_bytes_max, SIZE, "The largest payload that goes through the broker."
     )
-    lease: int = _setting(10_000, LEASE, "A broker that does not renew its lease for this long is dead.")
+    lease: int = _setting(6_000, LEASE, "A broker that does not renew its lease for this long is dead.")
 
     def topic_defaults(self) -> dict[str, str]:
         return {
@@ -244,6 +247,7 @@ class Settings:
             uploads_max=self.uploads_max,
             inline_bytes_max=self.inline_bytes_max,
             inline_bytes_per_second=self.inline_bytes_per_second,
+            inline_bytes_kept_max=self.inline_bytes_kept_max,
             buffer_bytes_max=self.buffer_bytes_max,
             tail_bytes_max=self.tail_bytes_max,
             cache_bytes_max=self.cache_bytes_max,

@@ -37,11 +37,13 @@ PUBLIC = {
         *("Acknowledgement", "AsyncDelivery", "AsyncPublisher", "AsyncSubscriber", "AsyncTransaction"),
         *("Delivery", "Metadata", "Outcome", "Publisher", "Subscriber", "Subscription", "Transaction"),
         *("SubscriptionConsumer", "SubscriptionKey", "SubscriptionPartition", "SubscriptionState"),
+        *("Cluster", "ClusterBroker"),
     ],
     millpond.service: [
         *("Administration", "GroupDescription", "GroupPartition", "Messages", "Owners", "Placed"),
         *("PartitionDescription", "PollRequest", "Polled", "Poller", "ServiceLimits", "Standing", "OLDEST"),
         *("TopicDescription", "Workers", "Body", "PayloadLimits", "Payloads", "Place", "NewMessage", "Spot"),
+        *("BrokerStanding", "Cluster", "ClusterStanding", "Leader"),
     ],
     millpond.queues: [
         *("Active", "Answer", "Attachment", "ConsumerStanding", "Deliveries", "EARLIEST", "Event"),
@@ -62,7 +64,7 @@ PUBLIC = {
     ],
     millpond.log: [
         *("AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "Producer", "ProducerEpoch"),
-        *("TimedOffset", "TransactionLimits", "Transactions"),
+        *("TimedOffset", "TransactionLimits", "Transactions", "Writer"),
     ],
     millpond.records: [
         *("HEADER_SIZE", "NO_OFFSET", "NO_TIMESTAMP", "BatchHeader", "Buffer", "Codec", "Header", "Marker"),

@@ -10,7 +10,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -72,6 +72,17 @@ class Committer:
     def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
         """All operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
         committed, or `OutcomeUnknown` if even several tries could not tell."""
+        tries = self.tries(operations)
+        while True:
+            try:
+                self._sleep(next(tries))
+            except StopIteration as end:
+                outcomes: list[Outcome] = end.value
+                return outcomes
+
+    def tries(self, operations: Sequence[Operation]) -> Generator[float, None, list[Outcome]]:
+        """What `commit` does, try by try: yields how many seconds to wait before the next one, for those who wait in
+        another way."""
         token = next(self._tokens)
         unknown: OutcomeUnknown | None = None
         for attempt in range(ATTEMPTS_MAX):
@@ -84,7 +95,7 @@ class Committer:
             except CatalogUnavailable as error:
                 if unknown is None and attempt >= ATTEMPTS_MAX // 2:
                     raise error
-            self._sleep(RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+            yield RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
         raise unknown or CatalogUnavailable(reason="the catalog kept refusing the commit")
 
     def _attempt(self, operations: Sequence[Operation], token: str) -> list[Outcome]:

@@ -22,7 +22,9 @@ READ: Final = """
 CLEAR: Final = "DELETE FROM compactions WHERE topic_id = ? AND partition = ?"
 ADD: Final = "INSERT INTO compactions (topic_id, partition, end_offset, compacted_at) VALUES (?, ?, ?, ?)"
 MARKS: Final = """
-    SELECT topic_id, partition, max(end_offset), sum(compacted_at) FROM compactions GROUP BY topic_id, partition
+    SELECT c.topic_id, c.partition, max(c.end_offset), sum(c.compacted_at)
+    FROM compactions c JOIN partitions p ON p.topic_id = c.topic_id AND p.partition = c.partition
+    WHERE p.owner = ? GROUP BY c.topic_id, c.partition
 """
 
 
@@ -37,9 +39,9 @@ def read(tx: Transaction, where: TopicPartition) -> tuple[CompactionPoint, ...]:
     return tuple(CompactionPoint(*row) for row in tx.rows(READ, where))
 
 
-def marks(tx: Transaction) -> dict[TopicPartition, tuple[int, int]]:
-    """For each partition that has been compacted something that is another after each compaction."""
-    rows = tx.rows(MARKS)
+def marks(tx: Transaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
+    """For each partition of an owner that has been compacted something that is another after each compaction."""
+    rows = tx.rows(MARKS, (owner,))
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): (row[2], int(row[3])) for row in rows}
 
 

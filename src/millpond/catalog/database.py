@@ -29,6 +29,10 @@ class Transaction(Protocol):
         """The clock that judges leases, as (whose, milliseconds): the database's own, or this machine's
         monotonic one with its boot id. Two readings compare only if they come from the same clock."""
 
+    def cut_off(self, names: Sequence[str]) -> None:
+        """End the connections of databases that were opened under these names, so that a transaction which a paused
+        process left open holds no locks. On SQLite nobody can end another's."""
+
 
 class Database(Protocol):
     """Thread-safe. Errors: `CatalogUnavailable` (nothing happened, try again), `OutcomeUnknown` (the connection

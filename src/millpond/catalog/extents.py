@@ -69,9 +69,8 @@ REMOVE_EXACT: Final = """
     RETURNING object_id, length, base_offset, high_timestamp
 """
 SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ? RETURNING bytes"
-SMALL: Final = """
-    SELECT topic_id, partition, min(base_offset) FROM extents WHERE length < ?
-    GROUP BY topic_id, partition HAVING count(*) > 1 ORDER BY topic_id, partition
+FIRST_SMALL: Final = """
+    SELECT min(base_offset) FROM extents WHERE topic_id = ? AND partition = ? AND length < ?
 """
 COUNT: Final = """
     SELECT count(*), coalesce(sum(CASE WHEN inline IS NULL THEN 0 ELSE 1 END), 0),
@@ -263,10 +262,12 @@ def _registered(
     return dataclasses.replace(new, object_id=object_id, high_timestamp=last[3])
 
 
-def partitions_with_small_extents(tx: Transaction, smaller_than: int) -> list[tuple[TopicPartition, int]]:
-    """(partition, base offset of its first small extent) where there are at least two. Reads every row."""
-    rows = tx.rows(SMALL, (smaller_than,))
-    return [(TopicPartition(TopicId(bytes(row[0])), row[1]), row[2]) for row in rows]
+def first_small(
+    tx: Transaction, wheres: Sequence[TopicPartition], smaller_than: int
+) -> dict[TopicPartition, int]:
+    """The base offset of each partition's first small extent, where there is one. Reads every row of theirs."""
+    found = tx.each(FIRST_SMALL, [(*where, smaller_than) for where in wheres])
+    return {where: rows[0][0] for where, rows in zip(wheres, found, strict=True) if rows[0][0] is not None}
 
 
 def totals(tx: Transaction) -> ExtentTotals:

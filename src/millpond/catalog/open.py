@@ -20,14 +20,15 @@ def sqlite_url(path: Path) -> str:
     return f"{SQLITE}{path.absolute()}"
 
 
-def open_database(url: str) -> Database:
-    """`memory://`, `sqlite:///absolute/file.db` or `postgresql://…`; `InvalidSettings` for anything else."""
+def open_database(url: str, *, name: str = "") -> Database:
+    """`memory://`, `sqlite:///absolute/file.db` or `postgresql://…`; `InvalidSettings` for anything else. `name` is
+    what others know whoever opens it by."""
     if url == "memory://":
         return SqliteMemoryDatabase()
     if url.startswith(SQLITE):
         return SqliteDatabase(Path(unquote(url.removeprefix(SQLITE))))
     if url.startswith(POSTGRES):
-        return _open_postgres(url)
+        return _open_postgres(url, name)
     reason = "it is neither memory:// nor sqlite:///… nor postgresql://…"
     raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason)
 
@@ -45,10 +46,10 @@ def shown_url(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 
-def _open_postgres(url: str) -> Database:
+def _open_postgres(url: str, name: str) -> Database:
     try:
         from millpond.catalog.postgres import PostgresDatabase
     except ImportError as error:
         reason = "it needs one more package: pip install 'millpond[postgres]'"
         raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason) from error
-    return PostgresDatabase(url)
+    return PostgresDatabase(url, name=name)

@@ -13,12 +13,14 @@ COLUMNS: Final = """
 ONE: Final = f"{COLUMNS} WHERE topic_id = ? AND partition = ?"
 OWNED: Final = f"{COLUMNS} WHERE owner = ? ORDER BY topic_id, partition"
 OF_TOPIC: Final = f"{COLUMNS} WHERE topic_id = ? ORDER BY partition"
-CLAIM_ALL: Final = """
-    UPDATE partitions SET owner = ?, epoch = epoch + 1 WHERE owner IS NULL OR owner <> ? RETURNING partition
-"""
-CLAIM: Final = """
-    UPDATE partitions SET owner = ?, epoch = epoch + 1 WHERE topic_id = ? AND partition = ? RETURNING epoch
-"""
+MOVED: Final = "moved = (SELECT next FROM counters WHERE name = 'topology')"
+"""At which version of the topology: whoever changes an owner has moved it in the same transaction."""
+CLAIM_ALL: Final = f"""
+    UPDATE partitions SET owner = ?, epoch = epoch + 1, {MOVED} WHERE owner IS NULL OR owner <> ? RETURNING partition
+"""  # noqa: S608  # our own text
+CLAIM: Final = f"""
+    UPDATE partitions SET owner = ?, epoch = epoch + 1, {MOVED} WHERE topic_id = ? AND partition = ? RETURNING epoch
+"""  # noqa: S608  # our own text
 ADVANCE: Final = """
     UPDATE partitions SET log_start = ? WHERE topic_id = ? AND partition = ? AND log_start < ? AND end_offset >= ?
     RETURNING log_start

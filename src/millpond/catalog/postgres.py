@@ -29,7 +29,22 @@ from millpond.model.errors import (
 
 CONNECTIONS_MAX: Final = 8
 CONNECT_TIMEOUT_S: Final = 10
+ACQUIRE_TIMEOUT_S: Final = 2.0
+"""How long a transaction waits for a connection."""
+ACQUIRE_AGAIN_S: Final = 0.25
+"""And after it has waited in vain: whoever comes while the database is away is told soon."""
+RECONNECT_S: Final = 1.0
+"""How long the pool tries by itself. It would wait twice as long after each failure, and a broker that is back last
+would be taken for dead by those who are back first; so whoever needs a connection has it tried again."""
 STATEMENT_TIMEOUT_MS: Final = 60_000
+IDLE_IN_TRANSACTION_MS: Final = 10_000
+"""How long a process that stands still in mid-transaction keeps its locks, if nobody cuts it off before."""
+APPLICATION: Final = "millpond "
+"""What connections are called in `pg_stat_activity`, before the name of who has opened them."""
+CUT_OFF: Final = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = ? AND datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+"""
 FOREIGN_CHECK_MS: Final = 1_000
 MIGRATION_LOCK: Final = 7_303_014
 """An arbitrary number that every millpond uses for the same transaction-level lock."""
@@ -37,7 +52,8 @@ MIGRATION_LOCK: Final = 7_303_014
 UNSTORABLE: Final = (psycopg.DataError, UnicodeEncodeError)
 MUST_BE_ON: Final = ("fsync", "full_page_writes", "synchronous_commit")
 OPTIONS: Final = (
-    f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} "
+    f"-c statement_timeout={STATEMENT_TIMEOUT_MS} "
+    f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS} "
     "-c default_transaction_isolation=read\\ committed"
 )
 
@@ -69,21 +85,35 @@ class PostgresTransaction:
         now = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
         return "postgres", self.rows(now)[0][0]
 
+    def cut_off(self, names: Sequence[str]) -> None:
+        """A process that was stopped between two statements of a commit, or is cut off from here, would keep its own
+        row locked, and so could not even be declared dead."""
+        self.each(CUT_OFF, [(f"{APPLICATION}{name}",) for name in names])
+
 
 class PostgresDatabase:
-    def __init__(self, url: str, *, schema: str | None = None) -> None:
+    def __init__(self, url: str, *, schema: str | None = None, name: str = "") -> None:
+        """`name` is what others know whoever opens it by; see `cut_off`."""
         options = OPTIONS if schema is None else f"{OPTIONS} -c search_path={schema}"
         keywords: dict[str, Any] = {
             "options": options,
             "tcp_user_timeout": 30_000,
             "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": f"{APPLICATION}{name}".strip(),
         }
         _check_address(url)
         self._schema = schema
         self._pool: ConnectionPool[Connection] = ConnectionPool(
-            url, min_size=1, max_size=CONNECTIONS_MAX, kwargs=keywords, open=False, name="millpond-catalog"
+            url,
+            min_size=1,
+            max_size=CONNECTIONS_MAX,
+            kwargs=keywords,
+            open=False,
+            name="millpond-catalog",
+            reconnect_timeout=RECONNECT_S,
         )
         self._checked_ms = 0
+        self._patience_s = ACQUIRE_TIMEOUT_S
         try:
             self._pool.open()
             self._refuse_unsafe()
@@ -133,9 +163,11 @@ class PostgresDatabase:
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         try:
-            connection = self._pool.getconn(timeout=CONNECT_TIMEOUT_S)
+            connection = self._pool.getconn(timeout=self._patience_s)
         except (PoolTimeout, psycopg.Error) as error:
+            self._patience_s = ACQUIRE_AGAIN_S
             raise CatalogUnavailable(reason=str(error)) from error
+        self._patience_s = ACQUIRE_TIMEOUT_S
         try:
             yield connection
         finally:

@@ -178,6 +178,8 @@ FOURTH: Final = (
     "ALTER TABLE writers ADD COLUMN leaving BIGINT NOT NULL DEFAULT 0",
     "INSERT INTO counters (name, next) VALUES ('topology', 1)",
     "CREATE INDEX partitions_by_owner ON partitions (owner)",
+    "ALTER TABLE partitions ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
+    "CREATE INDEX partitions_by_move ON partitions (moved)",
 )
 
 MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH)

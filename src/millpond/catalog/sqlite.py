@@ -65,6 +65,9 @@ class SqliteTransaction:
     def lease_clock(self) -> tuple[str, int]:
         return self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
+    def cut_off(self, names: Sequence[str]) -> None:
+        """What a paused process has locked stays locked until it goes on or ends."""
+
 
 class SqliteDatabase:
     """A catalog in one file. Reads go to their own connections and never wait for the writer."""

@@ -20,7 +20,9 @@ INSERT: Final = """
     INSERT INTO topics (id, name, partitions, config, created_at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING RETURNING id
 """
-INSERT_PARTITION: Final = "INSERT INTO partitions (topic_id, partition, owner, epoch) VALUES (?, ?, ?, ?)"
+INSERT_PARTITION: Final = f"""
+    INSERT INTO partitions (topic_id, partition, owner, epoch, moved) VALUES (?, ?, ?, ?, ({topology.VERSION}))
+"""  # noqa: S608  # our own text
 COLUMNS: Final = "SELECT id, name, partitions, config, created_at FROM topics"
 ALL: Final = f"{COLUMNS} WHERE deleted_at IS NULL ORDER BY name"
 BY_NAME: Final = f"{COLUMNS} WHERE name = ? AND deleted_at IS NULL"

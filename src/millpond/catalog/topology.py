@@ -1,14 +1,15 @@
 """What the cluster looks like: which brokers there are, and who owns what. Its version tells whether that has changed.
 
 Whatever changes topics, brokers or owners moves the version in the same transaction. That also puts such changes in a
-row: the version's row is locked until they commit, so no two of them are made from the same view.
+row: the version's row is locked until they commit, so no two of them are made from the same view. Each partition keeps
+the version at which it got its owner (`moved`), so that of a hundred thousand only those are read that are news.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import Row, Transaction
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.placement import spread
 
@@ -22,6 +23,8 @@ SET_LEAVING: Final = """
     UPDATE writers SET leaving = ? WHERE session = ? AND kind = 'broker' AND dead_since IS NULL RETURNING session
 """
 OWNERS: Final = "SELECT topic_id, partition, owner, epoch FROM partitions ORDER BY topic_id, partition"
+OWNERS_SINCE: Final = "SELECT topic_id, partition, owner, epoch FROM partitions WHERE moved > ?"
+PARTITIONS: Final = "SELECT coalesce(sum(partitions), 0) FROM topics WHERE deleted_at IS NULL"
 COUNTS: Final = "SELECT owner, count(*) FROM partitions WHERE owner IS NOT NULL GROUP BY owner"
 SHARDS: Final = "SELECT shard, owner, epoch FROM coordinators ORDER BY shard"
 LIVING: Final = "SELECT session FROM writers WHERE dead_since IS NULL AND kind = 'broker' AND lane = 0"
@@ -29,12 +32,12 @@ ORPHANS: Final = f"""
     SELECT topic_id, partition FROM partitions WHERE owner IS NULL OR owner NOT IN ({LIVING})
     ORDER BY topic_id, partition
 """  # noqa: S608  # our own text
-GIVE: Final = """
-    UPDATE partitions SET owner = ?, epoch = epoch + 1
+GIVE: Final = f"""
+    UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
     WHERE topic_id = ? AND partition = ? AND owner = ? AND epoch = ? RETURNING epoch
-"""
+"""  # noqa: S608  # our own text
 TAKE: Final = f"""
-    UPDATE partitions SET owner = ?, epoch = epoch + 1
+    UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
     WHERE topic_id = ? AND partition = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
 """  # noqa: S608  # our own text
 GIVE_SHARD: Final = """
@@ -85,9 +88,12 @@ def version(tx: Transaction) -> int:
     return found
 
 
-def read(tx: Transaction) -> Topology:
-    """The version is read first: what is read after it is that version, or a newer one that will be read again."""
-    return Topology(version(tx), {each.session: each for each in members(tx)}, owners(tx), shards(tx))
+def read(tx: Transaction, known: Topology | None = None) -> Topology:
+    """The version is read first: what is read after it is that version, or a newer one that will be read again. Of the
+    partitions only those are read that have moved since `known`."""
+    at = version(tx)
+    found: dict[str, Member] = {each.session: each for each in members(tx)}
+    return Topology(at, found, _owners_since(tx, known, at), shards(tx))
 
 
 def members(tx: Transaction) -> list[Member]:
@@ -95,9 +101,21 @@ def members(tx: Transaction) -> list[Member]:
 
 
 def owners(tx: Transaction) -> dict[TopicPartition, Owner]:
+    return _owners(tx.rows(OWNERS))
+
+
+def _owners_since(tx: Transaction, known: Topology | None, at: int) -> dict[TopicPartition, Owner]:
+    """Rows that are gone have not moved: if there are now fewer partitions than there were, all are read."""
+    if known is None or known.version > at:
+        return owners(tx)
+    found = {**known.partitions, **_owners(tx.rows(OWNERS_SINCE, (known.version,)))}
+    return found if len(found) == tx.rows(PARTITIONS)[0][0] else owners(tx)
+
+
+def _owners(rows: Iterable[Row]) -> dict[TopicPartition, Owner]:
     return {
         TopicPartition(TopicId(bytes(topic_id)), number): Owner(owner, epoch)
-        for topic_id, number, owner, epoch in tx.rows(OWNERS)
+        for topic_id, number, owner, epoch in rows
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millpond.catalog.database import Transaction
-from millpond.model.errors import WriterDead
+from millpond.model.errors import CatalogWentBack, MillpondError, WriterDead
 from millpond.model.ids import Session
 
 REGISTER: Final = """
@@ -149,16 +149,25 @@ def forget(tx: Transaction, session: Session) -> None:
 
 def take_number(tx: Transaction, session: Session, lane: int, number: int, token: str) -> LastCommit | None:
     """Claim commit `number`. None: it is ours. A `LastCommit`: it was taken before, and this was its result.
-    Raises `WriterDead`, unless it is our own commit that took effect before the session died."""
+    Raises `WriterDead`, unless it is our own commit that took effect before the session died, and `CatalogWentBack`
+    if the session has committed and is not there."""
     if tx.rows(NUMBER, (number, token, session, lane, number - 1)):
         return None
     found = tx.rows(LAST_COMMIT, (session, lane))
     if not found:
-        raise WriterDead(session=session)
+        raise _unknown(session, number)
     last, last_token, result, dead_since = found[0]
     if dead_since is not None and last_token != token:
         raise WriterDead(session=session)
     return LastCommit(last, last_token, result)
+
+
+def _unknown(session: Session, number: int) -> MillpondError:
+    """Only the dead are forgotten, a day later; whoever has committed before that and is not known is in a catalog of
+    another time, and must not simply come back as somebody new."""
+    if number == 1:
+        return WriterDead(session=session)
+    return CatalogWentBack(reason=f"it does not know a session that has committed {number - 1} times")
 
 
 def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> None:

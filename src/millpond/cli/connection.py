@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from millpond.cli.options import DEFAULT_ADDRESS
 from millpond.client import Admin
+from millpond.client.calls import addresses_in
 from millpond.model.errors import MillpondError, Unreachable
 
 KNOCK_S: Final = 3.0
@@ -19,7 +20,16 @@ NamesOf = Callable[[Admin], list[str]]
 
 
 def knock(address: str, timeout_s: float = KNOCK_S) -> None:
-    """Fail at once, with a short reason, if nobody listens there: the client library would go on trying."""
+    """Fail at once, with a short reason, if nobody listens there: the client library would go on trying. Of several
+    addresses one that answers is enough."""
+    *others, last = addresses_in(address)
+    for each in others:
+        with contextlib.suppress(Unreachable):
+            return _knock(each, timeout_s)
+    return _knock(last, timeout_s)
+
+
+def _knock(address: str, timeout_s: float) -> None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()

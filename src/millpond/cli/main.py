@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "topic": "List, create, describe, alter and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
     "subscription": "Topics as queues: subscriptions, how they stand, dead letters.",
+    "cluster": "The brokers: what each owns, draining one, sharing out anew.",
     "pipeline": "Jobs over topics, on Spark: tables, SQL, compaction.",
     "demo": "See the product at work, in about half a minute.",
     "bench": "Measure how fast messages are taken and read here.",

@@ -45,7 +45,7 @@ def broker_options(command: Command) -> Command:
             show_default=True,
             show_envvar=True,
             callback=check_address,
-            help="Where the broker's gRPC face is.",
+            help="Where the broker's gRPC face is; of several, with commas between, any will do.",
         ),
         click.option(
             "--timeout",
@@ -60,12 +60,14 @@ def broker_options(command: Command) -> Command:
 
 
 def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
-    host, _, port = value.rpartition(":")
+    return None if value is None else ",".join(map(_checked, value.split(",")))
+
+
+def _checked(address: str) -> str:
+    host, _, port = address.strip().rpartition(":")
     if not port.isdecimal():
         raise click.BadParameter("write it as HOST:PORT")
-    return value if host else f"127.0.0.1:{port}"
+    return f"{host or '127.0.0.1'}:{port}"
 
 
 def as_bytes(context: click.Context, parameter: click.Parameter, value: str) -> int:

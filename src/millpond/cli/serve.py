@@ -1,6 +1,7 @@
 """`millpond serve`: run a broker until it is told to stop."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -14,21 +15,28 @@ import click
 import uvloop
 
 from millpond.broker import Broker
+from millpond.cli import workers as supervision
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.addresses import FACES
-from millpond.model.errors import InvalidSettings, MillpondError, WriterDead
+from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError, Unavailable, WriterDead
 from millpond.observability.logs import set_up_logging
+from millpond.observability.metrics import Metrics
+from millpond.process import end_with_parent
 from millpond.settings import Settings
 from millpond.version import __version__
 
 EXIT_AT_ONCE = 130
+JOIN_AGAIN_S = 1.0
+"""How long a broker that was declared dead rests before it tries again to join."""
 
 logger = logging.getLogger(__name__)
 
 
 @click.command(
     epilog="\b\nExamples:\n  millpond serve\n  millpond serve --data-dir /var/lib/millpond --set retention=1d\n"
-    "  millpond serve --kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http '' --json"
+    "  millpond serve --kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http '' --json\n"
+    "  millpond serve --workers 4\n"
+    "  millpond serve --catalog postgresql://db/millpond --storage s3://bucket/prefix --advertise broker-1"
 )
 @settings_options
 @click.option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; '' for nowhere.")
@@ -48,8 +56,15 @@ logger = logging.getLogger(__name__)
     help="What clients and other brokers are told: a host, or host:port for kafka, grpc and http, with commas between.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1, supervision.WORKERS_MAX),
+    help="So many brokers as processes of this machine, each on the ports after the one before; those that die are "
+    "started again.",
+)
+@click.option(
     "--supervised", is_flag=True, hidden=True, help="Share the data directory that the parent has locked."
 )
+@click.option("--supervisor", type=int, hidden=True, help="End when the process with this number does.")
 @json_option
 def serve(
     data_dir: Path | None,
@@ -61,10 +76,12 @@ def serve(
     catalog: str | None,
     storage: str | None,
     advertise: str | None,
+    workers: int | None,
     supervised: bool,
+    supervisor: int | None,
     as_json: bool,
 ) -> None:
-    """Run a broker: one by itself, or one of many that share a catalog and an object store.
+    """Run a broker: one by itself, one of many that share a catalog and an object store, or several on one machine.
 
     Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first, and what it owns goes to other
     brokers. A second one ends it at once.
@@ -77,7 +94,21 @@ def serve(
         "store": storage,
     }
     settings = load_settings(data_dir, config, assignments, **given, **advertised(advertise))
-    run(settings, as_json=as_json, supervised=supervised)
+    if supervisor is not None:
+        end_with_parent(supervisor)
+    if workers is None:
+        run(settings, as_json=as_json, supervised=supervised)
+    else:
+        _run_workers(settings, workers, as_json)
+
+
+def _run_workers(settings: Settings, count: int, as_json: bool) -> None:
+    _start_logging(settings.log_level)
+    supervision.run_workers(
+        settings, count, lambda found, seconds: _announce_workers(settings, found, seconds, as_json)
+    )
+    if not as_json:
+        click.echo("stopped")
 
 
 def advertised(text: str | None) -> dict[str, str]:
@@ -113,9 +144,14 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
     error: MillpondError | None = WriterDead()
+    metrics = Metrics()
+    has_lived = False
     while isinstance(error, WriterDead) and not stop.is_set():
         started = time.perf_counter()
-        async with Broker(settings, listen=True, supervised=supervised) as broker:
+        broker = Broker(settings, listen=True, supervised=supervised, metrics=metrics)
+        await _start(broker, stop, again=has_lived)
+        try:
+            has_lived = True
             _announce(broker, time.perf_counter() - started, as_json)
             settings = _on_the_same_ports(broker)
             error = await _until_stopped(broker, stop)
@@ -123,10 +159,26 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
                 logger.warning("others have declared this broker dead: it joins again")
             elif not as_json:
                 click.echo("stopping: flushing what was accepted")
+        finally:
+            await broker.stop()
     if error is not None:
         raise error
     if not as_json:
         click.echo("stopped")
+
+
+async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> None:
+    """One that joins again waits for a catalog or a store that is away, as it would have if it had been left alone."""
+    while True:
+        try:
+            return await broker.start()
+        except Unavailable as error:
+            if not again or stop.is_set() or isinstance(error, CatalogFailed):
+                raise
+            logger.warning("it cannot join again yet: %s", error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(JOIN_AGAIN_S):
+                await stop.wait()
 
 
 def _on_the_same_ports(broker: Broker) -> Settings:
@@ -153,25 +205,61 @@ async def _until_stopped(broker: Broker, stop: asyncio.Event) -> MillpondError |
 
 
 def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
-    settings = broker.settings
     facts: dict[str, object] = {
-        "version": __version__,
-        "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
-        "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
-        "store": settings.store_url(),
+        **_facts(broker.settings),
         "topics": len(broker.log.topics.all()),
+        "node_id": broker.node_id,
+        "session": broker.session,
         "listeners": broker.listeners,
+        "bound": broker.bound,
     }
     if as_json:
         click.echo(json.dumps(facts))
         return
+    _show(facts, seconds)
+    click.echo(f"  topics     {facts['topics']}")
+    for face in FACES:
+        click.echo(f"  {face:<10} {broker.listeners.get(face, 'off')}")
+
+
+def _announce_workers(
+    settings: Settings, found: list[supervision.Worker], seconds: float, as_json: bool
+) -> None:
+    """All of them, with where they are reached; `listeners` are the first one's."""
+    workers = [
+        {
+            "worker": each.number,
+            "pid": each.process.pid if each.process is not None else None,
+            "node_id": each.facts.get("node_id"),
+            "listeners": each.facts.get("listeners", {}),
+        }
+        for each in found
+    ]
+    facts = {**_facts(settings), "listeners": workers[0]["listeners"], "workers": workers}
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    _show(facts, seconds)
+    click.echo(f"  workers    {len(workers)}")
+    for face in FACES:
+        addresses = [each.facts.get("listeners", {}).get(face, "off") for each in found]
+        click.echo(f"  {face:<10} {', '.join(dict.fromkeys(addresses))}")
+
+
+def _facts(settings: Settings) -> dict[str, object]:
+    return {
+        "version": __version__,
+        "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
+        "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
+        "store": settings.store_url(),
+    }
+
+
+def _show(facts: dict[str, object], seconds: float) -> None:
     click.echo(f"millpond {__version__} is ready after {seconds * 1000:.0f} ms")
     click.echo(f"  data       {facts['data'] or '(in memory or elsewhere)'}")
     click.echo(f"  catalog    {facts['catalog']}")
     click.echo(f"  store      {facts['store']}")
-    click.echo(f"  topics     {facts['topics']}")
-    for face in FACES:
-        click.echo(f"  {face:<10} {broker.listeners.get(face, 'off')}")
 
 
 def _without_secrets(url: str) -> str:

@@ -17,6 +17,7 @@ from millpond.client.admin import (
     Topic,
     TopicDescription,
 )
+from millpond.client.cluster import Cluster, ClusterBroker
 from millpond.client.consumer import AsyncConsumer
 from millpond.client.delivery import Acknowledgement, AsyncDelivery, Metadata, Outcome
 from millpond.client.message import Message, Placed, Polled, Sent
@@ -47,6 +48,8 @@ __all__ = [
     "AsyncSubscriber",
     "AsyncTransaction",
     "BrokerDescription",
+    "Cluster",
+    "ClusterBroker",
     "Config",
     "Consumer",
     "Delivery",

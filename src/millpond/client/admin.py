@@ -1,4 +1,4 @@
-"""Topics, groups and subscriptions, on an event loop.
+"""Topics, groups, subscriptions and brokers, on an event loop.
 
 async with AsyncAdmin() as admin:
     await admin.create_topic("orders", partitions=4, configs={"retention.ms": "60000"})
@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from google.protobuf.message import Message as Proto
 
 from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
+from millpond.client.cluster import ClusterCalls
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.stubs import admin_pb2 as pb
 
@@ -101,7 +102,7 @@ class BrokerDescription:
     topics: int
 
 
-class AsyncAdmin(SubscriptionCalls):
+class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     """What creates or deletes reaches a broker once. If the answer is lost, `OutcomeUnknown` or `TimedOut` says so:
     look before you repeat it."""
 

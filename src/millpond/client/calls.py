@@ -26,13 +26,14 @@ from millpond.model.errors import (
     TimedOut,
     Unreachable,
 )
-from millpond.stubs import admin_pb2, log_pb2, payloads_pb2, queue_pb2
+from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, payloads_pb2, queue_pb2
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 LOG: Final = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 PAYLOADS: Final = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
 QUEUE: Final = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
+CLUSTER: Final = cluster_pb2.DESCRIPTOR.services_by_name["Cluster"]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 ATTEMPTS: Final = 2
@@ -70,12 +71,14 @@ class Connections:
     """One channel for each broker, opened when it is first needed; every broker that was heard of is known."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
+        """`address` is where to ask first: one broker, or several with commas between, of which any will do."""
         if not timeout_s > 0:
             raise ValueError(f"a timeout of {timeout_s} s leaves no time at all")
-        self.address = address
+        addresses = addresses_in(address)
+        self.address = addresses[0]
         self.timeout_s = timeout_s
         self.attempt_s = min(timeout_s / ATTEMPTS, ATTEMPT_S_MAX)
-        self._known = {address: None}
+        self._known = dict.fromkeys(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.is_closed = False
@@ -186,9 +189,12 @@ class Connections:
         if (owner := redirect_of(error)) is not None:
             self.learn(owner)
             return owner
-        return (
-            self.another(address) if isinstance(error, Unreachable | TimedOut | NotCoordinator) else address
-        )
+        if not isinstance(error, Unreachable | TimedOut | NotCoordinator):
+            return address
+        following = self.another(address)
+        if address == self.address and not isinstance(error, NotCoordinator):
+            self.address = following  # whoever asks next need not wait for the one that is silent
+        return following
 
     async def _connect(self, address: str, timeout_s: float) -> None:
         """Returns when there is a connection. If there is none, nothing was asked of anybody."""
@@ -277,6 +283,14 @@ class Connections:
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def addresses_in(text: str) -> list[str]:
+    """`host:port`, or several with commas between."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise ValueError(f"{text!r} is no address of a broker: write host:port")
+    return found
 
 
 def _is_cancelled() -> bool:

@@ -25,7 +25,8 @@ INLINE_BYTES_MAX: Final = 0
 
 
 class AsyncPublisher:
-    """`servers` is where to ask first: an address; of several, the first. See `AsyncProducer` for the rest."""
+    """`servers` is where to ask first: an address, or several, of which any will do. See `AsyncProducer` for the
+    rest."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class AsyncPublisher:
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = servers if isinstance(servers, str) else servers[0]
+        self._address = servers if isinstance(servers, str) else ",".join(servers)
         self._timeout_s = timeout
         self._compression = compression
         self._inline_bytes_max = inline_bytes_max

@@ -227,9 +227,14 @@ class Sender:
         for task in link.tasks:
             if task is not asyncio.current_task():
                 task.cancel()
+        following = self._connections.another(link.address)
+        for lane in self._lanes:
+            if (
+                lane.address == link.address
+            ):  # each of them would find out for itself, one message after the other
+                lane.address = following
         for lane in dict.fromkeys(lane for lane, _ in link.unanswered):
             lane.lose_answers()
-            lane.address = self._connections.another(link.address)
             self._hold_back(lane, None)
         self._wake.set()
 

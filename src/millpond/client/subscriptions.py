@@ -1,7 +1,7 @@
 """Subscriptions as administrators see them, on an event loop: part of `AsyncAdmin`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -119,11 +119,15 @@ class SubscriptionCalls:
         return [_subscription(each) for each in found.subscriptions]
 
     async def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
-        """How it stands, and why keys do not move that do not."""
+        """How it stands, and why keys do not move that do not. Every broker that has partitions of it is asked."""
         request = pb.DescribeSubscriptionRequest(topic=topic, name=name, keys_max=keys_max)
-        return _state(
-            await self._connections.call(QUEUE, "DescribeSubscription", request, pb.SubscriptionState)
-        )
+        answers = [
+            await self._connections.call(
+                QUEUE, "DescribeSubscription", request, pb.SubscriptionState, address=owner
+            )
+            for owner in await self._owners_of(topic)
+        ]
+        return _joined([_state(each) for each in answers])
 
     async def reset_subscription(self, topic: str, name: str, start: Start) -> None:
         """Begin anew elsewhere. Consumers stay, and go on from the new place."""
@@ -142,15 +146,17 @@ class SubscriptionCalls:
 
     async def unblock(self, topic: str, name: str) -> int:
         """Let messages go again that were blocked after their last attempt. Returns how many there were."""
-        described = admin_pb2.DescribeTopicRequest(name=topic)
-        found = await self._connections.call(ADMIN, "DescribeTopic", described, admin_pb2.TopicDescription)
-        owners = sorted({each.owner or self._connections.address for each in found.partitions})
         request = pb.UnblockRequest(topic=topic, name=name)
         answers = [
             await self._connections.call(QUEUE, "Unblock", request, pb.UnblockResponse, address=owner)
-            for owner in owners
+            for owner in await self._owners_of(topic)
         ]
         return sum(each.unblocked for each in answers)
+
+    async def _owners_of(self, topic: str) -> list[str]:
+        described = admin_pb2.DescribeTopicRequest(name=topic)
+        found = await self._connections.call(ADMIN, "DescribeTopic", described, admin_pb2.TopicDescription)
+        return sorted({each.owner or self._connections.address for each in found.partitions})
 
 
 def _texts(config: Configs | None) -> dict[str, str]:
@@ -184,6 +190,40 @@ def _state(found: pb.SubscriptionState) -> SubscriptionState:
         ],
         found.dead_letter_topic,
         found.dead_letters_waiting,
+    )
+
+
+def _joined(answers: list[SubscriptionState]) -> SubscriptionState:
+    """What several brokers say of one subscription: of a partition, the one where it is at work knows most."""
+    if len(answers) == 1:
+        return answers[0]
+    partitions: dict[tuple[int, str], SubscriptionPartition] = {}
+    consumers: dict[str, SubscriptionConsumer] = {}
+    for answer in answers:
+        for partition in answer.partitions:
+            place = (partition.partition, partition.member)
+            if place not in partitions or partition.at_work:
+                partitions[place] = partition
+        for consumer in answer.consumers:
+            known = consumers.get(consumer.name)
+            consumers[consumer.name] = consumer if known is None else _both(known, consumer)
+    return replace(
+        answers[-1],
+        partitions=[partitions[place] for place in sorted(partitions, key=lambda place: place[::-1])],
+        consumers=[consumers[name] for name in sorted(consumers)],
+    )
+
+
+def _both(one: SubscriptionConsumer, other: SubscriptionConsumer) -> SubscriptionConsumer:
+    return SubscriptionConsumer(
+        one.name,
+        one.credit + other.credit,
+        one.leased + other.leased,
+        one.queued + other.queued,
+        one.acked + other.acked,
+        one.paused and other.paused,
+        one.suspended or other.suspended,
+        min(one.weight, other.weight),
     )
 
 

@@ -27,6 +27,7 @@ from millpond.client.admin import (
 )
 from millpond.client.background import background, made, run
 from millpond.client.calls import DEFAULT_ADDRESS
+from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
 from millpond.client.lane import Entry
 from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of
@@ -349,6 +350,15 @@ class Admin:
 
     def describe_broker(self) -> BrokerDescription:
         return run(self._admin.describe_broker())
+
+    def cluster(self) -> Cluster:
+        return run(self._admin.cluster())
+
+    def drain(self, node_id: int, *, undo: bool = False) -> Cluster:
+        return run(self._admin.drain(node_id, undo=undo))
+
+    def rebalance(self) -> Cluster:
+        return run(self._admin.rebalance())
 
     def close(self) -> None:
         run(self._admin.close())

@@ -246,7 +246,7 @@ class Publisher:
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = servers if isinstance(servers, str) else servers[0]
+        self._address = servers if isinstance(servers, str) else ",".join(servers)
         self._timeout_s = timeout
         self._compression = compression
         self._publisher = run(

@@ -5,8 +5,14 @@ see: a broker that was paused, or cut off, must not deliver or answer reads as i
 """
 
 import math
+from typing import Final
 
 from millpond.model.clock import Clock
+
+IN_TIME: Final = 0.7
+"""What part of a lease may pass between two renewals: they are sent after a fifth of it, and others' leases, renewed up
+to a fifth earlier than this one, must not have run out when this one is called steady. What is left is for commits that
+take their time: a broker under load that calls itself late replaces nobody, and the dead are not replaced at all."""
 
 
 class Lease:
@@ -18,7 +24,7 @@ class Lease:
         self._lease_ms = lease_ms
         self._alone = alone
         self._until_ms: float = math.inf if alone else clock.monotonic_ms() + lease_ms
-        self._steady_since_ms = clock.monotonic_ms()
+        self._steady_since_ms = self._renewed_at_ms = clock.monotonic_ms()
 
     @property
     def held(self) -> bool:
@@ -27,12 +33,15 @@ class Lease:
     @property
     def is_steady(self) -> bool:
         """Whether it has been renewed in time for as long as a lease lasts. Only then may others be judged: after an
-        outage of the catalog everybody's lease has run out, and those who live need time to say so."""
+        outage of the catalog everybody's lease has run out, and those who live need time to say so. An outage that
+        this lease has just survived may have been too long for another, so in time is well before the end."""
         return self._clock.monotonic_ms() - self._steady_since_ms >= self._lease_ms
 
     def renewed(self, sent_at_ms: int) -> None:
-        if not self.held:
-            self._steady_since_ms = self._clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
+        if not self.held or now_ms - self._renewed_at_ms > self._lease_ms * IN_TIME:
+            self._steady_since_ms = now_ms
+        self._renewed_at_ms = now_ms
         if not self._alone:
             self._until_ms = max(self._until_ms, sent_at_ms + self._lease_ms)
 

@@ -7,6 +7,7 @@ it over itself, so that a partition is served by one broker at a time and nothin
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,10 +22,10 @@ from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, WriterDead
 from millpond.model.ids import Session, TopicPartition
-from millpond.model.placement import Unit, moves
+from millpond.model.placement import Unit, has_too_many, moves
 from millpond.observability.metrics import ClusterMetrics
 
-HEARTBEATS_PER_LEASE: Final = 3
+HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
 GIFTS_PER_STEP: Final = 200
 """Partitions handed over at once: they are not served meanwhile."""
@@ -69,6 +70,8 @@ class Membership:
         self._metrics = metrics
         self._woken = asyncio.Event()
         self._balanced = -1
+        self._giving: set[int] = set()
+        """Shards that are being handed over: they are not taken in again before that has ended."""
         self._turn = asyncio.Lock()
         self._looking: asyncio.Future[None] | None = None
         self._look_turn = asyncio.Lock()
@@ -84,7 +87,7 @@ class Membership:
     def take_in(self, found: Topology) -> None:
         """The log has read the cluster's new shape."""
         for shard, owner in found.shards.items():
-            if owner.session == self._session:
+            if owner.session == self._session and shard not in self._giving:
                 self._shards[shard] = owner.epoch
             else:
                 self._shards.pop(shard, None)
@@ -104,6 +107,13 @@ class Membership:
 
     def tell_others(self) -> None:
         self._nudges.send_soon(self._others())
+
+    def tell_owner(self, where: TopicPartition) -> None:
+        """Something was written to a partition of another broker, beside its owner."""
+        owner = self._log.topology.partitions.get(where)
+        member = self._log.topology.member(owner.session) if owner is not None else None
+        if member is not None and (address := addresses_of(member).get("grpc")):
+            self._nudges.send_one_soon(address)
 
     async def nudge_others(self) -> None:
         """Returns when the others have looked, too, as far as they answer."""
@@ -139,9 +149,14 @@ class Membership:
         self._lease.renewed(sent_at_ms)
         if expired and self._lease.is_steady:
             await self._replace([Session(each) for each in expired])
+        elif expired:
+            logger.info(
+                "%s have not renewed their leases, but this broker was late itself", ", ".join(expired)
+            )
 
     async def _replace(self, expired: Sequence[Session]) -> None:
         def replace(tx: Transaction) -> list[str]:
+            tx.cut_off(expired)
             buried = writers.bury_expired_brokers(tx, expired, self._clock.now_ms())
             if buried:
                 topology.move(tx)
@@ -201,6 +216,9 @@ class Membership:
 
     async def _give_partitions(self) -> int:
         owners = self._log.topology.partitions
+        counts = Counter(owner.session or "" for owner in owners.values())
+        if not has_too_many(counts, self._receivers(), self._session):
+            return 0  # the usual case, and what should move between others takes long to work out
         wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
         mine = [where for where in wanted if owners[where].session == self._session][:GIFTS_PER_STEP]
         if not mine:
@@ -210,9 +228,9 @@ class Membership:
         try:
             await self._handover.partitions(mine)
             given: int = await self._log.write(lambda tx: _give(tx, self._session, gifts), alone=True)
+            await self._told(given)
         finally:
             self._handover.done(mine)
-        await self._told(given)
         self._metrics.given.inc(given)
         logger.info("gave %d partitions to other brokers in %d ms", given, self._clock.monotonic_ms() - began)
         return given
@@ -224,15 +242,16 @@ class Membership:
         if not mine:
             return 0
         gifts = {shard: (owners[shard].epoch, wanted[shard]) for shard in mine}
+        self._giving.update(mine)
         for shard in mine:
             self._shards.pop(shard, None)
         try:
             await self._handover.shards(mine)
             given: int = await self._log.write(lambda tx: _give_shards(tx, self._session, gifts), alone=True)
-        except MillpondError:
+            await self._told(given)
+        finally:
+            self._giving.clear()
             self.take_in(self._log.topology)
-            raise
-        await self._told(given)
         return given
 
     async def _told(self, given: int) -> None:

@@ -1,7 +1,6 @@
 """Telling other brokers to look at the catalog now. Nothing depends on it: whoever is not reached looks by itself."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -26,7 +25,8 @@ class Nudges:
         """Returns when all have looked, or do not answer."""
         wanted = set(addresses)
         for address in self._channels.keys() - wanted:
-            await self._channels.pop(address).close()
+            if (channel := self._channels.pop(address, None)) is not None:  # another may have been faster
+                await channel.close()
         await asyncio.gather(*(self._nudge(address) for address in wanted))
 
     def send_soon(self, addresses: Iterable[str]) -> None:
@@ -69,5 +69,5 @@ class Nudges:
             request_serializer=pb.LookRequest.SerializeToString,
             response_deserializer=pb.LookResponse.FromString,
         )
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await call(pb.LookRequest(), timeout=NUDGE_TIMEOUT_S)
+        # The answer itself would raise, and a cancellation if the channel is closed because its broker is gone.
+        await call(pb.LookRequest(), timeout=NUDGE_TIMEOUT_S).code()

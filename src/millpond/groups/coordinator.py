@@ -205,13 +205,14 @@ class Groups:
         await self._check_has_offsets(group_id)
         return Description(group_id, State.EMPTY)
 
-    async def list_groups(self) -> list[GroupListing]:
-        """By name: the groups that have members, had some, or have offsets."""
+    async def list_groups(self, *, everywhere: bool = False) -> list[GroupListing]:
+        """By name: the groups that have members, had some, or have offsets. Those that this broker keeps, or with
+        `everywhere` also those of others, as the catalog has them."""
         stored = await self._store.read(catalog.all_groups)
         found = {
             each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
             for each in stored
-            if self._store.keeps(each.group_id)
+            if everywhere or self._store.keeps(each.group_id)
         }
         for group in (resident.group for resident in self._memory):
             if group.group_id in found or not group.is_idle():
@@ -251,6 +252,10 @@ class Groups:
             if resident.place.shard in shards:
                 await self._memory.stored(resident)
                 self._memory.drop(resident)
+
+    def drop_lost(self) -> None:
+        """Shards have changed hands: send away the members of groups that are no longer kept here."""
+        self._memory.drop_lost()
 
     def tick(self) -> None:
         """Let whatever is due by the clock happen now; `run` does so by itself."""

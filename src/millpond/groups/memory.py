@@ -5,6 +5,7 @@ does not notice, as it would not notice a client that died.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -61,8 +62,11 @@ class GroupMemory:
         """The group, if it is known here or to the catalog. Whoever asks while it is read waits for that."""
         resident = self._current(group_id)
         if resident is None:
-            await self._load(self._store.place(group_id))
-            resident = self._residents.get(group_id)
+            place = self._store.place(group_id)
+            await self._load(place)
+            resident = self._current(group_id)
+            if self._store.place(group_id) != place:  # lost and taken again: what was read may be old
+                raise NotCoordinator(group=group_id)
         return resident
 
     async def find_or_add(self, group_id: str) -> Resident:
@@ -117,6 +121,12 @@ class GroupMemory:
             self._deadlines.clear(group_id)
         resident.group.kill()
         self.settle(resident)
+
+    def drop_lost(self) -> None:
+        """Groups that another broker keeps by now: whoever waits for them here would wait in vain."""
+        for resident in self:
+            with contextlib.suppress(NotCoordinator):
+                self._current(resident.place.group_id)
 
     def forget_idle(self) -> None:
         """Groups that can be read again when somebody asks for them."""

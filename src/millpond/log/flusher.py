@@ -4,7 +4,7 @@ Local stores: no timer. While one flush is under way the next buffer fills (grou
 answers at once and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is full or
 has waited long enough, and several upload side by side; a partition's share is committed only after its shares
 of every earlier flush, so a slow upload delays the partitions in it and nobody else. On either, a small buffer
-rides in the catalog as long as its byte budget lasts.
+rides in the catalog as long as its byte budget lasts and merging keeps up.
 
 A flush that fails takes along, retriably, everything behind it that shares one of its failed partitions:
 flushes on their way (`Flight.predecessors`) and appends still buffered. Until the last of these has failed the
@@ -16,6 +16,7 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 
 from millpond.catalog.appends import (
@@ -32,6 +33,7 @@ from millpond.catalog.database import Transaction
 from millpond.catalog.objects import NewObject, seal, seal_earlier
 from millpond.log.budget import ByteBudget
 from millpond.log.buffer import FlushBuffer, Layout, Pending, lay_out, lay_out_inline
+from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.writer import Job, Writer
 from millpond.model.clock import Clock
@@ -119,6 +121,7 @@ class Flusher:
         metrics: LogMetrics,
         epoch_of: EpochOf,
         end_of: EndOf,
+        inline: InlineBytes,
         committed: Committed,
         failed: Failed,
     ) -> None:
@@ -130,6 +133,7 @@ class Flusher:
         self._metrics = metrics
         self._epoch_of = epoch_of
         self._end_of = end_of
+        self._inline = inline
         self._committed = committed
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -198,6 +202,11 @@ class Flusher:
         self._held_bytes += buffer.bytes
         self._launch(buffer, also)
 
+    def launch_buffered(self, wheres: AbstractSet[TopicPartition]) -> None:
+        """Send off what is buffered of these partitions: a joint flush would overtake it."""
+        for buffer in [*self._full, *([self._open] if self._open is not None else [])]:
+            self._launch(buffer.split(wheres))
+
     async def finish(self, wheres: set[TopicPartition]) -> None:
         """Returns when nothing of these partitions is on its way. Whoever calls it takes nothing more for them."""
         while self._holds(wheres):
@@ -255,9 +264,7 @@ class Flusher:
     def _take_small(self, buffer: FlushBuffer) -> FlushBuffer | None:
         """What of a small buffer no upload holds up goes into the catalog at once; unless one like it is under
         way: then it waits for company."""
-        if buffer.bytes > self._limits.inline_bytes_max or not self._budget.has(
-            buffer.bytes, self._loop.time()
-        ):
+        if not self._may_ride(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
             return None
         if any(flight.inline and flight.submitted and flight.also is None for flight in self._flights):
             return None
@@ -268,6 +275,9 @@ class Flusher:
         if len(free) == len(buffer.appends):
             return self._take_open()
         return buffer.split(free) if free else None
+
+    def _may_ride(self, size: int) -> bool:
+        return size <= self._limits.inline_bytes_max and self._inline.has_room_for(size)
 
     def _take_open(self) -> FlushBuffer | None:
         buffer, self._open = self._open, None
@@ -307,9 +317,7 @@ class Flusher:
     def _lay_out(self, buffer: FlushBuffer, elsewhere: int) -> Flight:
         """`elsewhere` is the epoch for partitions that are not this broker's: one that nobody has, or any."""
         epochs = {where: self._epoch_of(where) or elsewhere for where in buffer.appends}
-        if buffer.bytes <= self._limits.inline_bytes_max and self._budget.take(
-            buffer.bytes, self._loop.time()
-        ):
+        if self._may_ride(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
             return Flight(buffer, lay_out_inline(buffer, epochs), None, self._loop.time())
         layout = lay_out(buffer, epochs)
         return Flight(buffer, layout.shares, layout, self._loop.time())
@@ -425,6 +433,8 @@ class Flusher:
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
+                if flight.inline and share.epoch != FOREIGN:
+                    self._inline.add(share.where, share.length)
             elif flight.also is not None:
                 self._failed(share.where, pendings, result)
             else:

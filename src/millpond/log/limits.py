@@ -18,6 +18,8 @@ class LogLimits:
     """Flushes up to this size ride in the catalog."""
     inline_bytes_per_second: int = 4 * MIB
     """What the catalog takes of them; past it, flushes go to the store."""
+    inline_bytes_kept_max: int = 64 * MIB
+    """What of them may be there and not yet merged into objects; past it, flushes go to the store."""
     buffer_bytes_max: int = 64 * MIB
     """Bytes accepted and not yet answered; past it, producers wait."""
     buffer_wait_ms: int = 30_000

@@ -21,8 +21,10 @@ from millpond.catalog.topology import Owner, Topology
 from millpond.catalog.transactions import Markers, PartitionTransactions, Producer
 from millpond.log.admission import AS_PRODUCED, Headers, admit, look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
+from millpond.log.elsewhere import Elsewhere
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import NOT_OWNED, Flusher
+from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.ongoing import ABORTED_MAX
 from millpond.log.partition import Partition, Seen
@@ -44,6 +46,7 @@ from millpond.model.errors import (
     Stopping,
     TopicExists,
     UnknownPartition,
+    WriterDead,
 )
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.producers import CommittedBatch, SequencedBatch
@@ -62,6 +65,8 @@ LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
 """Batches the broker must look into: more than this, decompressed, is done on a reader's thread."""
 LOOKED_AT_ON_LOOP_RECORDS = 500
 REFRESH_AGAIN_S = 1.0
+CATCH_UP_EVERY_S = 0.1
+"""How often the catalog is asked because of a topic that is not known here, whoever asks for whatever."""
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -88,14 +93,21 @@ class Log:
         has_lease: Callable[[], bool] = lambda: True,
         on_topology: Callable[[Topology], None] = lambda _: None,
         tell_others: Callable[[], Awaitable[None]] = _nobody_else,
+        tell_owner: Callable[[TopicPartition], None] = lambda _: None,
+        shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,
     ) -> None:
-        """`has_lease` says whether nobody else can own this broker's partitions by now."""
+        """`has_lease` says whether nobody else can own this broker's partitions by now. With `shares_catalog` other
+        brokers may make topics, too."""
         self.database = database
         self.topology = Topology()
         self._has_lease = has_lease
         self._on_topology = on_topology
         self._tell_others = tell_others
+        self._tell_owner = tell_owner
+        self._shares_catalog = shares_catalog
+        self._catching_up: asyncio.Future[None] | None = None
+        self._catch_up_at = 0.0
         self._session = session
         self._clock = clock
         self._limits = limits
@@ -124,6 +136,7 @@ class Log:
             self.partition,
             self._refresh_transactions,
         )
+        self._elsewhere = Elsewhere(self.reader, self.read, self.in_pool)
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -134,6 +147,8 @@ class Log:
             on_change=self._on_foreign_change,
             on_failure=on_failure,
         )
+        self.inline = InlineBytes(limits.inline_bytes_kept_max)
+        metrics.inline_bytes.set_function(lambda: self.inline.total)
         self._flusher = Flusher(
             store,
             self.writer,
@@ -143,6 +158,7 @@ class Log:
             metrics=metrics,
             epoch_of=self._epoch_of,
             end_of=self._end_of,
+            inline=self.inline,
             committed=self._on_committed,
             failed=self._on_failed,
         )
@@ -188,20 +204,25 @@ class Log:
     ) -> dict[TopicPartition, AppendResult]:
         """Append batches to several partitions, whoever owns them, and run an operation of the catalog, all in one
         commit: either everything of it happens or nothing. The batches may not have producers' sequences."""
+        pendings = await self._admit_jointly(appends)
+        self._flusher.add_jointly(pendings, also)
+        return await _joint_results(pendings)
+
+    async def submit_jointly(
+        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+    ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
+        """What `append_jointly` does, in the order of submits: what was submitted before comes before it."""
+        pendings = await self._admit_jointly(appends)
+        self._flusher.launch_buffered(appends.keys())
+        self._flusher.add_jointly(pendings, also)
+        return asyncio.ensure_future(_joint_results(pendings))
+
+    async def _admit_jointly(self, appends: Mapping[TopicPartition, Buffer]) -> list[Pending]:
         pendings = [await self._joint(where, data) for where, data in appends.items()]
         await self._flusher.room_for(sum(pending.size for pending in pendings))
         for pending in pendings:
             self._flusher.check_available(pending.where)
-        self._flusher.add_jointly(pendings, also)
-        results = await asyncio.gather(*(pending.future for pending in pendings), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return {
-            pending.where: result
-            for pending, result in zip(pendings, results, strict=True)
-            if isinstance(result, AppendResult)
-        }
+        return pendings
 
     async def _joint(self, where: TopicPartition, data: Buffer) -> Pending:
         config = self.topics.config(where.topic_id)
@@ -296,6 +317,7 @@ class Log:
         for marker in markers.places:
             partition = self._partitions.get(marker.where)
             if partition is None:
+                self._tell_owner(marker.where)
                 continue
             run = stamped(data, headers, marker.offset, marker.leader_epoch)
             self._tails.push(partition.tail, run)
@@ -362,6 +384,15 @@ class Log:
         log_start = self.partition(where).log_start
         return await self.in_pool(lambda: self._finder.at_or_after(where, timestamp, log_start))
 
+    async def fetch_stored(self, request: FetchRequest, *, read_committed: bool = False) -> FetchResult:
+        """One partition, whoever owns it. See `Elsewhere`."""
+        return await self._elsewhere.fetch(request, read_committed=read_committed)
+
+    async def offset_stored_at(self, row: PartitionRow, timestamp: int) -> int:
+        """The first record at or after a time, whoever owns the partition; its end if all are older."""
+        found = await self.in_pool(lambda: self._finder.at_or_after(row.where, timestamp, row.log_start))
+        return row.end_offset if found is None else found.offset
+
     async def newest_offset(self, where: TopicPartition) -> TimedOffset | None:
         """The record with the newest timestamp."""
         log_start = self.partition(where).log_start
@@ -378,6 +409,13 @@ class Log:
         if not 0 <= where.partition < topic.partitions:
             raise UnknownPartition(topic=topic.name, partition=where.partition)
         raise NotOwner
+
+    def owns(self, where: TopicPartition) -> bool:
+        """Whether this broker serves it now."""
+        partition = self._partitions.get(where)
+        if partition is None or partition.fenced or partition.leaving:
+            return False
+        return self._has_lease()
 
     def partitions(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -440,13 +478,43 @@ class Log:
         first must not be taken in last, or a topic just made would be forgotten again."""
         async with self._refresh_turn:
             seen = {where: each.seen for where, each in self._partitions.items()}
-            known = self.topology.version
+            known = self.topology
             found = await self.read(lambda tx: _read_all(tx, self._session, known))
             if found.news is not None:
                 self.topics.replace_all(found.news.topics)
                 self._take_in_topology(found.news.topology)
             self._take_in_owned(found.rows, seen)
             self._forget_compacted(found.marks)
+
+    async def topic(self, name: str) -> Topic:
+        """One that is not known here may have been made elsewhere a moment ago: the catalog is asked first."""
+        if not self.topics.knows(name):
+            await self.catch_up()
+        return self.topics.named(name)
+
+    async def place(self, name: str, number: int) -> TopicPartition:
+        """A partition by its topic's name. See `topic`."""
+        known = await self.topic(name)
+        if number >= known.partitions:
+            await self.catch_up()
+        return self.topics.partition(name, number)
+
+    async def catch_up(self) -> None:
+        """Take in what other brokers have changed before this was called. Those who ask share the next look, and the
+        looks are apart: asking for what nobody has made costs the catalog little."""
+        if not self._shares_catalog:
+            return
+        if self._catching_up is None:
+            self._catching_up = asyncio.ensure_future(self._look_for_news())
+        await asyncio.shield(self._catching_up)
+
+    async def _look_for_news(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._catch_up_at - loop.time())
+        self._catch_up_at = loop.time() + CATCH_UP_EVERY_S
+        self._catching_up = None
+        if await self.read(topology.version) != self.topology.version:
+            await self.refresh()
 
     async def _change(self, name: str, operation: Operation) -> Topic:
         """Write, then take in one topic, for a broker may have thousands."""
@@ -551,6 +619,7 @@ class Log:
         partition.fenced = True
         self._tails.drop(partition.tail)
         self._fetcher.forget(where)
+        self.inline.forget(where)
         del self._partitions[where]
         self.waiters.wake(where)
 
@@ -636,6 +705,8 @@ class Log:
             offset = end
         if partition is not None:
             self._grow(partition, placed.base_offset, offset)
+        else:
+            self._tell_owner(pendings[0].where)
 
     def _grow(self, partition: Partition, start: int, end: int) -> None:
         partition.grow(start, end)
@@ -644,8 +715,9 @@ class Log:
 
     def _on_failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._partitions.get(where)
-        if isinstance(error, NotOwner):
+        if isinstance(error, NotOwner | WriterDead):
             self._metrics.fenced.inc(len(pendings))
+        if isinstance(error, NotOwner):
             self._on_foreign_change()
         for pending in pendings:
             if partition is not None and pending.sequence is not None:
@@ -675,13 +747,13 @@ class _Found:
     news: _News | None
 
 
-def _read_all(tx: Transaction, session: Session, known: int) -> _Found:
+def _read_all(tx: Transaction, session: Session, known: Topology) -> _Found:
     """The topology first: partitions that it says are owned here are then read with it, or are gone again."""
     news = None
-    if topology.version(tx) != known:
-        view = topology.read(tx)
+    if topology.version(tx) != known.version:
+        view = topology.read(tx, known)
         news = _News(topics.all_topics(tx), view)
-    return _Found(partitions.owned_by(tx, session), compactions.marks(tx), news)
+    return _Found(partitions.owned_by(tx, session), compactions.marks(tx, session), news)
 
 
 def _with_rows(before: Topology, version: int, rows: Sequence[PartitionRow]) -> Topology:
@@ -695,6 +767,18 @@ def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: in
     if bytes_seen and partitions.read(tx, where).bytes < bytes_seen:
         raise ExtentsChanged
     return log_start
+
+
+async def _joint_results(pendings: Sequence[Pending]) -> dict[TopicPartition, AppendResult]:
+    results = await asyncio.gather(*(pending.future for pending in pendings), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return {
+        pending.where: result
+        for pending, result in zip(pendings, results, strict=True)
+        if isinstance(result, AppendResult)
+    }
 
 
 def _error_for(pending: Pending, error: MillpondError) -> MillpondError:

@@ -1,9 +1,10 @@
 """The transaction coordinator: producer ids, and the steps of Kafka's transactions.
 
 Each step is one commit, which holds the coordinator shard of the transactional id, so that of two brokers only
-the one that owns the shard can take it. There is nothing to prepare and nothing to recover: an end writes its
-markers, moves its offsets and closes the transaction at once. What it wrote is taken in by the log in the order
-of commits, before anybody hears that it is done.
+the one that owns the shard can take it. Two steps come to others, as Kafka's clients send them: a partition joins at
+its leader, and offsets come to their group's coordinator. Those only lock the shard: what they check is all in the
+catalog. There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes
+the transaction at once. What it wrote is taken in by the log in the order of commits, before anybody hears of it.
 """
 
 import asyncio
@@ -102,22 +103,18 @@ class Transactions:
 
     async def add_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
         """The producer's transaction is open from here on, and may write to these partitions."""
-        now_ms = self._clock.now_ms()
-
-        def add(tx: Transaction) -> None:
-            self._hold(tx, producer.transactional_id)
-            transactions.add_partitions(tx, producer, wheres, now_ms=now_ms)
-
-        await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres))
+        await self._add_partitions(producer, wheres, lambda tx: self._hold(tx, producer.transactional_id))
 
     async def ensure_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
         """Add the partitions that are not known to be part of the open transaction; usually all of them are. For
-        producers that get a new epoch with each transaction: an old transaction is never taken for this one."""
+        producers that get a new epoch with each transaction: an old transaction is never taken for this one. Called
+        by the partitions' owner, whoever coordinates the transaction."""
         missing = [
             where for where in wheres if not self._log.partition(where).ongoing.includes(*producer.identity)
         ]
+        shard = coordinators.shard_of(producer.transactional_id)
         if missing:
-            await self.add_partitions(producer, missing)
+            await self._add_partitions(producer, missing, lambda tx: coordinators.lock(tx, shard))
 
     async def partitions_of(self, producer: Producer) -> list[TopicPartition]:
         """The partitions of the producer's open transaction."""
@@ -136,11 +133,12 @@ class Transactions:
     async def add_offsets(
         self, producer: Producer, group_id: str, offsets: Sequence[GroupOffset], *, opens: bool = False
     ) -> None:
-        """Offsets that become the group's when the transaction commits. `opens` as in `catalog.transactions`."""
+        """Offsets that become the group's when the transaction commits. `opens` as in `catalog.transactions`. Called
+        by the group's coordinator, whoever coordinates the transaction."""
         now_ms = self._clock.now_ms()
 
         def add(tx: Transaction) -> None:
-            self._hold(tx, producer.transactional_id)
+            self._hold_group(tx, group_id, producer.transactional_id)
             transactions.add_offsets(tx, producer, group_id, offsets, now_ms=now_ms, opens=opens)
 
         await self._log.write(add)
@@ -200,14 +198,36 @@ class Transactions:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    async def _add_partitions(
+        self, producer: Producer, wheres: Sequence[TopicPartition], hold: Callable[[Transaction], None]
+    ) -> None:
+        now_ms = self._clock.now_ms()
+
+        def add(tx: Transaction) -> None:
+            hold(tx)
+            transactions.add_partitions(tx, producer, wheres, now_ms=now_ms)
+
+        await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres))
+
+    def _hold_group(self, tx: Transaction, group_id: str, transactional_id: str) -> None:
+        """In the order of shards, since others may do the same the other way round."""
+        group, transaction = coordinators.shard_of(group_id), coordinators.shard_of(transactional_id)
+        for shard in sorted({group, transaction}):
+            if shard == group:
+                self._hold(tx, group_id)
+            else:
+                coordinators.lock(tx, shard)
+
     def _is_ours(self, producer: Producer) -> bool:
         return coordinators.shard_of(producer.transactional_id) in self._epochs
 
     def _hold(self, tx: Transaction, transactional_id: str) -> None:
+        """On the writer's thread: the shard may be given away between two looks at it."""
         shard = coordinators.shard_of(transactional_id)
-        if shard not in self._epochs:
+        epoch = self._epochs.get(shard) if shard in self._epochs else None
+        if epoch is None:
             raise NotOwner(f"Coordinator shard {shard} belongs to another broker.")
-        coordinators.hold(tx, shard, self._session, self._epochs[shard])
+        coordinators.hold(tx, shard, self._session, epoch)
 
     async def _step(
         self, transactional_id: str, act: Callable[[Transaction], Transition | None]

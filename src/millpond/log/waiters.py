@@ -38,14 +38,15 @@ class Listener:
 
 class Waiters:
     def __init__(self) -> None:
-        self._watches: dict[TopicPartition, set[Watch | Listener]] = {}
+        self._watches: dict[TopicPartition, dict[Watch | Listener, None]] = {}
+        """In the order in which they came: who waits longest is woken first."""
         self.closed = False
 
     @contextmanager
     def watch(self, wheres: Sequence[TopicPartition]) -> Iterator[Watch]:
         watch = Watch()
         for where in wheres:
-            self._watches.setdefault(where, set()).add(watch)
+            self._watches.setdefault(where, {})[watch] = None
         try:
             yield watch
         finally:
@@ -55,7 +56,7 @@ class Waiters:
     def listen(self, where: TopicPartition, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, which must be quick, at each change; returns what ends it."""
         listener = Listener(wake)
-        self._watches.setdefault(where, set()).add(listener)
+        self._watches.setdefault(where, {})[listener] = None
         return lambda: self._leave(where, listener)
 
     def wake(self, where: TopicPartition) -> None:
@@ -71,6 +72,6 @@ class Waiters:
 
     def _leave(self, where: TopicPartition, watch: Watch | Listener) -> None:
         watches = self._watches[where]
-        watches.discard(watch)
+        watches.pop(watch, None)
         if not watches:
             del self._watches[where]

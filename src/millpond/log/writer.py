@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,10 +94,10 @@ class Writer:
     def _run(self) -> None:
         while True:
             jobs, stop = self._next_jobs()
-            if jobs:
-                self._perform(jobs)
+            for pause_s in self._perform(jobs) if jobs else ():
+                time.sleep(pause_s)
             try:
-                self._look_around()
+                self._look_around(time.monotonic())
             except Exception:  # whatever it is, the commits go on
                 logger.exception("could not ask whether another process has committed")
             if stop:
@@ -119,21 +119,22 @@ class Writer:
             pass
         return jobs, False
 
-    def _perform(self, jobs: list[Job]) -> None:
+    def _perform(self, jobs: list[Job]) -> Generator[float, None, None]:
+        """Yields the seconds to wait before the commit is tried again."""
         outcomes = [_prepare(job, self._failed) for job in jobs]
         ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
-        committed = iter(self._commit([job.operation for job in ready]))
+        committed = iter((yield from self._commit([job.operation for job in ready])))
         finals = [outcome or next(committed) for outcome in outcomes]
         self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread settles
         for job, outcome in zip(jobs, finals, strict=True):
             if job.settled is not None:
                 _guarded(job.settled, outcome)
 
-    def _commit(self, operations: list[Operation]) -> list[Outcome]:
+    def _commit(self, operations: list[Operation]) -> Generator[float, None, list[Outcome]]:
         if not operations:
             return []
         try:
-            return self._committer.commit(operations)
+            return (yield from self._committer.tries(operations))
         except (CatalogFailed, WriterDead) as error:
             self._failed = error
             logger.critical("this process can write no more: %s", error)
@@ -145,8 +146,7 @@ class Writer:
             logger.exception("a commit failed in a way nobody foresaw")
             return [Outcome(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
 
-    def _look_around(self) -> None:
-        now = time.monotonic()
+    def _look_around(self, now: float) -> None:
         if now - self._checked_at < self._foreign_check_s or self._failed is not None:
             return
         self._checked_at = now

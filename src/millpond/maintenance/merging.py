@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 
 class Merging:
-    """The broker's own executor. Remembers for each partition where its last run of small extents begins, and
-    looks only at partitions that have grown since."""
+    """The broker's own executor. Remembers for each of its partitions where the last run of small extents begins, and
+    looks only at those that have grown since, or that it has got from another broker."""
 
     def __init__(self, log: Log, store: ObjectStore, session: Session, clock: Clock) -> None:
         self._log = log
@@ -41,7 +41,8 @@ class Merging:
         self._session = session
         self._clock = clock
         self._from: dict[TopicPartition, int] = {}
-        self._due: set[TopicPartition] | None = None
+        self._epochs: dict[TopicPartition, int] = {}
+        self._due: set[TopicPartition] = set()
         self._spared: dict[TopicPartition, int] = {}
         self.attempts = count(1)
         """Numbers that tell apart the session's segments for one range. Compaction takes from them, too."""
@@ -60,7 +61,7 @@ class Merging:
         due = self._due = await self._take_due()
         replaced = 0
         room = BYTES_PER_PASS
-        for where in list(due):
+        for where in sorted(due):
             done = await self._merge_partition(where, room)
             replaced += done.replaced
             room -= done.bytes
@@ -85,21 +86,20 @@ class Merging:
         return Step(replaced + step.replaced, written + step.bytes, step.has_more or step.is_due)
 
     async def _take_due(self) -> set[TopicPartition]:
-        """At first every partition with small extents; then those that grew, and those left over."""
-        if self._due is None:
-            found = await self._log.read(
-                lambda tx: catalog_extents.partitions_with_small_extents(tx, LARGE_BYTES)
-            )
-            self._from = dict(found)
-            self._due = set(self._from)
+        """Those that are new here and have small extents, those that grew, and those left over. Not those that others
+        have by now."""
+        owned = {partition.where: partition.epoch for partition in self._log.partitions()}
+        taken = [where for where, epoch in owned.items() if self._epochs.get(where) != epoch]
+        found = await self._log.read(lambda tx: catalog_extents.first_small(tx, taken, LARGE_BYTES))
+        self._epochs = owned
         grown = self._log.take_grown()
-        for where, end_offset in grown.items():
-            self._from.setdefault(where, end_offset)
-        return self._due | set(grown)
+        self._from = {**grown, **self._from, **found}
+        return (self._due | found.keys() | grown.keys()) & owned.keys()
 
     async def _step(self, where: TopicPartition) -> "Step":
         start = self._from[where]
         rows = await self._log.read(lambda tx: catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK))
+        self._log.inline.found(where, sum(row.length for row in rows if row.key is None))
         spared = self._spared.get(where, 0)
         groups = plan_merges([row for row in rows if row.base_offset >= spared])
         if not rows:

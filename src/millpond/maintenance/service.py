@@ -64,6 +64,7 @@ class Maintenance:
     ) -> None:
         self._metrics = metrics
         self._log = log
+        self._session = session
         self._clock = clock
         self._limits = limits
         self._merge_turns = Turns(log)
@@ -98,7 +99,7 @@ class Maintenance:
                 duties.create_task(
                     self._repeat("compaction", self.compact_unless_busy, limits.compaction_every_ms)
                 )
-            duties.create_task(self._repeat("garbage", self.garbage.run_once, limits.garbage_every_ms))
+            duties.create_task(self._repeat("garbage", self.collect_if_first, limits.garbage_every_ms))
             duties.create_task(self._repeat("payloads", self.payloads.run_once, limits.payloads_every_ms))
             duties.create_task(self._repeat("expiry", self.expire_once, limits.expiry_every_ms))
 
@@ -115,7 +116,14 @@ class Maintenance:
                 logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
     async def merge_unless_busy(self) -> int:
-        return await self.merging.run_once() if self._merge_turns.take(self._limits) else 0
+        """What fills the catalog goes first, however busy it is."""
+        is_time = self._merge_turns.take(self._limits) or self._log.inline.is_pressing
+        return await self.merging.run_once() if is_time else 0
+
+    async def collect_if_first(self) -> int:
+        """Garbage is everybody's. It may be collected twice, but a hundred brokers need not list the same objects."""
+        is_first = next(iter(self._log.topology.members), self._session) == self._session
+        return await self.garbage.run_once() if is_first else 0
 
     async def compact_unless_busy(self) -> int:
         return await self.compaction.run_once() if self._compaction_turns.take(self._limits) else 0

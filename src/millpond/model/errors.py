@@ -309,6 +309,8 @@ class NotOwner(Fenced):
 class WriterDead(Fenced):
     """Writer session {session} has been declared dead and can no longer commit."""
 
+    retriable = True  # elsewhere, or here when the broker has joined again
+
 
 class StaleEpoch(Fenced):
     """The client's leader epoch {epoch} is older than the broker's {current}."""

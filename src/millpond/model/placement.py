@@ -29,18 +29,30 @@ def spread(
     kin: Mapping[tuple[str, Hashable], int] | None = None,
 ) -> dict[Unit, str]:
     """A broker for each unit that has none. `loads` says how many each broker has, `kin` how many of a family."""
-    counts = Counter({broker: loads.get(broker, 0) for broker in brokers})
-    relatives = Counter(kin or {})
+    counts = {broker: loads.get(broker, 0) for broker in brokers}
+    relatives = dict(kin or {})
     placed: dict[Unit, str] = {}
     for unit in units if brokers else ():
         group = family(unit)
-        chosen = min(
-            counts, key=lambda broker: (counts[broker], relatives[broker, group], -_score(unit, broker))
-        )
+        chosen = _with_most_room(unit, group, counts, relatives)
         placed[unit] = chosen
         counts[chosen] += 1
-        relatives[chosen, group] += 1
+        relatives[chosen, group] = relatives.get((chosen, group), 0) + 1
     return placed
+
+
+def _with_most_room(
+    unit: Hashable,
+    group: Hashable,
+    counts: Mapping[str, int],
+    relatives: Mapping[tuple[str, Hashable], int],
+) -> str:
+    fewest = min(counts.values())
+    roomy = [broker for broker, count in counts.items() if count == fewest]
+    kin = [relatives.get((broker, group), 0) for broker in roomy]
+    least = min(kin)
+    tied = [broker for broker, count in zip(roomy, kin, strict=True) if count == least]
+    return tied[0] if len(tied) == 1 else max(tied, key=_scores(unit))
 
 
 def moves(
@@ -54,7 +66,10 @@ def moves(
     homeless: list[Unit] = []
     for unit, owner in owners.items():
         owned.get(owner, homeless).append(unit)
-    quotas = _quotas({broker: len(units) for broker, units in owned.items()}, len(owners))
+    counts = {broker: len(units) for broker, units in owned.items()}
+    if not homeless and max(counts.values()) - min(counts.values()) <= 1:
+        return {}
+    quotas = _quotas(counts, len(owners))
     kin = Counter((broker, family(unit)) for broker, units in owned.items() for unit in units)
     for broker, units in owned.items():
         homeless += _surplus(broker, units, len(units) - quotas[broker], family, kin)
@@ -62,11 +77,25 @@ def moves(
     return spread(sorted(homeless), brokers, loads, family=family, kin=kin)  # type: ignore[type-var]
 
 
+def has_too_many(counts: Mapping[str, int], brokers: Collection[str], broker: str) -> bool:
+    """Whether `moves` takes anything from this broker. `counts` says how many each owner has, whoever it is."""
+    if broker not in brokers:
+        return counts.get(broker, 0) > 0
+    known = {each: counts.get(each, 0) for each in brokers}
+    return known[broker] > _quotas(known, sum(counts.values()))[broker]
+
+
 def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Those who have most keep the odd ones: it saves moves."""
+    """Those who have more than their share keep the odd ones: it saves moves. Of those the ones with the fewest: who
+    has given what was too much keeps the quota by which it did, whatever the others, who look later, still have."""
     share, odd = divmod(total, len(counts))
-    ranked = sorted(counts, key=lambda broker: (-counts[broker], broker))
-    return {broker: share + (rank < odd) for rank, broker in enumerate(ranked)}
+
+    def rank(broker: str) -> tuple[bool, int, str]:
+        count = counts[broker]
+        return count <= share, count if count > share else -count, broker
+
+    ranked = sorted(counts, key=rank)
+    return {broker: share + (place < odd) for place, broker in enumerate(ranked)}
 
 
 def _surplus(
@@ -76,7 +105,7 @@ def _surplus(
     if count <= 0:
         return []
     families: dict[Hashable, list[Unit]] = {}
-    for unit in sorted(units, key=lambda unit: _score(unit, broker), reverse=True):
+    for unit in sorted(units, key=lambda unit: _scores(unit)(broker), reverse=True):
         families.setdefault(family(unit), []).append(unit)
     heap = [(-len(members), index) for index, members in enumerate(families.values())]
     heapify(heap)
@@ -90,5 +119,7 @@ def _surplus(
     return given
 
 
-def _score(unit: Hashable, broker: str) -> int:
-    return zlib.crc32(f"{unit!r}@{broker}".encode())
+def _scores(unit: Hashable) -> Callable[[str], int]:
+    """How much rendezvous hashing wants the unit on each broker."""
+    of_unit = zlib.crc32(f"{unit!r}@".encode())
+    return lambda broker: zlib.crc32(broker.encode(), of_unit)

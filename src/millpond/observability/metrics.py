@@ -89,7 +89,7 @@ class LogMetrics:
         )
         self.fenced = Counter(
             "millpond_log_fenced",
-            "Appends that the catalog refused because the partition had moved to another broker.",
+            "Appends that the catalog refused because the partition had moved to another broker, or this one was dead.",
             registry=registry,
         )
         self.halted = Counter(
@@ -115,6 +115,11 @@ class LogMetrics:
         )
         self.held_bytes = Gauge(
             "millpond_log_held_bytes", "Bytes accepted and not yet answered.", registry=registry
+        )
+        self.inline_bytes = Gauge(
+            "millpond_log_inline_bytes",
+            "Bytes of its partitions that ride in the catalog and wait to be merged into objects.",
+            registry=registry,
         )
         fetched = Counter(
             "millpond_log_fetch_bytes",

@@ -420,6 +420,8 @@ class PartitionQueue:
         self._save = self._changes = None
         self._count_settled()
         self.dispatcher.committed()
+        if not self.dispatcher.is_dirty:  # whoever has come since waited for just this
+            self._saving, self._waiting = [*self._saving, *self._waiting], []
         for future in self._saving:
             if not future.done():
                 future.set_result(None)

@@ -372,7 +372,8 @@ class Queues:
             if self._stopping:
                 raise Stopping
             for standing, loaded in taken.items():
-                self._begin(active, standing, loaded)
+                if self._owns(TopicPartition(active.topic.id, standing.partition)):  # still
+                    self._begin(active, standing, loaded)
         for number, queue in active.queues.items():
             for attachment in active.attachments.values():
                 if attachment.queues.get(number) is not queue:

@@ -2,7 +2,8 @@
 
 The plan is pure and serves any executor. Neighbouring extents are merged when they are many and of like size
 (eight or more of a tier), which rewrites a byte about four times on its way from a kilobyte row to a megabyte
-segment, or when together they fill a segment. Extents of a mebibyte and more stay where they are.
+segment, or when together they fill a segment. Extents of a mebibyte and more stay where they are. So only the last run
+of a partition has bytes inside the catalog: fewer than `ROWS_MAX` flushes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,12 @@ ROWS_MAX: Final = 4 * FAN_IN
 
 def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
     """Groups of neighbouring extents of one partition, each to become one segment. `extents` are in order."""
-    return [group for run in _small_runs(extents) for group in _groups(run)]
+    groups: list[list[Extent]] = []
+    for run in _small_runs(extents):
+        planned = list(_groups(run))
+        is_closed = run[-1] is not extents[-1]
+        groups += planned if planned or not is_closed else _leftovers(run)
+    return groups
 
 
 def last_small_run(rows: Sequence[Extent]) -> int:
@@ -64,6 +70,11 @@ def _groups(run: list[Extent]) -> Iterator[list[Extent]]:
             return
     if len(run) >= ROWS_MAX:
         yield run
+
+
+def _leftovers(run: list[Extent]) -> list[list[Extent]]:
+    """What lies between large extents gets no more company. Bytes that ride in the catalog must not stay there."""
+    return [run] if any(extent.key is None for extent in run) else []
 
 
 def _below(run: Sequence[Extent], bound: int) -> list[list[Extent]]:

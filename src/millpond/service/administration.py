@@ -89,13 +89,15 @@ class Administration:
     async def create_topic(
         self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
+        if self._log.topics.knows(name):  # or did, until somebody deleted it elsewhere
+            await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
         wanted = check_partition_count(self._default_partitions if count is None else count)
         return await self._log.create_topic(name, wanted, configs)
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        topic = self._log.topics.named(name)
+        topic = await self._log.topic(name)
         rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
         brokers = self._owners.by_session()
         found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
@@ -105,7 +107,7 @@ class Administration:
         self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
     ) -> Topic:
         """More partitions, other configs (None goes back to the default), or both."""
-        topic = self._log.topics.named(name)
+        topic = await self._log.topic(name)
         check_configs({key: value for key, value in (changes or {}).items() if value is not None})
         if count is not None and count != topic.partitions:
             if check_partition_count(count) < topic.partitions:
@@ -117,19 +119,31 @@ class Administration:
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        self._log.topics.named(name)
+        await self._log.topic(name)
         await self._log.delete_topic(name)
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
         """Forget everything below an offset; returns the new log start."""
-        where = self._log.topics.partition(name, partition)
+        where = await self._log.place(name, partition)
         return await self._by_owner(where, self._log.delete_records(where, before_offset))
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The first message at or after a time; the end if all are older."""
-        where = self._log.topics.partition(name, partition)
-        found = await self._by_owner(where, self._log.offset_at(where, timestamp_ms))
-        return found.offset if found is not None else self._log.partition(where).end_offset
+        where = await self._log.place(name, partition)
+        row = await self._log.read(lambda tx: partitions.read(tx, where))
+        return await self._log.offset_stored_at(row, timestamp_ms)
+
+    async def other_owners(self, name: str, face: str) -> list[str]:
+        """Where the partitions of a topic that this broker does not own are served. Raises `NotOwner` if it owns none,
+        with where to go."""
+        topic = await self._log.topic(name)
+        wheres = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
+        others = [where for where in wheres if not self._log.owns(where)]
+        known = {where: self._owners.addresses(where) for where in others}
+        reachable = [where for where in others if face in known[where]]
+        if len(others) == len(wheres) and reachable:
+            raise self._owners.explain(NotOwner(), reachable[0])
+        return sorted({known[where][face] for where in reachable})
 
     async def _by_owner(self, where: TopicPartition, work: Awaitable[Answer]) -> Answer:
         """Who asks the wrong broker is told the right one."""
@@ -141,7 +155,8 @@ class Administration:
     # -- groups -----------------------------------------------------------------------------------------------
 
     async def groups(self) -> list[GroupListing]:
-        return await self._groups.list_groups()
+        """All of them, whoever keeps them."""
+        return await self._groups.list_groups(everywhere=True)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
@@ -155,7 +170,7 @@ class Administration:
         """For readers that are no members of the group: they only keep their positions under its name."""
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
-        wheres = {self._log.topics.partition(topic, number): offset for number, offset in offsets.items()}
+        wheres = {await self._log.place(topic, number): offset for number, offset in offsets.items()}
         for offset in wheres.values():
             if offset < 0:
                 raise InvalidRequest(reason=f"offset {offset} cannot be committed")

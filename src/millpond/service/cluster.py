@@ -55,12 +55,17 @@ class Cluster:
     async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStanding:
         """Have a broker hand over what it owns. It goes on answering, and sends everybody on."""
 
-        def drain(tx: Transaction) -> bool:
-            found = [each.session for each in topology.members(tx) if each.node_id == node_id]
-            return bool(found) and topology.set_leaving(tx, found[0], leaving=not undo)
+        def drain(tx: Transaction) -> None:
+            topology.move(tx)
+            members = topology.members(tx)
+            found = [each.session for each in members if each.node_id == node_id]
+            if not found:
+                raise InvalidRequest(reason=f"there is no broker {node_id}")
+            if not undo and not any(each.node_id != node_id and not each.leaving for each in members):
+                raise InvalidRequest(reason=f"there is no other broker to take what broker {node_id} owns")
+            topology.set_leaving(tx, found[0], leaving=not undo)
 
-        if not await self._log.write(drain, alone=True):
-            raise InvalidRequest(reason=f"there is no broker {node_id}")
+        await self._log.write(drain, alone=True)
         return await self._changed()
 
     async def rebalance(self) -> ClusterStanding:

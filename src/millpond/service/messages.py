@@ -7,8 +7,9 @@ caller are appended in the order in which its submits returned.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from millpond.catalog.database import Transaction
 from millpond.log import AppendResult, Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -22,7 +23,7 @@ from millpond.model.errors import (
     UnknownTopic,
     UnsupportedCompression,
 )
-from millpond.model.ids import TopicPartition
+from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.partitioning import partition_of
 from millpond.model.topics import Topic
 from millpond.records import (
@@ -110,12 +111,12 @@ class Messages:
         self.check_count(len(records))
         known = await self.topic(topic)
         if partition is not None:
-            self._log.topics.partition(topic, partition)  # it must be there
+            await self._log.place(topic, partition)  # it must be there
         config = self._log.topics.config(known.id)
         if config.compacted:
             _check_keys(records)
         self._turn += 1
-        choice = Choice(known.partitions, partition, self._turn % known.partitions)
+        choice = Choice(known.partitions, partition, self._keyless(known))
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
         if config.payloads:
             check_references(records, now_ms, self._payload_limits)
@@ -125,9 +126,18 @@ class Messages:
             lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
         )
         placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
-        if len(placed) > 1:
-            await self._check_all(placed)
+        if len(placed) > 1 and await self._is_spread(placed):
+            return await self._submit_jointly(len(records), shares, placed)
         return _answer(len(records), shares, [await self._submit(*each) for each in placed])
+
+    def _keyless(self, topic: Topic) -> int:
+        """Where messages without a key go: each request to another partition, and if there are any to one of this
+        broker's. Else whoever is sent to the owner would be sent on from there, since it is another one's turn."""
+        for step in range(topic.partitions):
+            number = (self._turn + step) % topic.partitions
+            if self._log.owns(TopicPartition(topic.id, number)):
+                return number
+        return self._turn % topic.partitions
 
     async def batches_of(
         self, messages: Sequence[NewMessage]
@@ -159,8 +169,9 @@ class Messages:
         shares = pack(records, [where.partition] * len(records), self._limits.batch_bytes, size_max, now_ms)
         return b"".join(share.data for share in shares)
 
-    async def _check_all(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> None:
-        """Before any of them is accepted. What belongs to several brokers cannot be sent on to one of them."""
+    async def _is_spread(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
+        """Whether these belong to this broker and others, and so cannot be sent on to one of them. What would be
+        refused is refused here, before any of it is accepted."""
         refused: list[tuple[TopicPartition, NotOwner]] = []
         for where, data in placed:
             try:
@@ -169,9 +180,20 @@ class Messages:
                 refused.append((where, error))
         if len(refused) == len(placed):
             raise self._owners.explain(refused[0][1], refused[0][0])
-        if refused:
-            reason = "the partitions of these messages belong to several brokers; send them one by one"
-            raise InvalidRequest(reason=reason)
+        return bool(refused)
+
+    async def _submit_jointly(
+        self, count: int, shares: Sequence[Share], placed: Sequence[tuple[TopicPartition, bytes]]
+    ) -> Awaitable[list[Placed]]:
+        """All of them in one commit, beside the owners of those partitions that are others'; they hear of it."""
+        appends: dict[TopicPartition, bytes] = {}
+        for where, data in placed:
+            appends[where] = appends.get(where, b"") + data
+        for where, data in appends.items():
+            self._log.check_joint(where, data)
+        appending = await self._log.submit_jointly(appends, _nothing_more)
+        appending.add_done_callback(_forget_failure)
+        return _joint_answer(count, shares, placed[0][0].topic_id, appending)
 
     def check_count(self, count: int) -> None:
         """Refuse a request of too many messages, before anybody looks at them one by one."""
@@ -182,7 +204,7 @@ class Messages:
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
         """Accept one whole record batch, as its producer made it."""
         known = await self.topic(topic)
-        where = self._log.topics.partition(topic, partition)
+        where = await self._log.place(topic, partition)
         if self._log.topics.config(known.id).payloads:
             await self._look_at_references(data)
         return await self._submit(where, data)
@@ -206,7 +228,7 @@ class Messages:
     async def topic(self, name: str) -> Topic:
         """The topic, which is made if there is none and topics may be made by producing to them."""
         try:
-            return self._log.topics.named(name)
+            return await self._log.topic(name)
         except UnknownTopic:
             if not self._auto_create_topics:
                 raise
@@ -293,6 +315,33 @@ def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: i
     if len(data) > size_max:
         raise RecordTooLarge(size=len(data), limit=size_max, record=group[0])
     return data
+
+
+def _nothing_more(_: Transaction) -> None:
+    """The messages are all there is to commit."""
+
+
+def _forget_failure(appending: "asyncio.Future[Any]") -> None:
+    """Whoever asked may be gone; that is no warning's business."""
+    if not appending.cancelled():
+        appending.exception()
+
+
+async def _joint_answer(
+    count: int,
+    shares: Sequence[Share],
+    topic_id: TopicId,
+    appending: "asyncio.Future[dict[TopicPartition, AppendResult]]",
+) -> list[Placed]:
+    done = await asyncio.shield(appending)
+    following = {where.partition: result.base_offset for where, result in done.items()}
+    placed = [Placed(-1, -1, -1)] * count
+    for share in shares:
+        timestamp = done[TopicPartition(topic_id, share.partition)].timestamp
+        for number in share.members:
+            placed[number] = Placed(share.partition, following[share.partition], timestamp)
+            following[share.partition] += 1
+    return placed
 
 
 async def _answer(

@@ -40,6 +40,11 @@ class Owners:
         owner = self._log.topology.partitions.get(where)
         return self._elsewhere(self._log.topology.member(owner.session)) if owner is not None else {}
 
+    def owner(self, where: TopicPartition) -> str | None:
+        """The session that owns a partition."""
+        owner = self._log.topology.partitions.get(where)
+        return owner.session if owner is not None else None
+
     def by_session(self) -> dict[str, Addresses]:
         return {each.session: addresses_of(each) for each in self._log.topology.members.values()}
 

@@ -74,7 +74,7 @@ class Payloads:
 
     async def upload_place(self, topic: str, payload: str, size: int | None = None) -> Place:
         """Where the body of a message that is yet to come goes."""
-        payload_id, key = self._fresh(topic, payload)
+        payload_id, key = await self._fresh(topic, payload)
         if await self._exists(key):
             raise PayloadExists(topic=topic, payload=payload)
         url = await self._signed(key, "PUT", payload_id)
@@ -84,7 +84,7 @@ class Payloads:
         return Place("PUT", self._url_expires_at_ms(payload_id), url, CREATE_ONLY)
 
     async def download_place(self, topic: str, payload: str) -> Place:
-        key = self._key(topic, parse_payload_id(payload))
+        key = await self._key(topic, parse_payload_id(payload))
         await self._size(topic, payload, key)
         url = await self._signed(key, "GET", None)
         return Place("GET", self._clock.now_ms() + self._limits.url_s * 1000, url)
@@ -100,7 +100,7 @@ class Payloads:
     ) -> Reference:
         """Take a body through the broker; returns what a message says of it, when it is durable. It must have the
         `size` and the `checksum` (CRC32C) that are given: who breaks off has stored nothing."""
-        payload_id, key = self._fresh(topic, payload)
+        payload_id, key = await self._fresh(topic, payload)
         self._check_size(size or 0, self._limits.through_broker_bytes_max)
         body = bytearray()
         try:
@@ -135,18 +135,18 @@ class Payloads:
         return reference
 
     async def read(self, topic: str, payload: str) -> Body:
-        key = self._key(topic, parse_payload_id(payload))
+        key = await self._key(topic, parse_payload_id(payload))
         size = await self._size(topic, payload, key)
         return Body(size, self._pieces(key, size))
 
     async def copy(self, topic: str, payload: str, to_topic: str, new_id: UUID | None = None) -> UUID:
         """Give another topic a copy, inside the store where it can. It has an id of its own, since a message may refer
         to a young one only. Whoever brings the new id may try again: what is there already is that copy."""
-        source = self._key(topic, parse_payload_id(payload))
+        source = await self._key(topic, parse_payload_id(payload))
         now_ms = self._clock.now_ms()
         copy_id = new_id or new_payload_id(now_ms)
         check_age(copy_id, now_ms, self._limits.publish_within_ms)
-        target = self._key(to_topic, copy_id)
+        target = await self._key(to_topic, copy_id)
         try:
             await self._in_pool(lambda: self._store.copy(source, target))
         except ObjectMissing as error:
@@ -162,16 +162,16 @@ class Payloads:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _key(self, topic: str, payload_id: UUID) -> str:
-        known = self._log.topics.named(topic)
+    async def _key(self, topic: str, payload_id: UUID) -> str:
+        known = await self._log.topic(topic)
         if not self._log.topics.config(known.id).payloads:
             raise PayloadsNotTaken(topic=topic)
         return payload_key(known.id, payload_id)
 
-    def _fresh(self, topic: str, payload: str) -> tuple[UUID, str]:
+    async def _fresh(self, topic: str, payload: str) -> tuple[UUID, str]:
         """For a body that is yet to come."""
         payload_id = parse_payload_id(payload)
-        key = self._key(topic, payload_id)
+        key = await self._key(topic, payload_id)
         check_age(payload_id, self._clock.now_ms(), self._limits.publish_within_ms)
         return payload_id, key
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millpond.catalog import partitions
 from millpond.log import FetchRequest, FetchResult, Log
 from millpond.model.errors import (
     InvalidInput,
@@ -32,6 +33,11 @@ from millpond.service.workers import Workers
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]
 OLDEST = -1
 """A position that means: from the oldest message on."""
+LOOK_ELSEWHERE_MS = 250
+"""How often those who wait for several brokers' partitions look at those of others."""
+READ_ELSEWHERE_MAX = 8
+"""Partitions of others that one poll reads at the same time."""
+BYTES_ELSEWHERE_MIN = 64 * 1024
 EMPTY_FETCHES_MAX = 16
 """Whoever does not wait is still led past this many fetches of what compaction emptied or transactions hide: told
 that there is nothing, a reader may take it for the end."""
@@ -104,7 +110,7 @@ class Poller:
         """The topic is looked up once: one of the same name that is made meanwhile is another one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
-        topic = self._log.topics.named(request.topic)
+        topic = await self._log.topic(request.topic)
         if request.topic_id not in (None, topic.id):
             raise TopicReplaced(topic=request.topic)
         wanted = self._positions(request, topic)
@@ -157,7 +163,14 @@ class Poller:
             FetchRequest(TopicPartition(topic.id, partition), offset, self._bytes_max(request))
             for partition, offset in wanted.items()
         ]
-        if not request.strict or OLDEST in wanted.values():
+        if self._is_spread(asked):
+            return await self._fetch_from_all(request, topic, asked, wait_ms)
+        return await self._fetch_own(request, asked, wait_ms)
+
+    async def _fetch_own(
+        self, request: PollRequest, asked: Sequence[FetchRequest], wait_ms: int
+    ) -> list[FetchResult]:
+        if not request.strict or any(each.offset == OLDEST for each in asked):
             asked = [await self._clamped(each, request) for each in asked]
         results = await self._log.fetch(
             asked, bytes_max=self._bytes_max(request), wait_ms=wait_ms, read_committed=request.committed
@@ -166,6 +179,61 @@ class Poller:
             if result.error is not None:
                 await self._refuse(request, result)
         return results
+
+    # -- what several brokers own -----------------------------------------------------------------------------
+
+    def _is_spread(self, asked: Sequence[FetchRequest]) -> bool:
+        """Whether no broker owns all of it: then nobody can be sent to the right one."""
+        if all(self._log.owns(each.where) for each in asked):
+            return False
+        return len({self._owners.owner(each.where) for each in asked}) > 1
+
+    async def _fetch_from_all(
+        self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest], wait_ms: int
+    ) -> list[FetchResult]:
+        """This broker's partitions from memory, the others' from the store. Waits for the first message of any."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while True:
+            own = [each for each in asked if self._log.owns(each.where)]
+            others = [each for each in asked if each not in own]
+            found = {each.where: each for each in await self._fetch_others(request, topic, others)}
+            left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
+            pause_ms = 0 if any(each.batches for each in found.values()) else min(left_ms, LOOK_ELSEWHERE_MS)
+            if own:
+                found |= {each.where: each for each in await self._fetch_own(request, own, pause_ms)}
+            elif pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+            if any(each.batches for each in found.values()) or left_ms == 0:
+                return [found[each.where] for each in asked]
+
+    async def _fetch_others(
+        self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest]
+    ) -> list[FetchResult]:
+        """One look at the catalog tells which of them have anything; only those are read."""
+        rows = await self._log.read(lambda tx: {row.where: row for row in partitions.of_topic(tx, topic.id)})
+        room = asyncio.Semaphore(READ_ELSEWHERE_MAX)
+        bytes_max = max(self._bytes_max(request) // max(1, len(asked)), BYTES_ELSEWHERE_MIN)
+
+        async def fetch(each: FetchRequest) -> FetchResult:
+            row = rows.get(each.where)
+            if row is None:
+                raise UnknownTopic(topic=request.topic)
+            offset = each.offset
+            if offset == OLDEST or (not request.strict and offset < row.log_start):
+                offset = row.log_start
+            if not request.strict:
+                offset = min(offset, row.end_offset)
+            if offset == row.end_offset:
+                return FetchResult(each.where, (), offset, row.log_start, row.end_offset, row.end_offset)
+            async with room:
+                wanted = FetchRequest(each.where, offset, bytes_max)
+                result = await self._log.fetch_stored(wanted, read_committed=request.committed)
+            if result.error is not None:
+                await self._refuse(request, result)
+            return result
+
+        return list(await asyncio.gather(*map(fetch, asked)))
 
     async def _clamped(self, asked: FetchRequest, request: PollRequest) -> FetchRequest:
         """At the nearest offset that can be read."""

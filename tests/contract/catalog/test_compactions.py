@@ -290,12 +290,14 @@ def test_points_of_other_partitions_are_their_own(catalog):
 
 def test_every_compaction_leaves_another_mark(catalog):
     where = filled(catalog)
-    seen = [catalog.read(compactions.marks)]
+    catalog.write(partitions.claim, where, "me")
+    seen = [catalog.read(compactions.marks, "me")]
     assert seen == [{}]
     for points in ([(5, 1)], [(5, 1), (9, 2)], [(9, TOMBSTONES_GONE)], [(9, TOMBSTONES_GONE), (12, 3)]):
         catalog.write(compactions.write, where, [CompactionPoint(*point) for point in points])
-        mark = catalog.read(compactions.marks)
+        mark = catalog.read(compactions.marks, "me")
         assert list(mark) == [where]
+        assert catalog.read(compactions.marks, "another") == {}
         assert mark not in seen
         seen.append(mark)
 

@@ -219,13 +219,14 @@ def test_an_extent_in_an_object_can_be_replaced_too(catalog):
     assert [e.key for e in facts(catalog, where)] == ["segment"]
 
 
-def test_partitions_with_at_least_two_small_extents_are_named(catalog):
-    topic = catalog.topic(count=3)
-    for number, sizes in ((0, [500, 10, 500, 10]), (1, [10, 500]), (2, [10, 10])):
+def test_the_first_small_extent_of_each_partition_is_named(catalog):
+    topic = catalog.topic(count=4)
+    for number, sizes in ((0, [500, 10, 500, 10]), (1, [500, 500]), (2, [10, 10]), (3, [10])):
         for size in sizes:
             catalog.append_one(catalog.where(topic, number), length=size)
-    found = catalog.read(extents.partitions_with_small_extents, 100)
-    assert found == [(catalog.where(topic, 0), 1), (catalog.where(topic, 2), 0)]
+    wheres = [catalog.where(topic, number) for number in range(3)]
+    assert catalog.read(extents.first_small, wheres, 100) == {wheres[0]: 1, wheres[2]: 0}
+    assert catalog.read(extents.first_small, [], 100) == {}
 
 
 def test_totals_tell_inline_bytes_from_stored_ones(catalog):

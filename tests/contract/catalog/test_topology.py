@@ -116,3 +116,52 @@ def test_what_is_left_of_leases(catalog):
     broker(catalog, "a")
     rests = catalog.read(writers.lease_rests)
     assert 10**9 - 60_000 < rests[Session("a")] <= 10**9
+
+
+def test_what_has_moved_since_is_enough_to_know_everything(catalog):
+    """Whatever happens, who reads only the news comes to the same as who reads all."""
+    for name in ("a", "b"):
+        broker(catalog, name)
+    topic(catalog, "t", 3)
+    known = catalog.read(topology.read)
+
+    def give(tx):
+        topology.move(tx)
+        where, owner = next(each for each in known.partitions.items() if each[1].session == "a")
+        assert topology.give(tx, "a", {where: (owner.epoch, "b")}) == 1
+
+    def bury(tx):
+        writers.bury(tx, Session("a"), NOW)
+        topology.move(tx)
+        topology.adopt(tx)
+
+    for change in (
+        give,
+        lambda tx: topics.create(tx, "other", 2, {}, now_ms=NOW),
+        lambda tx: topics.add_partitions(tx, "other", 4),
+        lambda tx: topics.delete(tx, "t", now_ms=NOW),
+        bury,
+        lambda tx: topics.delete(tx, "other", now_ms=NOW),
+    ):
+        catalog.write(change)
+        whole = catalog.read(topology.read)
+        assert whole.version > known.version
+        known = catalog.read(topology.read, known)
+        assert known == whole
+
+
+def test_only_what_has_moved_is_read(catalog):
+    broker(catalog, "a")
+    topic(catalog, "t", 3)
+    known = catalog.read(topology.read)
+    topic(catalog, "u", 1)
+    catalog.write(lambda tx: tx.rows("UPDATE partitions SET owner = 'x' WHERE moved <= ?", (known.version,)))
+    found = catalog.read(topology.read, known)
+    assert [owner.session for owner in found.partitions.values()] == ["a"] * 4
+
+
+def test_a_catalog_that_went_back_is_read_anew(catalog):
+    broker(catalog, "a")
+    topic(catalog, "t", 1)
+    ahead = topology.Topology(catalog.read(topology.version) + 5, {}, {}, {})
+    assert catalog.read(topology.read, ahead) == catalog.read(topology.read)

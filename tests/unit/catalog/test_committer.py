@@ -50,3 +50,13 @@ def test_an_outcome_that_becomes_unknown_later_stays_unknown():
 
 def test_a_failed_disk_is_not_tried_again():
     assert tried(CatalogFailed(reason="fsync"), CatalogFailed(reason="fsync")) == (CatalogFailed, 1, [])
+
+
+def test_the_tries_can_be_made_one_by_one():
+    """For those who do not sleep between them."""
+    database = Failing(CatalogUnavailable(reason="down"), OutcomeUnknown(), CatalogFailed(reason="fsync"))
+    tries = Committer(database, "s1", sleep=pytest.fail).tries([lambda tx: None])
+    assert RETRY_DELAY_S / 2 <= next(tries) <= RETRY_DELAY_S
+    assert RETRY_DELAY_S <= next(tries) <= 2 * RETRY_DELAY_S
+    with pytest.raises(CatalogFailed):
+        next(tries)

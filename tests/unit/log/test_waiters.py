@@ -69,3 +69,11 @@ async def test_closing_wakes_everybody():
         waiters.close()
         assert max(await waited(one), await waited(other)) < 0.5
     assert waiters.closed
+
+
+async def test_those_who_listen_are_told_in_the_order_in_which_they_came():
+    waiters, told = Waiters(), []
+    ends = [waiters.listen(A, lambda number=number: told.append(number)) for number in range(20)]
+    ends[7]()
+    waiters.wake(A)
+    assert told == [number for number in range(20) if number != 7]

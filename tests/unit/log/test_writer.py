@@ -27,7 +27,9 @@ class Catalog:
         self.gate.set()
         self.changed = False
 
-    def commit(self, operations):
+    def tries(self, operations):
+        """One that needs no second try."""
+        yield from ()
         self.entered.set()
         assert self.gate.wait(10)
         if self.errors:

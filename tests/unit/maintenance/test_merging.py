@@ -1,6 +1,7 @@
 """Merging: rows and files follow bytes, not flushes, and no reader notices."""
 
 import asyncio
+import dataclasses
 import itertools
 import random
 
@@ -21,6 +22,7 @@ from millpond.rewriting.merging import (
     ROWS_MAX,
     SEGMENT_BYTES_MAX,
     build_segment,
+    last_small_run,
     plan_merges,
     read_group,
 )
@@ -402,3 +404,51 @@ async def test_a_damaged_object_keeps_no_other_partition_from_being_merged(start
     assert await kept.upkeep.merging.run_once() == 20
     assert await kept.upkeep.merging.run_once() == 0
     assert await kept.values(partition=1) == [b"%d" % n for n in range(1, 30, 3)]
+
+
+# -- what rides in the catalog -------------------------------------------------------------------------------------
+
+
+def inline(*lengths):
+    """Lengths below 16 KiB ride in the catalog."""
+    return [dataclasses.replace(e, key=None) if e.length < 16 * KIB else e for e in log_of(*lengths)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [
+        ([100] * 3, []),
+        ([100] * 3 + [2 * MIB], [3]),
+        ([2 * MIB, 100, 2 * MIB, 100], [1]),
+        ([2 * MIB, 100, 20 * KIB, 2 * MIB], [2]),
+        ([2 * MIB, 20 * KIB, 2 * MIB], []),
+    ],
+)
+def test_between_large_extents_nothing_stays_in_the_catalog(lengths, sizes):
+    assert [len(group) for group in plan_merges(inline(*lengths))] == sizes
+
+
+@given(LENGTHS)
+def test_only_the_last_run_stays_in_the_catalog_and_it_is_bounded(lengths):
+    extents = inline(*lengths)
+    for _ in range(len(lengths) + 1):
+        planned = {each.base_offset for group in plan_merges(extents) for each in group}
+        if not planned:
+            break
+        before = {each.base_offset: each for each in extents}
+        extents = [e if e.base_offset in planned else before[e.base_offset] for e in merged(extents)]
+    kept = [extent for extent in extents if extent.key is None]
+    last = [e for e in extents if e.base_offset >= last_small_run(extents)] if extents else []
+    assert all(extent in last for extent in kept)
+    assert len(kept) < ROWS_MAX
+
+
+async def test_one_small_flush_between_large_ones_leaves_the_catalog(start):
+    kept = await start(inline_bytes_max=16 * KIB, topic={"max.message.bytes": str(4 * MIB)})
+    for size in (2 * MIB, 10, 2 * MIB):
+        await kept.append(b"x" * (size // 4), b"x" * (size // 4), b"x" * (size // 4), b"x" * (size // 4))
+    assert (await kept.log.read(catalog_extents.totals)).inline == 1
+    assert await kept.upkeep.merging.run_once() == 1
+    assert (await kept.log.read(catalog_extents.totals)).inline == 0
+    assert kept.log.inline.total == 0
+    assert [len(value) for value in await kept.values()] == [MIB // 2] * 4 + [2] * 4 + [MIB // 2] * 4

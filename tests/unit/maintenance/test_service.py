@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.cluster.membership import Heartbeat
+from millpond.cluster import Membership
 from millpond.maintenance.service import Maintenance, MaintenanceLimits
 from millpond.model.errors import StoreUnavailable
 
@@ -93,7 +93,7 @@ async def test_a_service_that_dies_is_reported_and_the_broker_still_drains(
     async def broken(_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Heartbeat, "run", broken)
+    monkeypatch.setattr(Membership, "run", broken)
     kept = await start(tmp_path)
     await until(lambda: "a service ended" in caplog.text)
     await kept.append(b"kept")

@@ -1,11 +1,13 @@
 """Shares that differ by one at most, with as few moves as that allows, and the same whoever works them out."""
 
+import itertools
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.model.placement import moves, spread
+from millpond.model.placement import has_too_many, moves, spread
 
 BROKERS = st.sets(st.sampled_from([f"b{number}" for number in range(8)]), min_size=1)
 OWNERS = st.dictionaries(
@@ -83,3 +85,30 @@ def test_a_newcomer_gets_some_of_every_topic():
 def test_nobody_to_give_to():
     assert moves({1: "a"}, []) == {}
     assert spread([1], [], {}) == {}
+
+
+@given(
+    owners=st.lists(st.sampled_from("abcd"), max_size=30), brokers=st.sets(st.sampled_from("abc"), min_size=1)
+)
+def test_who_has_too_many_is_who_gives(owners, brokers):
+    owned = dict(enumerate(owners))
+    givers = {owned[unit] for unit in moves(owned, sorted(brokers))}
+    counts = Counter(owners)
+    assert {each for each in "abcd" if has_too_many(counts, sorted(brokers), each)} == givers
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+@pytest.mark.parametrize("total", [100, 101, 7, 998])
+def test_those_who_give_one_after_the_other_give_no_more_than_all_at_once(order, total):
+    """Each gives by what was there when all began, and those who have given look again meanwhile."""
+    before = {number: "abc"[number % 3] for number in range(total)}
+    brokers = ["a", "b", "c", "d", "e"]
+    owners, count = dict(before), 0
+    for place, giver in enumerate(order):
+        steps = [(giver, before), *((each, owners) for each in order[: place + 1])]
+        for who, seen in steps:
+            mine = {unit: to for unit, to in moves(seen, brokers).items() if owners[unit] == who}
+            owners |= mine
+            count += len(mine)
+    assert count == len(moves(before, brokers))
+    assert moves(owners, brokers) == {}

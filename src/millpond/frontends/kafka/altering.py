@@ -26,6 +26,7 @@ async def alter(
     call: Call, resources: Sequence[R], plan: Callable[[R, Topic], Changes], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
     """Each resource by itself: one that is refused does not keep the others from being changed."""
+    await call.know(each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
     for each in resources:

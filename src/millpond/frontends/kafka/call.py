@@ -1,5 +1,6 @@
 """What a handler is given beside the request: who asks, in which version, and what it may use to answer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from millpond.log import Log, TransactionLimits, Transactions
 from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.protocol import NO_UUID
 from millpond.service import Cluster, Owners
 
 
@@ -53,6 +55,15 @@ class Call(NamedTuple):
         """A partition as the request names it: newer versions give the topic's id, older ones its name."""
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
+
+    async def know(self, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()) -> None:
+        """To be awaited before topics are looked up: those that are not known here may have been made by another
+        broker a moment ago. Costs one look at the catalog, however many they are."""
+        topics = self.services.log.topics
+        if not all(name is None or topics.knows(name) for name in names) or not all(
+            topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids
+        ):
+            await self.services.log.catch_up()
 
     def nodes(self) -> list[Node]:
         """The brokers that Kafka clients reach. This one is always among them, whatever the catalog said last."""

@@ -183,8 +183,8 @@ class Subscribing:
         """As few responses as their limits allow."""
         count_max, bytes_max = self._limits.deliveries_per_response_max, self._limits.delivery_response_bytes
         response, size, count = _begun(event), 0, 0
-        for sealed in event.deliveries:
-            size += self._add(response.deliveries, *sealed)
+        for ack_id, delivered in event.deliveries:
+            size += self._add(response.deliveries, ack_id, delivered)
             count += 1
             if count >= count_max or size >= bytes_max:
                 yield response, size
@@ -194,14 +194,14 @@ class Subscribing:
 
     def _add(self, into: pb.Deliveries, ack_id: bytes, delivered: Delivered) -> int:
         (offset, _, attempts, _), record = delivered
-        value = record.value
+        key, value = record.key, record.value
         size = len(value) if value is not None else 0
         is_omitted = size > self._value_bytes_max and value is not None
         if is_omitted:
             self._window.refund(size)
             value, size = None, 0
         delivery = into.deliveries.add(
-            ack_id=ack_id, number=offset + 1, key=record.key, value=value, timestamp_ms=record.timestamp
+            ack_id=ack_id, number=offset + 1, key=key, value=value, timestamp_ms=record.timestamp
         )
         if attempts:
             delivery.retry_count = attempts
@@ -209,7 +209,7 @@ class Subscribing:
             delivery.value_omitted = True
         if record.headers:
             size += self._add_headers(delivery, record.headers)
-        return size + len(record.key or b"") + ACK_BYTES
+        return size + ACK_BYTES if key is None else size + ACK_BYTES + len(key)
 
     def _add_headers(self, delivery: pb.Delivery, headers: Sequence[tuple[str, bytes | None]]) -> int:
         size = 0

@@ -2,7 +2,7 @@
 
 from millpond.catalog.subscriptions import Subscription
 from millpond.queues import ConsumerStanding, PartitionStanding, SubscriptionStanding
-from millpond.queues.dispatcher import KeyStanding
+from millpond.queues.outcomes import KeyStanding
 from millpond.queues.tracked import FAR
 from millpond.stubs import queue_pb2 as pb
 

@@ -335,9 +335,13 @@ class Delivery(Struct, frozen=True):
 
 
 class PulledDeliveries(Struct, frozen=True):
+    """`brokers` is where the other partitions of the topic are delivered: a consumer of all of them pulls there, too,
+    and answers each delivery where it got it. Empty if this broker has them all."""
+
     topic: str
     subscription: str
     deliveries: list[Delivery]
+    brokers: list[str]
 
 
 class Acks(Given, frozen=True):
@@ -428,6 +432,27 @@ class Positions(Given, frozen=True):
 
 class Status(Struct, frozen=True):
     status: Literal["ok"]
+
+
+class ClusterBroker(Struct, frozen=True):
+    """A broker, and how much it owns. What is left of its lease is below 0 if it has run out."""
+
+    node_id: int
+    state: Literal["serving", "draining", "drained", "silent"]
+    partitions: int
+    coordinator_shards: int
+    lease_ms: int
+    listeners: dict[str, str]
+    machine: str
+
+
+class Cluster(Struct, frozen=True):
+    """`version` counts changes of topics, brokers and owners; `unowned` are partitions that nobody serves."""
+
+    version: int
+    partitions: int
+    unowned: int
+    brokers: list[ClusterBroker]
 
 
 class Index(Struct, frozen=True):

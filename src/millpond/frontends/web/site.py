@@ -13,7 +13,7 @@ from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import Pulling, Queues
-from millpond.service import Administration, Messages, Payloads, Poller
+from millpond.service import Administration, Cluster, Messages, Payloads, Poller
 
 Answer = TypeVar("Answer")
 
@@ -28,6 +28,7 @@ class WebServices:
     queues: Queues
     pulling: Pulling
     administration: Administration
+    cluster: Cluster
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics

@@ -26,7 +26,7 @@ def test_every_error_has_a_status_that_says_whose_fault_it_is_and_whether_to_ret
         assert status == 500
     elif kind.retriable:
         assert status in (409, 429, 503)
-    elif issubclass(kind, errors.WriterDead | errors.ObjectExists):
+    elif issubclass(kind, errors.ObjectExists):
         assert status == 503
     else:
         assert 400 <= status < 500

@@ -58,6 +58,7 @@ async def _one(call: Call, each: AddPartitionsToTxnTransaction) -> AddPartitions
 async def _codes(
     call: Call, producer: Producer, topics: Topics, *, verify_only: bool
 ) -> dict[Named, ErrorCode]:
+    await call.know(topic.name for topic in topics)
     named = [(topic.name, number) for topic in topics for number in topic.partitions]
     known: dict[Named, TopicPartition] = {}
     codes: dict[Named, ErrorCode] = {}

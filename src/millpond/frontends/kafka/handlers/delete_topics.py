@@ -24,7 +24,9 @@ Key = tuple[str | None, bytes]
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    asked = [_one_key(call, name, topic_id) for name, topic_id in _asked(call, request)]
+    wanted = list(_asked(call, request))
+    await call.know((name for name, _ in wanted), (topic_id for _, topic_id in wanted))
+    asked = [_one_key(call, name, topic_id) for name, topic_id in wanted]
     times = Counter(asked)
     results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]
     return DeleteTopicsResponse(responses=results)

@@ -23,6 +23,9 @@ from millpond.protocol.messages.configs import (
 
 @handles(DescribeConfigsRequest)
 async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    await call.know(
+        each.resource_name for each in request.resources if each.resource_type == ResourceType.TOPIC
+    )
     return DescribeConfigsResponse(results=[_one(call, request, each) for each in request.resources])
 
 

@@ -32,6 +32,7 @@ NONE = TimedOffset(offset=-1, timestamp=-1)
 
 @handles(ListOffsetsRequest)
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    await call.know(topic.name for topic in request.topics)
     committed = request.isolation_level == READ_COMMITTED
     times = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions

@@ -50,6 +50,9 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
 async def _topics(call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
         return [_described(call, topic) for topic in call.log.topics.all()]
+    await call.know(
+        (each.name or None for each in request.topics), (each.topic_id for each in request.topics)
+    )
     may_create = request.allow_auto_topic_creation and call.services.auto_create_topics
     asked = {(each.name, bytes(each.topic_id)): each for each in request.topics}
     return [await _asked(call, each, may_create) for each in asked.values()]

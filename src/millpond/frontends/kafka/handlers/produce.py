@@ -50,6 +50,7 @@ Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode
 @handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
 async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | None]:
     submitted: list[tuple[TopicProduceData, list[Submitted]]] = []
+    await _know(call, request)
     for topic in request.topic_data:
         parts: list[Submitted] = []
         for part in topic.partition_data:
@@ -58,6 +59,13 @@ async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | N
                 await asyncio.sleep(0)  # others have their turn, too
         submitted.append((topic, parts))
     return _answer(call, request, submitted)
+
+
+async def _know(call: Call, request: ProduceRequest) -> None:
+    if call.version >= BY_ID_SINCE:
+        await call.know(ids=(topic.topic_id for topic in request.topic_data))
+    else:
+        await call.know(topic.name for topic in request.topic_data)
 
 
 async def _submit(

@@ -1,6 +1,7 @@
 """One file per thing that can be asked for. Importing them registers their operations."""
 
 from millpond.frontends.web.handlers import (
+    cluster,
     fetch,
     groups,
     payloads,
@@ -12,4 +13,15 @@ from millpond.frontends.web.handlers import (
     topics,
 )
 
-__all__ = ["fetch", "groups", "payloads", "produce", "pull", "status", "stream", "subscriptions", "topics"]
+__all__ = [
+    "cluster",
+    "fetch",
+    "groups",
+    "payloads",
+    "produce",
+    "pull",
+    "status",
+    "stream",
+    "subscriptions",
+    "topics",
+]

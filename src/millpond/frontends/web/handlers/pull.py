@@ -36,11 +36,15 @@ encode = msgspec.json.Encoder().encode
     body=json_body(Pull),
     gives={200: PulledDeliveries},
     refuses=(404, 409),
+    redirects=True,
 )
 async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
     """Deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one. Each is to be
-    answered within the subscription's ack timeout, or it comes again. A consumer has one pull at a time (409)."""
+    answered within the subscription's ack timeout, or it comes again. A consumer has one pull at a time (409). Only
+    partitions that this broker owns are delivered; the answer says which other brokers have some. A broker that has
+    none sends you to one that does (307)."""
     asked = call.body
+    brokers = await call.site.services.administration.other_owners(call.path.topic, "http")
     pulling = call.site.services.pulling.pull(
         _name(call.path, asked.consumer),
         messages_max=asked.messages_max,
@@ -49,7 +53,7 @@ async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
     )
     pulled = await unless_gone(call.receive, pulling)
     size = size_of((each.partition, each.record) for each in pulled)
-    return Raw(await call.site.in_time(size, lambda: _encoded(call.path, pulled, asked.encoding)))
+    return Raw(await call.site.in_time(size, lambda: _encoded(call.path, pulled, brokers, asked.encoding)))
 
 
 @operation(
@@ -114,10 +118,12 @@ def _answered(ack_ids: Sequence[str], answers: Sequence[Answer]) -> Answered:
     return Answered([AnsweredId(ack_id, answer.value) for ack_id, answer in pairs])
 
 
-def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], shown: Shown) -> bytes:
+def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], brokers: list[str], shown: Shown) -> bytes:
     # One by one: Python switches between threads only between them.
     deliveries = [msgspec.Raw(encode(_delivery(each, shown))) for each in pulled]
-    return encode(PulledDeliveries(path.topic, path.subscription, cast("list[Delivery]", deliveries)))
+    return encode(
+        PulledDeliveries(path.topic, path.subscription, cast("list[Delivery]", deliveries), brokers)
+    )
 
 
 def _delivery(pulled: Pulled, shown: Shown) -> Delivery:

@@ -1,0 +1,208 @@
+"""Part `cluster`: what a second and a third broker add on one machine, and where the limit is; what S3 is asked for.
+
+Everything is compared inside one run: 1, 2 and 3 brokers on the same catalog and store, turn by turn, loaded by
+producers in processes of their own. On a machine with few cores the producers, the database and the brokers share
+them, so the processor's time for a gigabyte says more than the rate.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks.cluster import catalog, latency
+from benchmarks.cluster.servers import Broker, Place, brokers, cpu_of, on_one_machine, on_servers
+from benchmarks.engine.places import folder
+from benchmarks.report import Report
+
+COUNTS = (1, 2, 3)
+PARTITIONS = 12
+MESSAGE_BYTES = 1_000
+SECONDS, QUICK_SECONDS = 20.0, 3.0
+ROUNDS = 3
+REST_S, QUICK_REST_S = 30.0, 5.0
+PRODUCERS = 2
+PACED_PER_S = 2_000
+"""Messages a second that fill no flush to its size: then its delay decides how often there is a PUT."""
+SETTLED_S, SETTLED_S_MAX = 5, 60
+
+
+def run(*, quick: bool = False, only: str | None = None) -> None:
+    """Writes results/cluster.md; with `only`, or quick, nothing is written."""
+    report = Report("Many brokers", "make bench PART=cluster" + (" (quick)" if quick else ""))
+    if only in (None, "throughput"):
+        _throughput(report, quick=quick)
+    if only in (None, "latency"):
+        latency.run(report, quick=quick)
+    if only in (None, "catalog"):
+        catalog.run(report, quick=quick)
+    if only is None and not quick:
+        report.write("cluster")
+
+
+def _throughput(report: Report, *, quick: bool) -> None:
+    report.section(
+        "1, 2 and 3 brokers on this machine",
+        f"{PRODUCERS} producers through librdkafka, acks=all, {MESSAGE_BYTES} bytes, {PARTITIONS} partitions. "
+        "`brokers` and `database` are processor seconds for each second; flushes, each a commit of the catalog, are of "
+        "all brokers together; PUTs of flushes are for each broker, at full load and at a modest one; at rest all "
+        "PUTs are counted, those of merging too.",
+    )
+    rows: list[tuple[object, ...]] = []
+    with folder("disk") as path, ExitStack() as stack:
+        for number, place in enumerate(
+            (
+                stack.enter_context(on_one_machine(path / "one")),
+                stack.enter_context(on_servers(path / "servers")),
+            )
+        ):
+            rows += _compare(place, quick=quick, number=number)
+    report.table(
+        (
+            *("place", "brokers", "MB/s", "against 1", "brokers CPU", "database CPU", "CPU s/GB"),
+            *(
+                "flushes/s",
+                "kB/flush",
+                "PUT/s each",
+                f"at {PACED_PER_S * MESSAGE_BYTES / 1e6:.0f} MB/s",
+                "at rest",
+            ),
+        ),
+        rows,
+    )
+
+
+def _compare(place: Place, *, quick: bool, number: int) -> list[tuple[object, ...]]:
+    found: dict[int, list[dict[str, float]]] = {count: [] for count in COUNTS}
+    for turn in range(1 if quick else ROUNDS):
+        for count in COUNTS:
+            found[count].append(_measure(place, count, f"t{number}-{turn}-{count}", quick=quick))
+            print(f"   {place.name}, {count}: {found[count][-1]}", flush=True)
+    middle = {count: _median(each) for count, each in found.items()}
+    return [
+        (
+            *(
+                place.name,
+                count,
+                f"{each['mb_per_s']:.1f}",
+                f"{each['mb_per_s'] / middle[1]['mb_per_s']:.2f}",
+            ),
+            *(f"{each['cpu']:.2f}", f"{each['database']:.2f}", f"{each['cpu_s_per_gb']:.1f}"),
+            *(
+                f"{each['commits']:.0f}",
+                f"{each['kb']:.0f}",
+                f"{each['puts']:.1f}",
+                f"{each['rest_puts']:.2f}",
+            ),
+        )
+        for count, each in middle.items()
+    ]
+
+
+def _median(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def _measure(place: Place, count: int, topic: str, *, quick: bool) -> dict[str, float]:
+    with brokers(place, count) as running:
+        address = ",".join(each.listeners["kafka"] for each in running)
+        _create(address, topic)
+        taken_s = QUICK_SECONDS if quick else SECONDS
+        spent, sent = _loaded(place, running, address, topic, taken_s, 0)
+        paced, slowly = _loaded(place, running, address, topic, taken_s, PACED_PER_S)
+        at_rest = _puts_at_rest(place, running, QUICK_REST_S if quick else REST_S)
+    seconds, megabytes = sent["seconds"], sent["sent"] * MESSAGE_BYTES / 1e6
+    return {
+        "mb_per_s": megabytes / seconds,
+        "cpu": spent["cpu"] / seconds,
+        "database": spent["database"] / seconds,
+        "cpu_s_per_gb": (spent["cpu"] + spent["database"]) / megabytes * 1000,
+        "commits": spent["commits"] / seconds,
+        "kb": spent["bytes"] / 1000 / max(spent["commits"], 1),
+        "puts": spent["journals"] / seconds / count,
+        "paced_puts": paced["journals"] / slowly["seconds"] / count,
+        "rest_puts": at_rest / count,
+    }
+
+
+def _loaded(
+    place: Place, running: list[Broker], address: str, topic: str, seconds: float, per_second: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What was spent, and what was sent."""
+    before = _counts(place, running)
+    sent = _produce(address, topic, seconds, per_second)
+    after = _counts(place, running)
+    if sent["failed"]:
+        raise RuntimeError(f"{sent['failed']} messages were not delivered")
+    return {name: after[name] - before[name] for name in before}, sent
+
+
+def _puts_at_rest(place: Place, running: list[Broker], rest_s: float) -> float:
+    """For each second, once merging has done what the load left to do."""
+    for _ in range(SETTLED_S_MAX // SETTLED_S):
+        before = _counts(place, running)["puts"]
+        time.sleep(SETTLED_S)
+        if _counts(place, running)["puts"] == before:
+            break
+    before = _counts(place, running)["puts"]
+    time.sleep(rest_s)
+    return (_counts(place, running)["puts"] - before) / rest_s
+
+
+def _counts(place: Place, running: list[Broker]) -> dict[str, float]:
+    def total(name: str, **labels: str) -> float:
+        return sum(each.metric(name, **labels) for each in running)
+
+    journals = total("millpond_store_operations_total", operation="append")
+    return {
+        "cpu": sum(each.cpu_s() for each in running),
+        "database": cpu_of(place.postgres_pid) if place.postgres_pid else 0.0,
+        "commits": total("millpond_log_flushes_total"),
+        "bytes": total("millpond_log_append_bytes_total"),
+        "journals": journals,
+        "puts": journals + total("millpond_store_operations_total", operation="put"),
+    }
+
+
+def _create(address: str, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result(30)
+
+
+def _produce(address: str, topic: str, seconds: float, per_second: int) -> dict[str, float]:
+    order = {
+        "per_second": per_second // PRODUCERS,
+        "address": address,
+        "topic": topic,
+        "partitions": PARTITIONS,
+        "bytes": MESSAGE_BYTES,
+        "seconds": seconds,
+    }
+    command = [sys.executable, "-m", "benchmarks.cluster.load", json.dumps(order)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    loads = [subprocess.Popen(command, **pipes) for _ in range(PRODUCERS)]
+    for each in loads:
+        assert each.stdout is not None
+        each.stdout.readline()
+    results = []
+    for each in loads:
+        assert each.stdin is not None
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    for each in loads:
+        out, _ = each.communicate(timeout=300)
+        results.append(json.loads(out.splitlines()[-1]))
+    return {
+        "sent": sum(each["sent"] for each in results),
+        "failed": sum(each["failed"] for each in results),
+        "seconds": max(each["seconds"] for each in results),
+    }
+
+
+__all__ = ["run"]

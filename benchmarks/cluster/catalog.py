@@ -1,0 +1,142 @@
+"""What 100 brokers and 100,000 partitions cost: the catalog's reads and changes, and working out who gets what."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.cluster.servers import on_servers
+from benchmarks.engine.places import folder
+from benchmarks.report import Report
+from millpond.catalog import compactions, partitions, topics, topology, writers
+from millpond.catalog.database import Database, Transaction
+from millpond.catalog.postgres import PostgresDatabase
+from millpond.catalog.topology import Topology, topic_of
+from millpond.model.ids import Session, new_session
+from millpond.model.placement import has_too_many, moves
+from millpond.protocol.codec import encode
+from millpond.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+BROKERS, TOPICS, PARTITIONS_EACH = 100, 100, 1_000
+QUICK_BROKERS, QUICK_TOPICS = 10, 10
+LEASE_MS = 10**9
+METADATA_VERSION = 12
+REPEATS = 5
+
+
+class Bench:
+    """Times what it is told, in wall time and in this process's own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.rows: list[tuple[str, str, str]] = []
+
+    def read(self, what: str, function: Callable[[Transaction], Any], repeats: int = REPEATS) -> Any:
+        def run() -> Any:
+            with self._database.read() as tx:
+                return function(tx)
+
+        return self.time(what, run, repeats)
+
+    def write(self, what: str, function: Callable[[Transaction], Any]) -> Any:
+        def run() -> Any:
+            with self._database.write() as tx:
+                return function(tx)
+
+        return self.time(what, run, 1)
+
+    def time(self, what: str, run: Callable[[], Any], repeats: int = REPEATS) -> Any:
+        walls, cpus, found = [], [], None
+        for _ in range(repeats):
+            wall, cpu = time.perf_counter(), time.thread_time()
+            found = run()
+            walls.append(time.perf_counter() - wall)
+            cpus.append(time.thread_time() - cpu)
+        self.rows.append((what, f"{min(walls) * 1000:.1f}", f"{min(cpus) * 1000:.1f}"))
+        return found
+
+
+def run(report: Report, *, quick: bool) -> None:
+    brokers, many = (QUICK_BROKERS, QUICK_TOPICS) if quick else (BROKERS, TOPICS)
+    total = many * PARTITIONS_EACH
+    report.section(
+        f"{brokers} brokers, {total:,} partitions",
+        "One process with the rows of so many, on PostgreSQL: the time of each step, and the processor's part of it in "
+        f"the broker. The best of {REPEATS}, except for changes.",
+    )
+    with folder("disk") as path, on_servers(path / "catalog") as place:
+        database = PostgresDatabase(place.catalog)
+        try:
+            database.migrate()
+            bench = Bench(database)
+            _measure(bench, database, brokers, many)
+        finally:
+            database.close()
+    report.table(("step", "ms", "CPU ms"), bench.rows)
+    report.line(_metadata(brokers, many))
+
+
+def _measure(bench: Bench, database: Database, brokers: int, many: int) -> None:
+    sessions = [new_session() for _ in range(brokers)]
+    with database.write() as tx:
+        for number, session in enumerate(sessions, 1):
+            _register(tx, session, number)
+    for number in range(many):
+        bench.write("create a topic of 1,000 partitions", _creation(number))
+    del bench.rows[:-1]
+    known: Topology = bench.read("read everything, as a broker that starts", topology.read)
+    bench.read("look whether anything has changed, once a second", topology.version)
+    bench.read(
+        f"read what one broker owns ({len(known.partitions) // brokers:,}), once a second",
+        lambda tx: (partitions.owned_by(tx, sessions[0]), compactions.marks(tx, sessions[0])),
+    )
+    owners = {where: owner.session or "" for where, owner in known.partitions.items()}
+    bench.time("see that one's share is even, after each change", lambda: _is_even(known, sessions))
+    joined = [*sessions, new_session()]
+    bench.time("work out who gives what to one more", lambda: moves(owners, joined, family=topic_of), 1)
+    bench.write("declare a broker dead and share out what it owned", lambda tx: _replace(tx, sessions[-1]))
+    bench.read("read what that has moved", lambda tx: topology.read(tx, known))
+
+
+def _register(tx: Transaction, session: Session, number: int) -> None:
+    address = json.dumps({"kafka": f"10.0.0.{number}:9092", "grpc": f"10.0.0.{number}:9999"})
+    writers.register(tx, session, kind="broker", address=address, lease_ms=LEASE_MS, node_id=number)
+
+
+def _creation(number: int) -> Callable[[Transaction], Any]:
+    return lambda tx: topics.create(tx, f"topic-{number}", PARTITIONS_EACH, {}, now_ms=1)
+
+
+def _is_even(known: Topology, sessions: list[Session]) -> bool:
+    counts = Counter(owner.session or "" for owner in known.partitions.values())
+    return has_too_many(counts, sessions, sessions[0])
+
+
+def _replace(tx: Transaction, session: Session) -> int:
+    writers.bury(tx, session, 1)
+    topology.move(tx)
+    return topology.adopt(tx)
+
+
+def _metadata_row(number: int, owner: int) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        partition_index=number, leader_id=owner, leader_epoch=1, replica_nodes=[owner], isr_nodes=[owner]
+    )
+
+
+def _metadata(brokers: int, many: int) -> str:
+    """How large the answer is that a Kafka client gets that asks for everything, and for one topic."""
+    nodes = [MetadataResponseBroker(node_id=n, host=f"broker-{n}.example", port=9092) for n in range(brokers)]
+    rows = [_metadata_row(number, number % brokers) for number in range(PARTITIONS_EACH)]
+    found = []
+    for count in (1, many):
+        listed = [MetadataResponseTopic(name=f"topic-{n}", partitions=rows) for n in range(count)]
+        answer = MetadataResponse(brokers=nodes, cluster_id="cluster", topics=listed)
+        found.append(encode(answer, METADATA_VERSION).size)
+    return f"Kafka metadata of one such topic: {found[0]:,} bytes; of all {many}: {found[1]:,} bytes."

@@ -1,0 +1,246 @@
+"""`millpond serve --workers N`: several brokers on one machine, each a process with a core of its own.
+
+The supervisor serves nothing itself. It locks the data directory, starts the workers, starts those again that die, and
+ends them all when it is told to. Each worker inherits the lock's descriptor, so that nobody else can come to the
+directory while one of them lives, whatever has become of the supervisor.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import click
+
+from millpond.broker import lock_data_dir, open_database
+from millpond.catalog import topology, writers
+from millpond.cluster import leave
+from millpond.model.addresses import FACES, join_address, split_address
+from millpond.model.clock import SystemClock
+from millpond.model.errors import CannotStart, InvalidSettings, MillpondError
+from millpond.model.ids import Session
+from millpond.settings import ENVIRONMENT_PREFIX, Settings
+
+WORKERS_MAX: Final = 64
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+STEADY_S: Final = 60.0
+"""Who has served for so long and dies has died for a new reason: the pause begins anew."""
+LINE_BYTES_MAX: Final = 1024 * 1024
+EXIT_AT_ONCE: Final = 130
+PORTS: Final = 65_536
+NOBODY: Final = Session("")
+Facts = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+def settings_of(settings: Settings, number: int) -> Settings:
+    """What the worker of this number (from 0) is told: every port is the first one's plus its number."""
+    moved: dict[str, Any] = {}
+    for face in FACES:
+        for name in (f"{face}_listen", f"{face}_advertise"):
+            moved[name] = _moved(name, getattr(settings, name), number)
+    if settings.node_id:
+        moved["node_id"] = settings.node_id + number
+    return replace(settings, data_dir=settings.data_dir.absolute(), **moved)
+
+
+def check(settings: Settings, count: int) -> None:
+    """Refuse what could not work before anything is started."""
+    if settings.catalog.startswith("memory:") or settings.store.startswith("memory:"):
+        reason = "workers are processes, and share a catalog and a store that each of them can open"
+        raise InvalidSettings(name="--workers", value=str(count), reason=reason)
+    taken: dict[str, str] = {}
+    for number in range(count):
+        worker = settings_of(settings, number)
+        for face in FACES:
+            worker.address(face)
+            address = worker.listens(face)
+            if address and split_address(address)[1] and taken.setdefault(address, face) != face:
+                reason = f"with {count} workers {face} and {taken[address]} both come to {address}"
+                raise InvalidSettings(name=f"{face}_listen", value=settings.listens(face), reason=reason)
+
+
+def _moved(name: str, address: str, number: int) -> str:
+    """Port 0 stays: it is any free one."""
+    if not address or not (port := split_address(address)[1]):
+        return address
+    if port + number >= PORTS:
+        raise InvalidSettings(name=name, value=address, reason=f"worker {number} has no port left")
+    return join_address(split_address(address)[0], port + number)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One broker process after the other, on the same ports."""
+
+    number: int
+    settings: Settings
+    lock: int | None
+    stopping: asyncio.Event
+    process: asyncio.subprocess.Process | None = None
+    facts: Facts = field(default_factory=dict)
+    """What it said of itself when it was ready: listeners, session. Empty before."""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> int:
+        """Start it, and return its exit code when it has ended."""
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "millpond", "serve", "--json", "--supervised"),
+            *("--supervisor", str(os.getpid())),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **_environment(self.settings)},
+            pass_fds=() if self.lock is None else (self.lock,),
+            start_new_session=True,  # Ctrl-C is for the supervisor, which then tells the workers
+            limit=LINE_BYTES_MAX,
+        )
+        assert self.process.stdout is not None, "it was asked for"
+        if self.stopping.is_set():  # those that ran were told, and this one did not yet
+            self.signal(signal.SIGTERM)
+        async for line in self.process.stdout:
+            self._take_in(json.loads(line))
+        return await self.process.wait()
+
+    def _take_in(self, facts: Facts) -> None:
+        """It is ready, for the first time or again. From now on it comes back on the ports that it has got."""
+        self.facts = facts
+        bound: dict[str, Any] = {f"{face}_listen": address for face, address in facts["bound"].items()}
+        self.settings = replace(self.settings, **bound)
+        self.ready.set()
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Not as arguments, which everybody on the machine can read: a catalog's URL may hold a password."""
+    return {ENVIRONMENT_PREFIX + name.upper(): text for name, text in settings.shown().items()}
+
+
+class Supervisor:
+    """`run` returns when all workers have ended, after `stop`, or raises if one of them cannot start at all."""
+
+    def __init__(self, settings: Settings, count: int, *, on_ready: Callable[[list[Worker]], None]) -> None:
+        check(settings, count)
+        self._settings = settings
+        self._lock = lock_data_dir(settings.data_dir) if settings.uses_data_dir() else None
+        self._stopping = asyncio.Event()
+        self._workers = [
+            Worker(number, settings_of(settings, number), self._lock, self._stopping)
+            for number in range(count)
+        ]
+        self._on_ready = on_ready
+
+    def stop(self) -> None:
+        """The first time it drains them; the second time it ends them, and this process."""
+        if self._stopping.is_set():
+            click.echo("stopping at once: what was not answered may be lost", err=True)
+            self._signal(signal.SIGKILL)
+            os._exit(EXIT_AT_ONCE)
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+
+    async def run(self) -> None:
+        try:
+            await asyncio.to_thread(self._prepare)
+            async with asyncio.TaskGroup() as tasks:
+                for worker in self._workers:
+                    tasks.create_task(self._keep(worker))
+                tasks.create_task(self._tell_when_ready())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._signal(signal.SIGTERM)
+            await self._all_ended()
+            if self._lock is not None:
+                os.close(self._lock)
+
+    def _prepare(self) -> None:
+        """Once, before the workers: what is wrong with the catalog is then said once, too. Brokers that the directory's
+        catalog remembers are gone, since they had its lock: nobody has to wait until their leases have run out."""
+        with contextlib.closing(open_database(self._settings)) as database:
+            database.migrate()
+            if self._lock is not None and not self._settings.catalog:
+                with database.write() as tx:
+                    writers.bury_other_brokers(tx, NOBODY, SystemClock().now_ms())
+                    topology.move(tx)
+
+    async def _keep(self, worker: Worker) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            worker.facts = {}
+            code = await worker.run()
+            if self._stopping.is_set():
+                return
+            if not worker.ready.is_set():
+                raise CannotStart(f"Worker {worker.number} could not start, so none of them does.")
+            if worker.facts:
+                await asyncio.to_thread(self._bury, worker)
+            if time.monotonic() - started >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            logger.error("worker %d %s; it is started again in %g s", worker.number, _end_of(code), pause_s)
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _bury(self, worker: Worker) -> None:
+        """Others take over what it owned at once, rather than when its lease has run out: it is certainly dead."""
+        try:
+            with contextlib.closing(open_database(self._settings)) as database:
+                leave(database, Session(worker.facts["session"]), clock=SystemClock())
+        except MillpondError as error:
+            logger.warning("worker %d is missed only when its lease runs out: %s", worker.number, error)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+    async def _tell_when_ready(self) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
+        await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if ready.done():
+            self._on_ready(self._workers)
+        else:
+            ready.cancel()
+
+    def _signal(self, number: int) -> None:
+        for worker in self._workers:
+            worker.signal(number)
+
+    async def _all_ended(self) -> None:
+        processes = [worker.process for worker in self._workers if worker.process is not None]
+        await asyncio.gather(*(process.wait() for process in processes))
+
+
+def _end_of(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def run_workers(settings: Settings, count: int, announce: Callable[[list[Worker], float], None]) -> None:
+    """Until SIGTERM or SIGINT, and the drain after it."""
+    started = time.perf_counter()
+
+    async def run() -> None:
+        supervisor = Supervisor(
+            settings, count, on_ready=lambda workers: announce(workers, time.perf_counter() - started)
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+        await supervisor.run()
+
+    asyncio.run(run())

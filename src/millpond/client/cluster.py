@@ -1,0 +1,89 @@
+"""The brokers of a cluster as administrators see them, on an event loop: part of `AsyncAdmin`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millpond.client.calls import CLUSTER, Connections
+from millpond.stubs import cluster_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """`lease_ms` is what is left of its lease; below 0 it has run out, and others will take over what it owns."""
+
+    node_id: int
+    listeners: Mapping[str, str]
+    """Where its faces are reached: `kafka`, `grpc`, `http`."""
+    machine: str
+    is_draining: bool
+    partitions: int
+    coordinator_shards: int
+    lease_ms: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it owns nothing: it can be stopped, and nobody notices."""
+        return not self.partitions and not self.coordinator_shards
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`version` counts changes of topics, brokers and owners; `unowned` are partitions that nobody serves."""
+
+    id: str
+    version: int
+    brokers: list[ClusterBroker]
+    partitions: int
+    unowned: int
+
+    def broker(self, node_id: int) -> ClusterBroker | None:
+        return next((each for each in self.brokers if each.node_id == node_id), None)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether everything is served, by brokers that stay, and their shares differ by one at most."""
+        leaving = [each for each in self.brokers if each.is_draining and not each.is_empty]
+        staying = [each for each in self.brokers if not each.is_draining]
+        shares = ([each.partitions for each in staying], [each.coordinator_shards for each in staying])
+        return not self.unowned and not leaving and all(max(each) - min(each) <= 1 for each in shares if each)
+
+
+class ClusterCalls:
+    """Any broker answers for all of them."""
+
+    _connections: Connections
+
+    async def cluster(self) -> Cluster:
+        """Which brokers there are, and how much each of them owns."""
+        return _cluster(
+            await self._connections.call(CLUSTER, "Status", pb.ClusterStatusRequest(), pb.ClusterStatus)
+        )
+
+    async def drain(self, node_id: int, *, undo: bool = False) -> Cluster:
+        """Have a broker hand over everything it owns, and get nothing until that is undone. Returns when it was told
+        so; `cluster` shows how far it has come."""
+        request = pb.DrainRequest(node_id=node_id, undo=undo)
+        return _cluster(await self._connections.call(CLUSTER, "Drain", request, pb.ClusterStatus))
+
+    async def rebalance(self) -> Cluster:
+        """Have all brokers look again whether what they own is shared evenly. They do so by themselves whenever
+        something has changed."""
+        return _cluster(
+            await self._connections.call(CLUSTER, "Rebalance", pb.RebalanceRequest(), pb.ClusterStatus)
+        )
+
+
+def _cluster(found: pb.ClusterStatus) -> Cluster:
+    return Cluster(
+        found.cluster_id,
+        found.topology,
+        [
+            ClusterBroker(
+                *(each.node_id, dict(each.listeners), each.machine, each.draining),
+                *(each.partitions, each.coordinator_shards, each.lease_ms),
+            )
+            for each in found.brokers
+        ],
+        found.partitions,
+        found.unowned,
+    )

@@ -1,0 +1,34 @@
+"""The brokers of the cluster, and what each of them owns."""
+
+from typing import Literal
+
+from millpond.frontends.web.operations import NO_BODY, Call, Nothing, operation
+from millpond.frontends.web.schemas import Cluster, ClusterBroker
+from millpond.service import BrokerStanding
+
+
+@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Cluster})
+async def show_cluster(call: Call[Nothing, Nothing, None]) -> Cluster:
+    """Which brokers there are, where they are reached, and how much each of them owns. Any broker answers for all."""
+    found = await call.site.services.cluster.status()
+    return Cluster(found.version, found.partitions, found.unowned, [_broker(each) for each in found.brokers])
+
+
+def _broker(each: BrokerStanding) -> ClusterBroker:
+    return ClusterBroker(
+        node_id=each.node_id,
+        state=_state(each),
+        partitions=each.partitions,
+        coordinator_shards=each.shards,
+        lease_ms=each.lease_ms,
+        listeners=dict(each.addresses),
+        machine=each.machine,
+    )
+
+
+def _state(each: BrokerStanding) -> Literal["serving", "draining", "drained", "silent"]:
+    if each.lease_ms < 0:
+        return "silent"
+    if not each.is_draining:
+        return "serving"
+    return "draining" if each.partitions or each.shards else "drained"

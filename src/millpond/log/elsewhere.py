@@ -1,0 +1,76 @@
+"""Reading partitions whoever owns them: from the catalog and the store, which know everything that is committed.
+
+It is as right as asking the owner, only slower: nothing is in memory here, and nobody is woken by what comes. For those
+who read more than one broker owns, and for what must see all partitions of a topic.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from millpond.catalog import partitions, transactions
+from millpond.catalog.database import Transaction
+from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult
+from millpond.model.errors import MillpondError, OffsetOutOfRange
+from millpond.model.ids import TopicPartition
+from millpond.reading.reader import StoreReader
+from millpond.reading.runs import Run, take
+
+Answer = TypeVar("Answer")
+
+
+class ReadCatalog(Protocol):
+    async def __call__(self, function: Callable[[Transaction], Answer], /) -> Answer: ...
+
+
+class Elsewhere:
+    def __init__(
+        self,
+        reader: StoreReader,
+        read_catalog: ReadCatalog,
+        in_pool: Callable[[Callable[[], list[Run]]], Awaitable[list[Run]]],
+    ) -> None:
+        self._reader = reader
+        self._read_catalog = read_catalog
+        self._in_pool = in_pool
+
+    async def fetch(self, request: FetchRequest, *, read_committed: bool) -> FetchResult:
+        """As `Log.fetch` for one partition, without waiting. An error is in the result."""
+        log_start = end = UNKNOWN_OFFSET
+        try:
+            log_start, end, stable = await self._read_catalog(lambda tx: _bounds(tx, request.where))
+            _check(request.offset, log_start, end)
+            limit = stable if read_committed else end
+            return await self._read(request, log_start, end, limit, read_committed)
+        except MillpondError as error:
+            return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+
+    async def _read(
+        self, request: FetchRequest, log_start: int, end: int, limit: int, read_committed: bool
+    ) -> FetchResult:
+        where, offset = request.where, request.offset
+        if offset >= limit:
+            return FetchResult(where, (), offset, log_start, end, limit)
+        runs = await self._in_pool(lambda: self._reader.read_runs(where, offset, request.bytes_max))
+        batches, following = take(runs, offset, request.bytes_max, limit) if runs else ([], limit)
+        aborted = []
+        if read_committed and batches:
+            aborted = await self._read_catalog(lambda tx: transactions.aborted(tx, where, offset, following))
+        now = await self._read_catalog(lambda tx: partitions.read(tx, where))
+        _check(
+            offset, now.log_start, now.end_offset
+        )  # what expired meanwhile took the list of aborted with it
+        return FetchResult(where, batches, following, log_start, end, limit, aborted)
+
+
+def _bounds(tx: Transaction, where: TopicPartition) -> tuple[int, int, int]:
+    """Where the log starts and ends, and where the records begin whose transactions are not decided yet."""
+    log_start = partitions.read(tx, where).log_start
+    found = transactions.of_partition(tx, where, aborted_max=1)
+    open_from = [first for _, first in found.open.values() if first is not None]
+    stable = min([found.end_offset, *open_from])
+    return log_start, found.end_offset, max(stable, log_start)
+
+
+def _check(offset: int, log_start: int, end: int) -> None:
+    if not log_start <= offset <= end:
+        raise OffsetOutOfRange(offset=offset, log_start=log_start, end_offset=end)
