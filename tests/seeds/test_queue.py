@@ -132,7 +132,7 @@ def test_s29_what_was_published_and_what_was_acknowledged_survive_kill_9(tmp_pat
     with Server(tmp_path) as server:
         with Admin(address=server.grpc) as admin:
             admin.create_topic("orders")
-            admin.create_subscription("orders", "billing", QUICK)
+            admin.create_subscription("orders", "billing", {**QUICK, "ack_timeout_ms": "30000"})
         send(server, "orders", *map(str, range(100)))
         acknowledged = set()
         with subscribe(server, "orders") as subscriber:

@@ -178,8 +178,8 @@ class Log:
         if self._refreshing is not None:
             await asyncio.wait([self._refreshing])
         self.waiters.close()
-        await asyncio.to_thread(self._pool.shutdown)
-        await asyncio.to_thread(self._catalog_pool.shutdown)
+        for pool in (self._pool, self._catalog_pool):
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # whoever asked is gone
 
     # -- writing ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Each step is one commit, which holds the coordinator shard of the transactional id, so that of two brokers only
 the one that owns the shard can take it. Two steps come to others, as Kafka's clients send them: a partition joins at
 its leader, and offsets come to their group's coordinator. Those only lock the shard: what they check is all in the
-catalog. There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes
+catalog; and they have a commit to themselves, in which no partition was locked before. There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes
 the transaction at once. What it wrote is taken in by the log in the order of commits, before anybody hears of it.
 """
 
@@ -141,7 +141,7 @@ class Transactions:
             self._hold_group(tx, group_id, producer.transactional_id)
             transactions.add_offsets(tx, producer, group_id, offsets, now_ms=now_ms, opens=opens)
 
-        await self._log.write(add)
+        await self._log.write(add, alone=not self._is_ours(producer))
 
     async def end(self, producer: Producer, *, commit: bool, bump_epoch: bool) -> Producer:
         """Commit or abort; returns the producer as it goes on, under a new epoch if it asked for one."""
@@ -207,7 +207,8 @@ class Transactions:
             hold(tx)
             transactions.add_partitions(tx, producer, wheres, now_ms=now_ms)
 
-        await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres))
+        alone = not self._is_ours(producer)
+        await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres), alone=alone)
 
     def _hold_group(self, tx: Transaction, group_id: str, transactional_id: str) -> None:
         """In the order of shards, since others may do the same the other way round."""

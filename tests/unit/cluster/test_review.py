@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 
+import confluent_kafka
 import grpc
 import pytest
 from tests.unit.cluster.conftest import until
@@ -304,3 +305,25 @@ async def test_a_transaction_takes_offsets_of_a_group_that_another_broker_keeps(
     assert (await second.groups.committed_offsets(group)).offsets[where].offset == 7
     with pytest.raises(NotOwner):
         await first.transactions.add_offsets(producer, group, [GroupOffset(where, 8)])
+
+
+async def test_confluent_kafka_sends_offsets_of_a_group_that_another_broker_keeps(brokers):
+    first, second = await two(brokers, 2)
+    await first.produce("t", b"x", partition=next(iter(owned(first))).partition)
+    transactional_id = named_where("tx", first.groups._store.keeps)
+    group = named_where("g", second.groups._store.keeps)
+
+    def consume_and_commit():
+        server = {"bootstrap.servers": first.listeners["kafka"]}
+        consumer = confluent_kafka.Consumer({**server, "group.id": group, "enable.auto.commit": False})
+        producer = confluent_kafka.Producer({**server, "transactional.id": transactional_id})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        offsets = [confluent_kafka.TopicPartition("t", 0, 5)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
+        producer.commit_transaction(30)
+        consumer.close()
+
+    await asyncio.to_thread(consume_and_commit)
+    found = await second.groups.committed_offsets(group)
+    assert found.offsets[first.log.topics.partition("t", 0)].offset == 5

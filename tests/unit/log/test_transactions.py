@@ -192,7 +192,6 @@ async def test_a_shard_that_has_moved_lets_no_step_through(engine):
         lambda: by.begin_producer("pay", 1_000),
         lambda: by.add_partitions(client.producer, [engine.where()]),
         lambda: by.add_group(client.producer, "g"),
-        lambda: by.add_offsets(client.producer, "g", []),
         lambda: by.end(client.producer, commit=True, bump_epoch=False),
     ):
         with pytest.raises(NotOwner):
@@ -200,6 +199,18 @@ async def test_a_shard_that_has_moved_lets_no_step_through(engine):
     engine.clock.advance(60_001)
     with pytest.raises(NotOwner):
         await by.abort_timed_out()
+
+
+async def test_offsets_are_taken_by_whoever_coordinates_their_group(engine):
+    client = await (await Client.begin(engine)).add()
+    mine, others = coordinators.shard_of("g"), coordinators.shard_of("pay")
+    assert mine != others
+    await engine.log.write(lambda tx: coordinators.claim(tx, [others], "another")[others])
+    await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 5)])
+    assert await engine.log.read(lambda tx: groups.pending_offsets(tx, "g")) == [engine.where()]
+    await engine.log.write(lambda tx: coordinators.claim(tx, [mine], "another")[mine])
+    with pytest.raises(NotOwner):
+        await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 6)])
 
 
 async def test_a_shard_that_was_never_ours_is_refused_and_left_alone(engine):

@@ -1,0 +1,77 @@
+"""RELIABILITY 17: every broker restarted in turn, and a group that grows to twenty members and shrinks again."""
+
+import time
+
+import pytest
+from tests.cluster import workload
+from tests.cluster.chaos import (
+    PARTITIONS,
+    QUIET_SECONDS,
+    TOPIC,
+    Clients,
+    Nemesis,
+    judge,
+    spread_of,
+    start,
+    summary,
+)
+from tests.cluster.harness import Brokers
+
+ROUNDS_LONG = 34
+"""Of three brokers each: more than a hundred restarts."""
+MEMBERS_MAX = 20
+JOIN_SECONDS = 0.1
+
+
+def roll(brokers: Brokers, rounds: int, figures: list[str], name: str) -> None:
+    start(brokers)
+    clients, nemesis = Clients(brokers), Nemesis(brokers)
+    began = time.monotonic()
+    with clients.running():
+        time.sleep(QUIET_SECONDS)
+        for turn in range(3 * rounds):
+            nemesis.strike("drain", brokers.nodes[turn % 3])
+            clients.check()
+        seconds = time.monotonic() - began
+        log = clients.drained()
+    judge(clients, nemesis, log)
+    figures += summary(clients, nemesis, seconds, name)
+    figures.append(f"{name}: SIGTERM to exit {spread_of(nemesis.drains)}")
+
+
+def test_a_rolling_restart_loses_nothing(brokers: Brokers, figures: list[str]) -> None:
+    roll(brokers, 1, figures, "rolling restart")
+
+
+@pytest.mark.long
+def test_a_hundred_rolling_restarts(brokers: Brokers, figures: list[str]) -> None:
+    roll(brokers, ROUNDS_LONG, figures, "rolling restart, long")
+
+
+def test_a_group_grows_to_twenty_members_and_shrinks_again(brokers: Brokers, figures: list[str]) -> None:
+    """While two brokers are restarted. Members come and go as fast as they can; nobody is stuck."""
+    start(brokers)
+    clients, nemesis = Clients(brokers), Nemesis(brokers)
+    began = time.monotonic()
+    with clients.running():
+        extra = [_member(brokers, number) for number in range(MEMBERS_MAX - len(clients.group))]
+        for node in brokers.nodes[:2]:
+            nemesis.strike("drain", node)
+        for member in extra:
+            member.tell_to_stop()
+        for member in extra:
+            member.stop()
+        clients.group += extra
+        seconds = time.monotonic() - began
+        log = clients.drained()
+    judge(clients, nemesis, log)
+    figures += summary(
+        clients, nemesis, seconds, f"group of 2 to {MEMBERS_MAX} to 2 over {PARTITIONS} partitions"
+    )
+
+
+def _member(brokers: Brokers, number: int) -> workload.KafkaReader:
+    member = workload.KafkaReader(f"extra-{number}", brokers.addresses("kafka"), TOPIC, "readers")
+    member.start()
+    time.sleep(JOIN_SECONDS)
+    return member
