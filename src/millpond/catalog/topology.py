@@ -130,9 +130,10 @@ def receivers(tx: Transaction) -> list[str]:
 
 
 def set_leaving(tx: Transaction, session: str, *, leaving: bool) -> bool:
-    """Whether there is such a broker."""
+    """Whether there is such a broker. Its row comes before the version, as whoever commits locks them."""
+    found = bool(tx.rows(SET_LEAVING, (int(leaving), session)))
     move(tx)
-    return bool(tx.rows(SET_LEAVING, (int(leaving), session)))
+    return found
 
 
 def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | None]:

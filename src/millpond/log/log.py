@@ -662,10 +662,11 @@ class Log:
     async def _load_sequences(self, partition: Partition) -> None:
         """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
         whoever comes waits for this too; who comes first goes on first."""
-        while partition.sequences.stale:
-            states = await self.read(lambda tx: producers.load(tx, partition.where))
-            if partition.sequences.stale:
-                partition.sequences.load(states)
+        async with partition.loading:
+            while partition.sequences.stale:
+                states = await self.read(lambda tx: producers.load(tx, partition.where))
+                if partition.sequences.stale:
+                    partition.sequences.load(states)
 
     async def _learn_of(self, partition: Partition, sequence: SequencedBatch) -> None:
         """Ask the catalog for what must be known to judge this batch, if it is not known yet."""

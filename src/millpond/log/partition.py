@@ -31,6 +31,7 @@ class Partition:
         "fenced",
         "halted",
         "leaving",
+        "loading",
         "log_start",
         "ongoing",
         "sequences",
@@ -46,6 +47,8 @@ class Partition:
         self.end_offset = row.end_offset
         self.tail = Tail()
         self.sequences: Sequences[AppendResult] = Sequences()
+        self.loading = asyncio.Lock()
+        """Held while the producers' sequences are read: readers' threads answer in any order."""
         self.ongoing = Ongoing()
         self.fenced = False
         self.leaving = False

@@ -1,10 +1,10 @@
 """The transaction coordinator: producer ids, and the steps of Kafka's transactions.
 
 Each step is one commit, which holds the coordinator shard of the transactional id, so that of two brokers only
-the one that owns the shard can take it. Two steps come to others, as Kafka's clients send them: a partition joins at
-its leader, and offsets come to their group's coordinator. Those only lock the shard: what they check is all in the
-catalog; and they have a commit to themselves, in which no partition was locked before. There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes
-the transaction at once. What it wrote is taken in by the log in the order of commits, before anybody hears of it.
+the one that owns the shard can take it. Two come to others, as Kafka's clients send them: a partition joins at its
+leader, offsets come to their group's coordinator; these lock the shard, in a commit that has locked nothing before.
+There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes the
+transaction at once. What it wrote is taken in by the log in the order of commits, before anybody hears of it.
 """
 
 import asyncio

@@ -97,13 +97,6 @@ async def test_who_waits_for_nudges_is_not_cancelled_when_a_broker_is_forgotten(
     assert waiting.exception() is None
 
 
-async def test_two_nudges_forget_the_same_brokers(silent):
-    nudges = Nudges()
-    await asyncio.gather(nudges.send(["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]))
-    await asyncio.gather(*(nudges.send([]) for _ in range(4)))
-    await nudges.close()
-
-
 async def test_a_refresh_does_not_take_shards_back_that_are_being_given(brokers):
     first = await brokers.add()
     let_go = first.groups.let_go

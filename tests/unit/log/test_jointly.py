@@ -92,3 +92,24 @@ async def test_a_partition_of_another_broker_takes_them_too(engine, make_batch):
     assert placed[engine.where()].base_offset == 0
     with pytest.raises(NotOwner):
         await engine.append(b"its former owner may not append as its owner")
+
+
+@pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
+@pytest.mark.parametrize("padding", [b"", LARGE], ids=["inline", "stored"])
+async def test_submits_stay_in_order_when_some_are_joint(start, make_batch, uploads, padding):
+    engine = await start(partitions=3, uploads=uploads)
+    answers = []
+    for number in range(24):
+        value = b"%d " % number + padding
+        if number % 3 == 1:
+            appends = {engine.where(0): make_batch(value), engine.where(1): make_batch(b"beside")}
+            answers.append(await engine.log.submit_jointly(appends, lambda _: None))
+        else:
+            answers.append(await engine.submit(value))
+        answers.append(await engine.submit(b"other", partition=2))
+    await asyncio.gather(*answers)
+    found = []
+    while len(found) < 24:
+        found += await engine.values(len(found))
+    assert [int(value.split()[0]) for value in found] == list(range(24))
+    assert engine.log.held_bytes == 0
