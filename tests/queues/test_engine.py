@@ -170,7 +170,7 @@ async def test_dropped_and_blocked_messages(stage):
 
 
 async def test_messages_of_a_key_keep_their_order_whatever_fails(stage):
-    await stage.subscribe(mode="key_shared", attempts_max=20)
+    await stage.subscribe(mode="key_shared", attempts_max=20, ack_timeout_ms=30_000)
     workers = [await stage.worker(f"worker-{number}") for number in range(2)]
     for number in range(10):
         for key in (b"a", b"b"):

@@ -180,6 +180,12 @@ FOURTH: Final = (
     "CREATE INDEX partitions_by_owner ON partitions (owner)",
     "ALTER TABLE partitions ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
     "CREATE INDEX partitions_by_move ON partitions (moved)",
+    """
+    CREATE TABLE exclusive_consumers (
+      subscription_id BLOB NOT NULL, session TEXT NOT NULL, topic_id BLOB NOT NULL, consumer TEXT NOT NULL,
+      token TEXT NOT NULL,
+      PRIMARY KEY (subscription_id, session)) WITHOUT ROWID
+    """,
 )
 
 MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH)

@@ -38,7 +38,9 @@ LOCK: Final = "UPDATE subscriptions SET version = version WHERE id = ? RETURNING
 ALTER: Final = "UPDATE subscriptions SET config = ?, version = version + 1 WHERE id = ?"
 RENEW: Final = "UPDATE subscriptions SET version = version + 1 WHERE id = ?"
 DELETE: Final = "DELETE FROM subscriptions WHERE id = ?"
-STATE_TABLES: Final = (*("subscription_state", "subscription_chunks", "subscription_retries", "redrives"),)
+STATE_TABLES: Final = (
+    *("subscription_state", "subscription_chunks", "subscription_retries", "redrives", "exclusive_consumers"),
+)
 """Not `dead_letters`: what waits there is on its way to its topic, whatever becomes of the subscription."""
 INSERT_STATE: Final = """
     INSERT INTO subscription_state (subscription_id, member, partition, topic_id, epoch, floor)
@@ -217,12 +219,12 @@ def all_subscriptions(tx: Transaction) -> list[Subscription]:
 
 
 def alter(tx: Transaction, subscription: Subscription, config: SubscriptionConfig) -> None:
-    _lock(tx, subscription)
+    lock(tx, subscription)
     tx.rows(ALTER, (json.dumps(config.to_json()), subscription.id))
 
 
 def delete(tx: Transaction, subscription: Subscription) -> None:
-    _lock(tx, subscription)
+    lock(tx, subscription)
     for table in STATE_TABLES:
         tx.rows(f"DELETE FROM {table} WHERE subscription_id = ?", (subscription.id,))  # noqa: S608  # our own table names
     tx.rows(DELETE, (subscription.id,))
@@ -270,7 +272,7 @@ def reset(
     tx: Transaction, subscription: Subscription, floors: Mapping[int, int], members: Iterable[str]
 ) -> None:
     """Begin anew at these floors."""
-    _lock(tx, subscription)
+    lock(tx, subscription)
     for member in sorted({EVERYBODY, *members}):
         for partition, floor in sorted(floors.items()):
             standing = Standing(subscription.id, member, partition)
@@ -364,7 +366,7 @@ def _save_details(tx: Transaction, saves: Sequence[Save]) -> None:
             tx.each(statement, rows)
 
 
-def _lock(tx: Transaction, subscription: Subscription) -> None:
+def lock(tx: Transaction, subscription: Subscription) -> None:
     if not tx.rows(LOCK, (subscription.id,)):
         raise UnknownSubscription(topic=subscription.topic_id.hex(), subscription=subscription.name)
 

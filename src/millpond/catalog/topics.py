@@ -49,6 +49,7 @@ TABLES_BY_TOPIC: Final = (
     "subscription_chunks",
     "subscription_retries",
     "redrives",
+    "exclusive_consumers",
 )
 
 

@@ -56,7 +56,10 @@ class Attachment:
         member: str,
         ack_ids: AckIds,
         on_lost: Callable[[], None],
+        token: str,
     ) -> None:
+        self.token = token
+        """Tells it from others of the same name."""
         self.subscription = subscription
         self.topic = topic
         self.name = name

@@ -7,12 +7,13 @@ A subscription is at work here while it has consumers here: each of its partitio
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Mapping, Sequence
+import secrets
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from millpond.catalog import partitions
+from millpond.catalog import exclusivity, partitions
 from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import Transaction
 from millpond.catalog.schema import read_meta
@@ -294,6 +295,11 @@ class Queues:
             self._check_room(active, consumer)
             if consumer in active.attachments:
                 self._detach(active, consumer, SubscriptionReplaced(subscription=name), graceful=False)
+            token = secrets.token_hex(8)
+            if subscription.config.mode is Mode.EXCLUSIVE:
+                await self._log.write(
+                    lambda tx: exclusivity.hold(tx, subscription, self._session, consumer, token)
+                )
             attachment = Attachment(
                 subscription,
                 topic,
@@ -301,6 +307,7 @@ class Queues:
                 member,
                 AckIds(await self._read_secret(), subscription.id, member),
                 self._look_now.set,
+                token,
             )
             active.attachments[consumer] = attachment
             try:
@@ -340,6 +347,14 @@ class Queues:
             queue.detach(name, graceful=graceful)
         attachment.queues = {}
         attachment.end(error)
+        if attachment.subscription.config.mode is Mode.EXCLUSIVE:
+            self._keep_task(self._release(attachment))
+
+    async def _release(self, attachment: Attachment) -> None:
+        """If it cannot be told, it is when the next consumer comes here, or this broker goes."""
+        subscription, token = attachment.subscription, attachment.token
+        with contextlib.suppress(MillpondError):
+            await self._log.write(lambda tx: exclusivity.release(tx, subscription, self._session, token))
 
     async def _check_members(self, subscription: Subscription, member: str) -> None:
         """Each of them has a state that stays."""
@@ -440,7 +455,10 @@ class Queues:
             metrics=self._metrics,
         )
         active.queues[standing.partition] = queue
-        task = asyncio.create_task(queue.run())
+        self._keep_task(queue.run())
+
+    def _keep_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_queue_ended)
 

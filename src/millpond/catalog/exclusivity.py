@@ -1,0 +1,42 @@
+"""Exclusive subscriptions: which consumer has one, over all brokers.
+
+A consumer attaches at every broker that owns a partition, and each of them notes it here under its own session. Whoever
+comes is refused while a broker that lives has noted another consumer. What the dead have noted does not count.
+"""
+
+from typing import Final
+
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import Subscription, lock
+from millpond.catalog.topology import LIVING
+from millpond.model.errors import SubscriptionBusy
+from millpond.model.ids import Session
+
+ANOTHER: Final = f"""
+    SELECT consumer FROM exclusive_consumers
+    WHERE subscription_id = ? AND consumer <> ? AND session IN ({LIVING}) ORDER BY session LIMIT 1
+"""  # noqa: S608  # our own text
+FORGET_THE_DEAD: Final = f"""
+    DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session NOT IN ({LIVING})
+"""  # noqa: S608  # our own text
+NOTE: Final = """
+    INSERT INTO exclusive_consumers (subscription_id, session, topic_id, consumer, token) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (subscription_id, session) DO UPDATE SET consumer = excluded.consumer, token = excluded.token
+"""
+RELEASE: Final = "DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session = ? AND token = ?"
+
+
+def hold(tx: Transaction, subscription: Subscription, session: Session, consumer: str, token: str) -> None:
+    """Note a consumer, or raise `SubscriptionBusy` if another one has the subscription."""
+    lock(tx, subscription)
+    found = tx.rows(ANOTHER, (subscription.id, consumer))
+    if found:
+        reason = f"it is exclusive, and {found[0][0]!r} has it"
+        raise SubscriptionBusy(subscription=subscription.name, reason=reason)
+    tx.rows(FORGET_THE_DEAD, (subscription.id,))
+    tx.rows(NOTE, (subscription.id, session, subscription.topic_id, consumer, token))
+
+
+def release(tx: Transaction, subscription: Subscription, session: Session, token: str) -> None:
+    """The consumer is gone; unless it, or another, has been noted since under another token."""
+    tx.rows(RELEASE, (subscription.id, session, token))
