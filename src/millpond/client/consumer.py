@@ -351,6 +351,8 @@ class AsyncConsumer:
         owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
         for owner in owners.values():
             self._connections.learn(owner)
+        for broker in found.brokers:
+            self._connections.learn(broker)
         return owners
 
     async def _description(self) -> admin_pb2.TopicDescription:

@@ -216,6 +216,8 @@ class AsyncProducer:
         """The first time the topic is made if need be; later it may have been deleted on purpose."""
         request = admin_pb2.DescribeTopicRequest(name=self.topic, create=not self._lanes)
         found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
+        for broker in found.brokers:
+            self._connections.learn(broker)
         self.configs = {each.name: each.value for each in found.configs}
         self._size_max = int(self.configs["max.message.bytes"])
         batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)

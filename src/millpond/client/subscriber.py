@@ -234,6 +234,8 @@ class AsyncSubscriber:
         owners = {each.owner or self._connections.address for each in found.partitions}
         for owner in owners:
             self._connections.learn(owner)
+        for broker in found.brokers:
+            self._connections.learn(broker)
         return owners
 
     async def _keep_up(self, owners: set[str]) -> None:

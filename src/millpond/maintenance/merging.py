@@ -93,7 +93,8 @@ class Merging:
         found = await self._log.read(lambda tx: catalog_extents.first_small(tx, taken, LARGE_BYTES))
         self._epochs = owned
         grown = self._log.take_grown()
-        self._from = {**grown, **self._from, **found}
+        starts = {**grown, **self._from, **found}
+        self._from = {where: start for where, start in starts.items() if where in owned}
         return (self._due | found.keys() | grown.keys()) & owned.keys()
 
     async def _step(self, where: TopicPartition) -> "Step":

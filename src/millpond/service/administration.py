@@ -42,6 +42,8 @@ class TopicDescription:
     topic: Topic
     partitions: list[PartitionDescription]
     configs: Mapping[str, ConfigValue]
+    brokers: list[Addresses]
+    """All of the cluster, whether they own some of it or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Administration:
         rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
         brokers = self._owners.by_session()
         found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
-        return TopicDescription(topic, found, topic.describe_config())
+        return TopicDescription(topic, found, topic.describe_config(), list(brokers.values()))
 
     async def alter_topic(
         self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None

@@ -63,14 +63,16 @@ class DescribeTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., create: _Optional[bool] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("topic", "partitions", "configs")
+    __slots__ = ("topic", "partitions", "configs", "brokers")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
     topic: Topic
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
     configs: _containers.RepeatedCompositeFieldContainer[Config]
-    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[Config, _Mapping]]] = ...) -> None: ...
+    brokers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[Config, _Mapping]]] = ..., brokers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("partition", "oldest", "next", "size_bytes", "owner")

@@ -48,6 +48,7 @@ class AdminService:
                 pb.Config(name=name, value=each.value, source=each.source)
                 for name, each in found.configs.items()
             ],
+            brokers=[each["grpc"] for each in found.brokers if "grpc" in each],
         )
 
     async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
