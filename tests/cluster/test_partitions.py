@@ -1,4 +1,4 @@
-"""RELIABILITY 13: one broker of three cut off from the catalog, from the store, or from its clients.
+"""Reliability test 13: one broker of three cut off from the catalog, from the store, or from its clients.
 
 Silently, one way only, by refusal, or on and off. Who is cut off acknowledges nothing, others take over where they can,
 and when the way is free again everything heals by itself.

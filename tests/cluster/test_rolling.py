@@ -1,4 +1,4 @@
-"""RELIABILITY 17: every broker restarted in turn, and a group that grows to twenty members and shrinks again."""
+"""Reliability test 17: every broker restarted in turn, and a group that grows to twenty members and shrinks again."""
 
 import time
 

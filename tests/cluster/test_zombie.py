@@ -1,4 +1,4 @@
-"""RELIABILITY 3: owners that stand still for longer than their lease and then go on (SIGSTOP, SIGCONT), under load.
+"""Reliability test 3: owners that stand still for longer than their lease and then go on (SIGSTOP, SIGCONT), under load.
 
 Whatever they still try is refused, epochs never fall along a partition, and they come back by themselves.
 """
@@ -29,6 +29,7 @@ def cycle(brokers: Brokers, cycles: int, figures: list[str], name: str) -> None:
     figures.append(f"{name}: {zombies(brokers)}; from SIGCONT to serving again {spread_of(nemesis.rejoins)}")
 
 
+@pytest.mark.long
 def test_a_zombie_is_refused_and_joins_again(brokers: Brokers, figures: list[str]) -> None:
     cycle(brokers, CYCLES, figures, "zombies")
 
