@@ -1,4 +1,4 @@
-"""Reliability test 3: owners that stand still for longer than their lease and then go on (SIGSTOP, SIGCONT), under load.
+"""Reliability test 3: owners that stand still for longer than their lease and then go on (SIGSTOP, SIGCONT).
 
 Whatever they still try is refused, epochs never fall along a partition, and they come back by themselves.
 """
