@@ -1,6 +1,7 @@
 """Several brokers in this process on one data directory, as workers of one machine are."""
 
 import asyncio
+import contextlib
 from contextlib import AsyncExitStack
 
 import pytest
@@ -15,6 +16,7 @@ class Brokers:
     def __init__(self, path, stack):
         self.path = path
         self._stack = stack
+        self._added = []
 
     async def add(self, **settings):
         chosen = {
@@ -28,7 +30,14 @@ class Brokers:
         }
         broker = Broker(Settings(**chosen), listen=True, supervised=True, maintain=False)
         await self._stack.enter_async_context(broker)
+        with contextlib.suppress(TimeoutError):  # unless one of them is dead by now
+            await until(lambda: all(self._know(each, broker) for each in self._added), seconds=2.0)
+        self._added.append(broker)
         return broker
+
+    @staticmethod
+    def _know(broker, newcomer):
+        return broker._stopping is not None or newcomer.session in broker.log.topology.members
 
 
 async def until(check, seconds=10.0):
