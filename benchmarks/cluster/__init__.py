@@ -95,6 +95,7 @@ def _compare(place: Place, *, quick: bool, number: int) -> list[tuple[object, ..
                 f"{each['commits']:.0f}",
                 f"{each['kb']:.0f}",
                 f"{each['puts']:.1f}",
+                f"{each['paced_puts']:.1f}",
                 f"{each['rest_puts']:.2f}",
             ),
         )
