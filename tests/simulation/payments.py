@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tests.simulation.clients import Client
+from tests.simulation.clients import Client, Reader
 from tests.simulation.network import Unreachable
 from tests.simulation.node import BORN_MS, SimBroker
 
@@ -143,32 +143,17 @@ class Payer(Client):
         return await self.ask(self.coordinator(self.name), function)
 
 
-class Auditor(Client):
-    """Reads what was committed, of one partition, from the first offset on."""
+class Auditor(Reader):
+    """Reads what was committed, of one partition."""
 
     def __init__(self, simulation: "Simulation", name: str, ledger: Ledger, where: TopicPartition) -> None:
-        super().__init__(simulation, name)
+        super().__init__(simulation, name, where)
         self._ledger = ledger
-        self._where = where
-        self._offset = 0
-
-    async def run(self) -> None:
-        await self.look_around()
-        while not (self.simulation.quiet and self._offset >= self.simulation.end_of(self._where)):
-            self.doing = f"audits {self._where.partition} at {self._offset}"
-            try:
-                await self._read()
-            except (Unreachable, MillpondError) as error:
-                self._check_retriable(error)
-                await self.look_around()
-            await asyncio.sleep(self.random.uniform(0, self.simulation.pause_s))
-        self.done = True
-        self.doing = "is done"
 
     async def _read(self) -> None:
-        request = PollRequest(PAYMENTS, {self._where.partition: self._offset}, wait_ms=500, strict=True)
-        polled = await self.ask(self.owner(self._where), lambda broker: broker.poller.poll(request))
+        request = PollRequest(PAYMENTS, {self.where.partition: self.offset}, wait_ms=500, strict=True)
+        polled = await self.ask(self.owner(self.where), lambda broker: broker.poller.poll(request))
         for partition, record in polled.records:
             self._ledger.see(partition, record.offset, bytes(record.value or b""), self.name)
         for standing in polled.standings:
-            self._offset = standing.next_offset
+            self.offset = standing.next_offset
