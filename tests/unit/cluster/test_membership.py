@@ -11,7 +11,8 @@ from millpond.model.errors import Fenced, InvalidSettings, MillpondError, NotCoo
 
 
 def owned(broker):
-    return {partition.where for partition in broker.log.partitions()}
+    """What it serves: not what it has given away a moment ago and is about to forget."""
+    return {partition.where for partition in broker.log.partitions() if not partition.leaving}
 
 
 async def declare_dead(judge, broker):
