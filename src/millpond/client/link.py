@@ -7,7 +7,7 @@ an answer is due is given up: when nothing else is said, an empty answer is sent
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -218,8 +218,6 @@ class Link:
             self._heard_at = self._loop.time()
             if response.HasField("deliveries"):
                 self._arrive(response.deliveries)
-            elif response.HasField("results"):
-                self._settle(response.results)
             elif response.HasField("revoked"):
                 self._inbox.revoke(response.revoked.ack_ids)
             elif response.HasField("lost"):
@@ -227,6 +225,8 @@ class Link:
                 self._on_lost()
             elif response.HasField("attached"):
                 self._begin(response.attached)
+            if response.results:
+                self._settle(response.results)
 
     def _begin(self, attached: pb.Attached) -> None:
         config: Mapping[str, str] = attached.config
@@ -243,9 +243,10 @@ class Link:
         self._inbox.arrive(partition, epoch, made)
         self._on_arrival()
 
-    def _settle(self, results: pb.Results) -> None:
-        for item in self.outbox.settle(results):
-            self._note(item)
+    def _settle(self, results: Sequence[pb.Results]) -> None:
+        for each in results:
+            for item in self.outbox.settle(each):
+                self._note(item)
         if self.outbox.is_idle:
             self._idle.set()
         self._news.set()
@@ -280,19 +281,28 @@ class Link:
                 self._news.set()
 
     def _next_request(self) -> pb.SubscribeRequest | None:
+        """Everything that there is to say, or as much of it as fits."""
         if self.attached is None:
             return None
-        if self.paused != self._told_paused:
-            self._told_paused = self.paused
-            return pb.SubscribeRequest(flow=pb.Flow(paused=self.paused))
+        flow = self._next_flow()
+        answers = self._next_answers()
+        granted = self.credit.take()
+        if flow is None and answers is None and granted is None:
+            return None
+        credit = pb.Credit(messages=granted[0], bytes=granted[1]) if granted is not None else None
+        return pb.SubscribeRequest(flow=flow, answers=answers, credit=credit)
+
+    def _next_flow(self) -> pb.Flow | None:
+        if self.paused == self._told_paused:
+            return None
+        self._told_paused = self.paused
+        return pb.Flow(paused=self.paused)
+
+    def _next_answers(self) -> pb.Answers | None:
         if self._must_beat:
             self._must_beat = False
-            return pb.SubscribeRequest(answers=self.outbox.heartbeat())
-        if (answers := self.outbox.next_request()) is not None:
-            return pb.SubscribeRequest(answers=answers)
-        if (granted := self.credit.take()) is not None:
-            return pb.SubscribeRequest(credit=pb.Credit(messages=granted[0], bytes=granted[1]))
-        return None
+            return self.outbox.heartbeat()
+        return self.outbox.next_request()
 
     def _note(self, item: Item) -> None:
         """An answer that is more than an ack that was taken."""

@@ -321,10 +321,10 @@ class SubscribeResponse(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     attached: Attached
     deliveries: Deliveries
-    results: Results
+    results: _containers.RepeatedCompositeFieldContainer[Results]
     revoked: Revoked
     lost: PartitionLost
-    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., results: _Optional[_Union[Results, _Mapping]] = ..., revoked: _Optional[_Union[Revoked, _Mapping]] = ..., lost: _Optional[_Union[PartitionLost, _Mapping]] = ...) -> None: ...
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., results: _Optional[_Iterable[_Union[Results, _Mapping]]] = ..., revoked: _Optional[_Union[Revoked, _Mapping]] = ..., lost: _Optional[_Union[PartitionLost, _Mapping]] = ...) -> None: ...
 
 class Attached(_message.Message):
     __slots__ = ("brokers", "config")

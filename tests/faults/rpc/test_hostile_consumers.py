@@ -8,6 +8,7 @@ import random
 import grpc
 import pytest
 from tests.faults.rpc.siege import eventually
+from tests.unit.frontends.rpc.consuming import parts_of
 
 from millpond.stubs import admin_pb2, log_pb2
 from millpond.stubs import queue_pb2 as pb
@@ -26,6 +27,7 @@ class Consumer:
         data = (each.SerializeToString() if not isinstance(each, bytes) else each for each in requests)
         self.stream = client.call("stream_stream", "Queue.Subscribe")(data, timeout=600)
         self._numbers = itertools.count(1)
+        self._heard = []
         if attach:
             self.say(attach=attach)
             self.hear("attached")
@@ -38,10 +40,13 @@ class Consumer:
         self._say.put(None)
 
     def hear(self, kind):
+        """The next of its kind; what comes before it is passed over."""
         while True:
-            response = pb.SubscribeResponse.FromString(next(self.stream))
-            if response.WhichOneof("what") == kind:
-                return getattr(response, kind)
+            while self._heard:
+                what, found = self._heard.pop(0)
+                if what == kind:
+                    return found
+            self._heard += parts_of(pb.SubscribeResponse.FromString(next(self.stream)))
 
     def deliveries(self, count):
         found = []

@@ -124,6 +124,8 @@ class QueueService:
             raise InvalidRequest(reason=reason) from None
         if first is None or not first.HasField("attach"):
             raise InvalidRequest(reason="the first request of a consumer attaches")
+        if first != pb.SubscribeRequest(attach=first.attach):
+            raise InvalidRequest(reason="the first request of a consumer attaches, and says nothing else")
         return first.attach
 
     async def commit(self, request: pb.CommitRequest, _: Context) -> pb.CommitResponse:

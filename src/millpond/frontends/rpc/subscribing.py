@@ -163,9 +163,24 @@ class Subscribing:
 
     def _told(self, events: Sequence[Event]) -> Iterator[Sized]:
         """What happened before an answer was decided comes before its result, so that whoever has the result of a
-        refusal knows what was revoked by it."""
+        refusal knows what was revoked by it. Results ride with the last event: a response is dear."""
         results, self._results = self._results, []
-        for event in events if not self._left else ():
+        last: Sized | None = None
+        for sized in self._happened(events) if not self._left else ():
+            if last is not None:
+                yield last
+            last = sized
+        if results:
+            response, size = last or (pb.SubscribeResponse(), 0)
+            response.results.extend(results)
+            last = response, size + sum(PART_BYTES + len(each.answers) for each in results)
+        if last is not None:
+            yield last
+        for _ in results:
+            self._room.release()  # not before: one that does not take its results is not listened to
+
+    def _happened(self, events: Sequence[Event]) -> Iterator[Sized]:
+        for event in events:
             if isinstance(event, Deliveries):
                 yield from self._deliveries(event)
             elif isinstance(event, Revocation):
@@ -175,9 +190,6 @@ class Subscribing:
                 error = error_message(event.error, self._limits.retry_after_ms)
                 lost = pb.PartitionLost(partition=event.partition, error=error)
                 yield pb.SubscribeResponse(lost=lost), PART_BYTES
-        for each in results:
-            yield pb.SubscribeResponse(results=each), PART_BYTES + len(each.answers)
-            self._room.release()  # not before: one that does not take its results is not listened to
 
     def _deliveries(self, event: Deliveries) -> Iterator[Sized]:
         """As few responses as their limits allow."""
@@ -235,10 +247,10 @@ class Subscribing:
         graceful, failure = False, None
         try:
             async for request in requests:
+                await self._hear(request)
                 if request.HasField("detach"):
                     graceful = True
                     return
-                await self._hear(request)
         except MillpondError as error:
             failure = error
         finally:
@@ -246,20 +258,18 @@ class Subscribing:
             self.leave(graceful=graceful, error=failure)
 
     async def _hear(self, request: pb.SubscribeRequest) -> None:
+        if request.HasField("attach"):
+            raise InvalidRequest(reason="a consumer attaches once")
+        if request.HasField("flow"):
+            self.attachment.pause(paused=request.flow.paused)
+        if request.HasField("credit"):
+            self._grant(request.credit)
         if request.HasField("answers"):
             self._check(request.answers)
             await self._room.acquire()
             answering = asyncio.create_task(self._answer(request.answers))
             self._answering.add(answering)
             answering.add_done_callback(self._answered)
-        elif request.HasField("credit"):
-            self._grant(request.credit)
-        elif request.HasField("flow"):
-            self.attachment.pause(paused=request.flow.paused)
-        else:
-            raise InvalidRequest(
-                reason="a consumer attaches once, and every later request says something else"
-            )
 
     def _grant(self, credit: pb.Credit) -> None:
         if self.attachment.purse.messages + credit.messages > CREDIT_MAX:

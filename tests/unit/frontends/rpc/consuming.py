@@ -8,6 +8,7 @@ from millpond.stubs import log_pb2
 from millpond.stubs import queue_pb2 as pb
 
 WAIT_SECONDS_MAX = 30
+EVENTS = ("attached", "deliveries", "revoked", "lost")
 OK, STALE, UNKNOWN = pb.ANSWER_OK, pb.ANSWER_STALE, pb.ANSWER_UNKNOWN
 
 
@@ -31,18 +32,22 @@ class Consuming:
 
     async def hear_next(self):
         """What it is, and it."""
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            response = await self.stream.read()
-        assert response is not grpc.aio.EOF
-        kind = response.WhichOneof("what")
-        return kind, getattr(response, kind)
+        if not self._heard:
+            await self._listen()
+        return self._heard.pop(0)
 
     async def hear(self, kind):
         """The next of its kind; what else comes is kept for later."""
         while not (known := [each for each in self._heard if each[0] == kind]):
-            self._heard.append(await self.hear_next())
+            await self._listen()
         self._heard.remove(known[0])
         return known[0][1]
+
+    async def _listen(self):
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            response = await self.stream.read()
+        assert response is not grpc.aio.EOF
+        self._heard += parts_of(response)
 
     async def deliveries(self, count):
         found = []
@@ -76,6 +81,12 @@ class Consuming:
 
     def break_off(self):
         self.stream.cancel()
+
+
+def parts_of(response):
+    """What has happened, and after it the results that came with it."""
+    found = [(kind, getattr(response, kind)) for kind in EVENTS if response.HasField(kind)]
+    return [*found, *(("results", each) for each in response.results)]
 
 
 async def subscription(wire, name="s", topic="t", **config):
