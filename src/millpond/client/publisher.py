@@ -89,7 +89,9 @@ class AsyncPublisher:
         """The message with its body, or with a reference to it if that is what the topic wants."""
         if not record.value or len(record.value) <= self._inline_bytes_max:
             return record
-        if not await self.refers(producer.topic):
+        if not producer.is_known:
+            await producer.ready()
+        if producer.configs.get(PAYLOAD) != BY_REFERENCE:
             return record
         reference = await self._payloads.upload(producer.topic, record.value)
         headers: tuple[Header, ...] = (*record.headers, reference.header())

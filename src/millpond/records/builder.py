@@ -1,6 +1,6 @@
 """Make batches: from records, at the edges where they exist, and the broker's own transaction markers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from millpond.model.errors import InvalidRecord
 from millpond.records.batch import (
@@ -17,8 +17,8 @@ from millpond.records.batch import (
 )
 from millpond.records.compression import Codec, compress
 from millpond.records.markers import Marker, MarkerKind, marker_to_record
-from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Record
-from millpond.records.varint import NULL_LENGTH, write_varint, write_varlong
+from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
+from millpond.records.varint import NULL_LENGTH, varint, varlong
 
 NO_LEADER_EPOCH = -1
 TIMESTAMP_MAX = (1 << 63) - 1
@@ -26,6 +26,9 @@ RECORD_OVERHEAD = 36
 """What the lengths, deltas and counts of a record take at most."""
 HEADER_OVERHEAD = 10
 UTF8_BYTES_MAX = 4
+NO_ATTRIBUTES = b"\0"
+"""Of a record: none are defined."""
+NULL = varint(NULL_LENGTH)
 
 
 def build_batch(
@@ -134,26 +137,32 @@ def _encode_records(records: Sequence[Record], deltas: list[int], timestamps: li
     out = bytearray()
     base_timestamp = timestamps[0]
     for record, delta, timestamp in zip(records, deltas, timestamps, strict=True):
-        body = bytearray(1)  # record attributes: none are defined
-        write_varlong(body, timestamp - base_timestamp)
-        write_varint(body, delta)
-        _write_bytes(body, record.key)
-        _write_bytes(body, record.value)
-        write_varint(body, len(record.headers))
-        for name, value in record.headers:
-            _write_bytes(body, _header_name(name))
-            _write_bytes(body, value)
-        write_varint(out, len(body))
+        key, value, headers = record.key, record.value, record.headers
+        parts = [
+            NO_ATTRIBUTES,
+            varlong(timestamp - base_timestamp),
+            varint(delta),
+            varint(len(key)) if key is not None else NULL,
+            key or b"",
+            varint(len(value)) if value is not None else NULL,
+            value or b"",
+            varint(len(headers)),
+        ]
+        if headers:
+            parts += _header_parts(headers)
+        body = b"".join(parts)
+        out += varint(len(body))
         out += body
     return out
 
 
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        write_varint(out, NULL_LENGTH)
-    else:
-        write_varint(out, len(value))
-        out += value
+def _header_parts(headers: Sequence[Header]) -> Iterator[bytes]:
+    for name, value in headers:
+        encoded = _header_name(name)
+        yield varint(len(encoded))
+        yield encoded
+        yield varint(len(value)) if value is not None else NULL
+        yield value or b""
 
 
 def _header_name(name: str) -> bytes:

@@ -8,18 +8,24 @@ from millpond.model.errors import CorruptBatch
 
 VARINT_BYTES_MAX = 5
 VARLONG_BYTES_MAX = 10
+PREPARED_MAX = 1_024
 NULL_LENGTH = -1
 """The size of a key, value or header that is absent."""
 
 
-def write_varint(out: bytearray, value: int) -> None:
+def varint(value: int) -> bytes:
+    """Small ones, which most are, are looked up."""
+    if 0 <= value < PREPARED_MAX:
+        return _PREPARED[value]
     assert -(1 << 31) <= value < 1 << 31, "does not fit 32 bits"
-    _write_unsigned(out, value << 1 if value >= 0 else ~(value << 1))
+    return _encoded(value)
 
 
-def write_varlong(out: bytearray, value: int) -> None:
+def varlong(value: int) -> bytes:
+    if 0 <= value < PREPARED_MAX:
+        return _PREPARED[value]
     assert -(1 << 63) <= value < 1 << 63, "does not fit 64 bits"
-    _write_unsigned(out, value << 1 if value >= 0 else ~(value << 1))
+    return _encoded(value)
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
@@ -42,11 +48,14 @@ def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def _write_unsigned(out: bytearray, raw: int) -> None:
+def _encoded(value: int) -> bytes:
+    raw = value << 1 if value >= 0 else ~(value << 1)
+    out = bytearray()
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)
         raw >>= 7
     out.append(raw)
+    return bytes(out)
 
 
 def _read_unsigned(data: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
@@ -60,3 +69,6 @@ def _read_unsigned(data: bytes, position: int, end: int, bytes_max: int) -> tupl
         if byte < 0x80:
             return raw, position
     raise CorruptBatch(reason=f"a varint is longer than {bytes_max} bytes")
+
+
+_PREPARED = tuple(map(_encoded, range(PREPARED_MAX)))

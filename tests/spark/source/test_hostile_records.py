@@ -17,7 +17,7 @@ from millpond.model.errors import CorruptBatch, InvalidInput
 from millpond.reading.visible import visible
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, compress, crc32c, iter_records, walk
 from millpond.records.batch import HEADER, seal
-from millpond.records.varint import write_varlong
+from millpond.records.varint import varlong
 from millpond.spark.kernels.batches import messages_in_groups
 from millpond.spark.kernels.compaction import CompiledKeys
 from millpond.spark.kernels.sections import lay_out
@@ -51,9 +51,7 @@ class Claims(NamedTuple):
 
 
 def number(value: int) -> bytes:
-    out = bytearray()
-    write_varlong(out, value)
-    return bytes(out)
+    return varlong(value)
 
 
 def record(claims: Claims) -> bytes:
