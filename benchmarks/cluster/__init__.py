@@ -21,9 +21,9 @@ from benchmarks.report import Report
 COUNTS = (1, 2, 3)
 PARTITIONS = 12
 MESSAGE_BYTES = 1_000
-SECONDS, QUICK_SECONDS = 20.0, 3.0
-ROUNDS = 3
-REST_S, QUICK_REST_S = 30.0, 5.0
+SECONDS, QUICK_SECONDS = 10.0, 3.0
+ROUNDS = 2
+REST_S, QUICK_REST_S = 10.0, 5.0
 PRODUCERS = 2
 PACED_PER_S = 2_000
 """Messages a second that fill no flush to its size: then its delay decides how often there is a PUT."""
