@@ -354,7 +354,6 @@ class Broker:
             self.pulling.stop()
             await self._close_faces()
             await self._stop_parts()
-            self.store.close()
             self.database.close()
         self._unlock()
 
@@ -366,6 +365,8 @@ class Broker:
         self._services = None
         await self._workers.close()
         await self.payloads.close()
+        await self.log.drain()
+        self.store.close()  # else whoever merges or reads much would read on, and be waited for
         await self.log.stop()
         with contextlib.suppress(MillpondError):
             leave(self.database, self.session, clock=self.clock)

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millpond.broker import Broker
 from millpond.catalog import appends
 from millpond.catalog.sqlite import SqliteDatabase
-from millpond.log import FetchRequest, log
+from millpond.log import FetchRequest, changes
 from millpond.maintenance import merging, retention
 from millpond.model.errors import OffsetOutOfRange, OutOfOrderSequence
 from millpond.model.ids import TopicPartition
@@ -46,7 +46,7 @@ SMALL = (
     mock.patch.object(merging, "LARGE_BYTES", 24 * KIB),
     mock.patch.object(merging, "EXTENTS_PER_LOOK", 12),
     mock.patch.object(retention, "EXTENTS_PER_LOOK", 4),
-    mock.patch.object(log, "REMOVED_PER_STEP", 3),
+    mock.patch.object(changes, "REMOVED_PER_STEP", 3),
     mock.patch.object(index.build_index, "__defaults__", (2 * KIB,)),
     mock.patch("millpond.log.buffer.INDEX_EVERY_BYTES", 2 * KIB),
     mock.patch("millpond.reading.plan.GAP_BYTES_MAX", 4 * KIB),
@@ -443,7 +443,7 @@ class EngineMachine(RuleBasedStateMachine):
         old._unlock()
         await self.start()
         await old.log.writer.stop()
-        old.log._pool.shutdown()
+        old.log._threads._pool.shutdown()
         old.store.close()
         old.database.close()
 

@@ -115,7 +115,7 @@ class Stage:
     def dispatcher(self, partition=0):
         [queue] = [
             active.queues[partition]
-            for active in self.broker.queues._active.values()
+            for active in self.broker.queues._at_work.all()
             if partition in active.queues
         ]
         return queue.dispatcher

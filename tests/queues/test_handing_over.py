@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.queues import Answer, queues
+from millpond.queues import Answer, at_work
 
 
 class Gate:
@@ -31,8 +31,8 @@ class Gate:
 @pytest.fixture
 def patience(monkeypatch):
     """However slow the machine is."""
-    monkeypatch.setattr(queues, "LAST_ANSWERS_S", 60.0)
-    monkeypatch.setattr(queues, "LET_GO_S", 60.0)
+    monkeypatch.setattr(at_work, "LAST_ANSWERS_S", 60.0)
+    monkeypatch.setattr(at_work, "LET_GO_S", 60.0)
 
 
 @pytest.mark.usefixtures("patience")

@@ -21,7 +21,7 @@ LATEST = Start(StartAt.LATEST)
 
 
 def queue_of(stage, partition=0):
-    [active] = stage.broker.queues._active.values()
+    [active] = stage.broker.queues._at_work.all()
     return active.queues[partition]
 
 

@@ -19,8 +19,7 @@ from millpond.model.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from millpond.queues import Answer
-from millpond.queues import queues as queues_module
+from millpond.queues import Answer, at_work
 from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
 from millpond.queues.redriving import redrive
@@ -50,7 +49,7 @@ async def commit(stage, held, *produced, **named):
 
 
 def queue_of(stage, partition=0):
-    [active] = stage.broker.queues._active.values()
+    [active] = stage.broker.queues._at_work.all()
     return active.queues[partition]
 
 
@@ -85,7 +84,7 @@ async def test_a_transaction_over_two_partitions_and_acknowledgements_of_both_do
         await stage.publish(b"1", b"2", b"3", partition=partition)
     held = sorted(await worker.take(6), key=lambda each: (each.partition, each.offset))
     first, second = held[:3], held[3:]
-    saver = stage.broker.queues._saver
+    saver = stage.broker.queues._at_work._saver
     gated, entered, opened = gate(saver._write)
     monkeypatch.setattr(saver, "_write", gated)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
@@ -229,10 +228,10 @@ async def test_a_subscription_that_is_deleted_while_somebody_attaches_ends_nothi
         raise UnknownSubscription(topic="orders", subscription="billing")
 
     gated, entered, opened = gate(refuse)
-    monkeypatch.setattr(queues, "_fill", gated)
+    monkeypatch.setattr(queues._at_work, "fill", gated)
     attaching = asyncio.create_task(stage.worker())
     await entered.wait()
-    queues._look_now.set()
+    queues._at_work.look_again()
     await asyncio.sleep(0.05)
     await queues.delete("orders", "billing")
     opened.set()
@@ -283,15 +282,15 @@ async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stag
 async def test_whoever_attaches_while_the_broker_stops_is_refused(stage, monkeypatch):
     await stage.subscribe()
     queues = stage.broker.queues
-    gated, entered, opened = gate(queues._take)
-    monkeypatch.setattr(queues, "_take", gated)
+    gated, entered, opened = gate(queues._at_work._take)
+    monkeypatch.setattr(queues._at_work, "_take", gated)
     attaching = asyncio.create_task(stage.worker())
     await entered.wait()
     await queues.stop()
     opened.set()
     with pytest.raises(MillpondError):
         await attaching
-    assert not queues._tasks
+    assert not queues._at_work._tasks
 
 
 # -- epochs ---------------------------------------------------------------------------------------------------
@@ -583,7 +582,7 @@ async def test_a_consumer_that_pulls_and_never_answers_does_not_fill_the_memory(
 
 async def test_partitions_are_taken_in_several_commits(stage, monkeypatch):
     """One for thousands of partitions would hold up everybody who writes."""
-    monkeypatch.setattr(queues_module, "TAKEN_PER_COMMIT", 3)
+    monkeypatch.setattr(at_work, "TAKEN_PER_COMMIT", 3)
     await stage.topic("wide", 8)
     await stage.subscribe(topic="wide")
     worker = await stage.worker(topic="wide")

@@ -28,7 +28,7 @@ async def send_and_leave(broker, request, version):
 async def settled(broker):
     """Until nobody is connected and nothing is being changed."""
     async with asyncio.timeout(10):
-        while broker.kafka._connections or broker.log._changes:
+        while broker.kafka._connections or broker.log._changes.under_way:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
 
@@ -138,7 +138,7 @@ async def test_a_change_during_a_refresh_is_not_missed(tmp_path):
     async with running_broker(tmp_path) as broker:
         log = broker.log
         await log.create_topic("orders")
-        real, read, go_on = log.read, asyncio.Event(), asyncio.Event()
+        real, read, go_on = log._threads.read, asyncio.Event(), asyncio.Event()
 
         async def slow(function):
             answer = await real(function)
@@ -146,15 +146,15 @@ async def test_a_change_during_a_refresh_is_not_missed(tmp_path):
             await go_on.wait()
             return answer
 
-        log.read = slow
-        log._on_foreign_change()
+        log._threads.read = slow
+        log._view.on_foreign_change()
         await read.wait()
         other = SqliteDatabase(tmp_path / "catalog.db")
         with other.write() as tx:
             catalog_topics.create(tx, "foreign", 1, {}, now_ms=1, owner=broker.session)
         other.close()
-        log._on_foreign_change()  # while the first refresh has read, and not yet taken in
-        log.read = real
+        log._view.on_foreign_change()  # while the first refresh has read, and not yet taken in
+        log._threads.read = real
         go_on.set()
         async with asyncio.timeout(10):
             while not log.topics.knows("foreign"):

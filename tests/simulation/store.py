@@ -32,6 +32,7 @@ class BrokersStore:
         uploads: bool,
     ) -> None:
         self.appends_are_uploads = uploads
+        self.reads_at_once = 1  # threads would not be deterministic
         self._world = world
         self._shared = shared
         self._session = session

@@ -5,21 +5,15 @@ who read more than one broker owns, and for what must see all partitions of a to
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
 
 from millpond.catalog import partitions, transactions
 from millpond.catalog.database import Transaction
 from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult
+from millpond.log.threads import ReadCatalog
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.reading.reader import StoreReader
 from millpond.reading.runs import Run, take
-
-Answer = TypeVar("Answer")
-
-
-class ReadCatalog(Protocol):
-    async def __call__(self, function: Callable[[Transaction], Answer], /) -> Answer: ...
 
 
 class Elsewhere:

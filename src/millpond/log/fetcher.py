@@ -7,17 +7,17 @@ ended is read ahead for: by the time it asks again, the bytes are there.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.catalog import transactions
-from millpond.catalog.database import Transaction
 from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
 from millpond.log.partition import Partition
 from millpond.log.room import Room
+from millpond.log.threads import ReadCatalog
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
@@ -72,15 +72,13 @@ class Fetcher:
         reader: StoreReader,
         waiters: Waiters,
         in_pool: Callable[[Callable[[], list[Run]]], Coroutine[Any, Any, list[Run]]],
-        read_catalog: Callable[[Callable[[Transaction], list[Aborted]]], Awaitable[list[Aborted]]],
+        read_catalog: ReadCatalog,
         limits: LogLimits,
         metrics: LogMetrics,
         resolve: Callable[[TopicPartition], Partition],
-        refresh_transactions: Callable[[Partition], Awaitable[None]],
     ) -> None:
         self._metrics = metrics
         self._resolve = resolve
-        self._refresh_transactions = refresh_transactions
         self._reader = reader
         self._waiters = waiters
         self._in_pool = in_pool
@@ -172,7 +170,7 @@ class Fetcher:
         self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
     ) -> FetchResult:
         if read_committed and partition.ongoing.stale:
-            await self._refresh_transactions(partition)
+            await partition.refresh_transactions(self._read_catalog)
         log_start, end = partition.log_start, partition.end_offset
         if not log_start <= request.offset <= end:
             raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)

@@ -3,12 +3,16 @@
 import asyncio
 from typing import NamedTuple
 
+from millpond.catalog import producers, transactions
 from millpond.catalog.partitions import PartitionRow
+from millpond.catalog.transactions import PartitionTransactions
 from millpond.log.buffer import AppendResult
-from millpond.log.ongoing import Ongoing
+from millpond.log.ongoing import ABORTED_MAX, Ongoing
 from millpond.log.producers import Sequences
 from millpond.log.tail import Tail
+from millpond.log.threads import ReadCatalog
 from millpond.model.ids import TopicPartition
+from millpond.model.producers import SequencedBatch
 
 
 class Seen(NamedTuple):
@@ -80,3 +84,27 @@ class Partition:
     def holds_in_tail(self, offset: int) -> bool:
         start = self.tail.start
         return start is not None and start <= offset < self.end_offset and self.tail.ends_at(self.end_offset)
+
+    # -- what only the catalog knows --------------------------------------------------------------------------
+
+    async def learn_of(self, batch: SequencedBatch, read: ReadCatalog) -> None:
+        """Ask the catalog for what must be known to judge this batch, if it is not known yet."""
+        if self.sequences.stale:
+            await self._load_sequences(read)
+        if batch.transactional and not self.ongoing.includes(batch.producer_id, batch.producer_epoch):
+            await self.ongoing.look_again(lambda: self._read_transactions(read))
+
+    async def refresh_transactions(self, read: ReadCatalog) -> None:
+        await self.ongoing.refresh(lambda: self._read_transactions(read))
+
+    async def _load_sequences(self, read: ReadCatalog) -> None:
+        """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
+        whoever comes waits for this too; who comes first goes on first."""
+        async with self.loading:
+            while self.sequences.stale:
+                states = await read(lambda tx: producers.load(tx, self.where))
+                if self.sequences.stale:
+                    self.sequences.load(states)
+
+    async def _read_transactions(self, read: ReadCatalog) -> PartitionTransactions:
+        return await read(lambda tx: transactions.of_partition(tx, self.where, aborted_max=ABORTED_MAX))

@@ -55,6 +55,7 @@ class FileStore:
     """`append` holds one lock through its fdatasync; `read`, `list` and `size` take none."""
 
     appends_are_uploads = False
+    reads_at_once = 1
 
     def __init__(self, root: Path, session: Session, *, roll_bytes: int = ROLL_BYTES) -> None:
         self._root = root.absolute()

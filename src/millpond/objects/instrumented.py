@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.objects.store import Method, ObjectStore
 from millpond.observability.metrics import StoreMetrics
@@ -24,6 +24,7 @@ class Instrumented:
         self._store = store
         self._metrics = metrics
         self._timer = timer
+        self._closed = False
         # Looking a label up costs more than counting, so it is done once.
         self._operations = {name: metrics.operations.labels(name) for name in OPERATIONS}
         self._bytes = {name: metrics.bytes.labels(name) for name in ("append", "put", "read")}
@@ -32,6 +33,10 @@ class Instrumented:
     @property
     def appends_are_uploads(self) -> bool:
         return self._store.appends_are_uploads
+
+    @property
+    def reads_at_once(self) -> int:
+        return self._store.reads_at_once
 
     def append(self, parts: Sequence[Buffer]) -> Location:
         with self._measured("append"):
@@ -55,7 +60,9 @@ class Instrumented:
 
     def list(self, prefix: str) -> Iterator[str]:
         with self._measured("list"):
-            yield from self._store.list(prefix)
+            for key in self._store.list(prefix):
+                self._refuse_if_closed()
+                yield key
 
     def delete(self, keys: Iterable[str]) -> None:
         with self._measured("delete"):
@@ -74,10 +81,17 @@ class Instrumented:
             return self._store.signed_url(key, method, expires_s)
 
     def close(self) -> None:
+        """Whoever is in the middle of many calls hears of it at the next one, also if it only reads."""
+        self._closed = True
         self._store.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(reason="it is closed")
 
     @contextmanager
     def _measured(self, operation: str) -> Iterator[None]:
+        self._refuse_if_closed()
         started = self._timer()
         try:
             yield

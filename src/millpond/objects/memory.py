@@ -16,6 +16,7 @@ class MemoryStore:
     """Volatile. Each append is an object of its own, so none is ever open."""
 
     appends_are_uploads = False
+    reads_at_once = 1
 
     def __init__(self, session: Session) -> None:
         self._session = session

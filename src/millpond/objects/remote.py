@@ -38,6 +38,7 @@ class RemoteStore:
     """Each append is one finished object under a sequence number of its own, so none is ever open."""
 
     appends_are_uploads = True
+    reads_at_once = 16
 
     def __init__(
         self,

@@ -64,6 +64,10 @@ class Retrying:
     def appends_are_uploads(self) -> bool:
         return self._store.appends_are_uploads
 
+    @property
+    def reads_at_once(self) -> int:
+        return self._store.reads_at_once
+
     def append(self, parts: Sequence[Buffer]) -> Location:
         return self._retry("append", lambda _: self._store.append(parts))
 

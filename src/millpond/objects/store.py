@@ -49,6 +49,10 @@ class ObjectStore(Protocol):
         False: an append costs about a millisecond and appends queue behind each other.
         """
 
+    @property
+    def reads_at_once(self) -> int:
+        """How many reads of one reader are worth making at the same time."""
+
     def append(self, parts: Sequence[Buffer]) -> Location:
         """Make the parts durable, one after another, as one run of bytes at a place of the store's choosing.
 

@@ -2,9 +2,15 @@
 
 Merging and compaction replace objects under running readers, so a missing object is not an error but a reason to
 look the offset up again. Every batch's CRC is checked on the way: wrong bytes are never passed on.
+
+Behind a log's end lie many small objects, and each read of a remote store takes tens of milliseconds: so several are
+made at a time, and a reader is given what there is after a second, lest it give up and begin anew for ever.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
@@ -22,6 +28,8 @@ Settle = Callable[[bytearray, int, int, bool], int]
 
 LOOK_UPS_MAX: Final = 5
 """How often an offset is looked up again because its object was replaced meanwhile."""
+READ_S_MAX: Final = 1.0
+"""After this no more objects are begun with."""
 
 
 def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
@@ -47,20 +55,27 @@ class StoreReader:
     """`settle` may be another way to do the same: Spark's is compiled."""
 
     def __init__(
-        self, database: Database, store: ObjectStore, *, extents_per_read: int, settle: Settle = settle
+        self,
+        database: Database,
+        store: ObjectStore,
+        *,
+        extents_per_read: int,
+        settle: Settle = settle,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._store = store
         self._extents_per_read = extents_per_read
         self._settle = settle
+        self._timer = timer
 
     def read_runs(self, where: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
-        """Runs from the one that holds `offset` (or the next, in a gap) on; empty if nothing follows."""
+        """Runs from the one that holds `offset` (or the next, in a gap) on; empty if nothing follows. Less than was
+        wanted is not yet the end."""
         for attempt in range(LOOK_UPS_MAX):
             extents = self.find_extents(where, offset, bytes_wanted)
             try:
-                reads = plan_reads(extents, offset, bytes_wanted)
-                return [run for read in reads for run in self._perform(read)]
+                return self._runs(plan_reads(extents, offset, bytes_wanted))
             except ObjectMissing as missing:
                 if attempt + 1 == LOOK_UPS_MAX:
                     key = missing.facts.get("key")
@@ -83,6 +98,28 @@ class StoreReader:
     def read_from(self, extent: Extent, offset: int, bytes_wanted: int) -> Run:
         """A stretch of one extent that begins at or before `offset`."""
         return self._perform(Read((slice_extent(extent, offset, bytes_wanted),)))[0]
+
+    def close(self) -> None:
+        """When nobody reads any more."""
+        if "_fan" in vars(self):
+            self._fan.shutdown()
+
+    def _runs(self, reads: Sequence[Read]) -> list[Run]:
+        runs: list[Run] = []
+        deadline = self._timer() + READ_S_MAX
+        for start in range(0, len(reads), self._store.reads_at_once):
+            for found in self._performed(reads[start : start + self._store.reads_at_once]):
+                runs += found
+            if self._timer() >= deadline:
+                break
+        return runs
+
+    def _performed(self, reads: Sequence[Read]) -> Iterable[list[Run]]:
+        return map(self._perform, reads) if len(reads) == 1 else self._fan.map(self._perform, reads)
+
+    @cached_property
+    def _fan(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._store.reads_at_once, thread_name_prefix="millpond-fan")
 
     def _perform(self, read: Read) -> list[Run]:
         if read.key is None:

@@ -118,6 +118,10 @@ class FaultyStore:
     def appends_are_uploads(self) -> bool:
         return self._store.appends_are_uploads
 
+    @property
+    def reads_at_once(self) -> int:
+        return self._store.reads_at_once
+
     def append(self, parts: Sequence[Buffer]) -> Location:
         return self._call("append", lambda: self._store.append(parts))
 

@@ -180,7 +180,7 @@ async def test_members_are_sent_away_when_their_shard_is_elsewhere(brokers):
 async def test_what_is_given_is_not_served_until_the_view_is_renewed(brokers):
     first = await brokers.add()
     await first.log.create_topic("t", 8)
-    refresh, served = first.log.refresh, []
+    refresh, served = first.log._view.refresh, []
 
     async def look_first():
         owners = await first.log.read(topology.owners)
@@ -191,7 +191,7 @@ async def test_what_is_given_is_not_served_until_the_view_is_renewed(brokers):
         )
         await refresh()
 
-    first.log.refresh = look_first
+    first.log._view.refresh = look_first
     second = await brokers.add()
     await until(lambda: len(owned(second)) == 4)
     assert not served
@@ -202,17 +202,18 @@ async def test_a_subscription_does_not_begin_on_a_partition_that_is_being_given(
     await first.log.create_topic("t", 2)
     await first.queues.create("t", "s")
     [given, kept] = (first.log.topics.partition("t", number) for number in range(2))
-    take = first.queues._take
+    at_work = first.queues._at_work
+    take = at_work._take
 
     async def take_while_one_goes(active, standings):
         taken = await take(active, standings)
         await first.queues.let_go([given])
         return taken
 
-    first.queues._take = take_while_one_goes
+    at_work._take = take_while_one_goes
     attachment = await first.queues.attach("t", "s", "c")
     assert [queue.where for queue in attachment.queues.values()] == [kept]
-    first.queues._take = take
+    at_work._take = take
     first.queues.keep([given])
     await until(lambda: len(attachment.queues) == 2)
 

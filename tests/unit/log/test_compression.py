@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.log import log as module
+from millpond.log import appender
 from millpond.model.configs import DEFINITIONS, Effect
 from millpond.model.errors import CorruptBatch, RecordTooLarge
 from millpond.records import Codec, Record, iter_records, read_header, recompress, validate, walk
@@ -136,20 +136,20 @@ async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
     ("size", "before", "leaves"),
     [
         (1_000, Codec.NONE, False),
-        (module.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.NONE, True),
-        (module.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
+        (appender.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.NONE, True),
+        (appender.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
         (1_000, Codec.ZSTD, False),
     ],
 )
 async def test_only_what_is_large_leaves_the_loop(start, monkeypatch, size, before, leaves):
     engine = await (await start(topic=False)).topic(**{"compression.type": "gzip"})
-    left, real = [], engine.log.in_pool
+    left, real = [], engine.log._threads.in_pool
 
     def in_pool(function):
         left.append(1)
         return real(function)
 
-    monkeypatch.setattr(engine.log, "in_pool", in_pool)
+    monkeypatch.setattr(engine.log._threads, "in_pool", in_pool)
     await engine.append(b"x" * size, compression=before)
     assert bool(left) is leaves
     assert await codecs(engine) == [Codec.GZIP]

@@ -50,7 +50,7 @@ async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(tmp
         assert 15 <= len(taken) < 20
         assert f"millpond_log_inline_bytes {float(rows[0][0])}" in broker.metrics.expose().decode()
         faults.error_rate = 0.0
-        await asyncio.sleep(broker.log._limits.refuse_ms / 1000)
+        await asyncio.sleep(settings.log_limits().refuse_ms / 1000)
         assert await broker.maintenance.merging.run_once() == len(taken)
         assert broker.log.inline.total == 0
         assert (await broker.produce("t", b"more")).base_offset == len(taken)

@@ -336,20 +336,21 @@ async def test_a_long_poll_does_not_wait_for_more_than_fits(engine):
 
 async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine):
     """Else it would go on over closed connections."""
-    real, done = engine.log.refresh, []
+    view = engine.log._view
+    real, done = view.refresh, []
 
     async def slow():
         await asyncio.sleep(0.05)
         await real()
         done.append(True)
 
-    engine.log.refresh = slow
-    engine.log._on_foreign_change()
+    view.refresh = slow
+    view.on_foreign_change()
     await asyncio.sleep(0)
     await engine.broker.stop()
     assert done == [True]
-    engine.log._on_foreign_change()
-    assert engine.log._refreshing.done()
+    view.on_foreign_change()
+    assert view._refreshing.done()
 
 
 async def test_a_long_poll_over_many_partitions_is_woken_by_any(start):

@@ -100,7 +100,7 @@ def no_thread(monkeypatch):
         def refuse(*_):
             raise AssertionError("a read left the event loop")
 
-        monkeypatch.setattr(engine.log._pool, "submit", refuse)
+        monkeypatch.setattr(engine.log._threads._pool, "submit", refuse)
 
     return forbid
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from millpond.model.errors import ObjectMissing
+from millpond.model.errors import ObjectMissing, StoreUnavailable
 from millpond.model.ids import Session
 from millpond.objects.instrumented import Instrumented
 from millpond.objects.memory import MemoryStore
@@ -51,6 +51,18 @@ def test_calls_bytes_seconds_and_errors(metrics: Metrics) -> None:
     assert value("errors_total", operation="read", kind="ObjectMissing") == 1
     assert value("errors_total", operation="size", kind="unexpected") == 1
     assert b"millpond_store_seconds_bucket" in metrics.expose()
+
+
+def test_one_that_is_closed_refuses_those_who_only_read_too(metrics: Metrics) -> None:
+    store = Instrumented(MemoryStore(Session("s1")), metrics.store)
+    for name in ("a", "b"):
+        store.put(f"folder/{name}", [b"x"])
+    listing = store.list("folder/")
+    assert next(listing) == "folder/a"
+    store.close()
+    for ask in (lambda: store.read("folder/a", 0, 1), lambda: store.size("folder/a"), lambda: next(listing)):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            ask()
 
 
 def test_two_brokers_do_not_mix(metrics: Metrics) -> None:

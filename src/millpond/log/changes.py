@@ -1,0 +1,151 @@
+"""Changes to topics, and to where a log starts: each is written to the catalog, then taken in here.
+
+A change that has begun is finished even if whoever asked is gone: what was committed must also be taken in.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from millpond.catalog import extents, partitions, topics, topology, transactions
+from millpond.catalog.commits import Operation
+from millpond.catalog.database import Transaction
+from millpond.log.partition import Partition
+from millpond.log.topics import TopicRegistry
+from millpond.log.view import CatalogView
+from millpond.log.writer import Writer
+from millpond.model.clock import Clock
+from millpond.model.errors import ExtentsChanged, OffsetOutOfRange, TopicExists
+from millpond.model.ids import TopicPartition
+from millpond.model.topics import Topic
+
+EVERYTHING = -1
+REMOVED_PER_STEP = 1_000
+"""Extents one transaction removes; the rest goes in the next."""
+
+Answer = TypeVar("Answer")
+
+
+class Changes:
+    def __init__(
+        self,
+        writer: Writer,
+        view: CatalogView,
+        topics: TopicRegistry,
+        *,
+        clock: Clock,
+        tell_others: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._writer = writer
+        self._view = view
+        self._topics = topics
+        self._clock = clock
+        self._tell_others = tell_others
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    async def finish(self) -> None:
+        """Wait for those that have begun."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, count: int, overrides: Mapping[str, str]) -> Topic:
+        def create(tx: Transaction) -> None:
+            topics.create(tx, name, count, overrides, now_ms=self._clock.now_ms())
+
+        try:
+            return await self._to_the_end(self._change_one(name, create))
+        except TopicExists:
+            if not self._topics.knows(name):
+                await self._view.refresh()
+            raise
+
+    async def add_partitions(self, name: str, total: int) -> Topic:
+        return await self._to_the_end(
+            self._change_one(name, lambda tx: topics.add_partitions(tx, name, total))
+        )
+
+    async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
+        return await self._to_the_end(
+            self._change_one(name, lambda tx: topics.alter_config(tx, name, changes))
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        def delete(tx: Transaction) -> None:
+            topics.delete(tx, name, now_ms=self._clock.now_ms())
+
+        await self._to_the_end(self._change_all(delete))
+
+    async def _change_one(self, name: str, operation: Operation) -> Topic:
+        """Write, then take in one topic, for a broker may have thousands."""
+
+        def write(tx: Transaction) -> int:
+            operation(tx)
+            return topology.version(tx)
+
+        version: int = await self._writer.run(write, alone=True)
+        known = await self._view.take_in_topic(name, version)
+        await self._tell_others()
+        return known
+
+    async def _change_all(self, operation: Operation) -> None:
+        await self._writer.run(operation, alone=True)
+        await self._view.refresh()
+        await self._tell_others()
+
+    # -- records ----------------------------------------------------------------------------------------------
+
+    async def delete_records(self, partition: Partition, offset: int, bytes_seen: int) -> int:
+        """See `Log.delete_records`."""
+        wanted = partition.end_offset if offset == EVERYTHING else offset
+        if wanted < 0:
+            raise OffsetOutOfRange(
+                offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
+            )
+        return await self._to_the_end(self._delete_below(partition, wanted, bytes_seen))
+
+    async def _delete_below(self, partition: Partition, offset: int, bytes_seen: int) -> int:
+        where = partition.where
+        log_start: int = await self._writer.run(lambda tx: _advance(tx, where, offset, bytes_seen))
+        partition.log_start = max(partition.log_start, log_start)
+
+        def remove(tx: Transaction) -> int:
+            return _remove_below(tx, where, log_start, now_ms=self._clock.now_ms())
+
+        while await self._writer.run(remove, alone=True) == REMOVED_PER_STEP:
+            pass
+        return log_start
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, Answer]) -> Answer:
+        """Nobody's leaving cancels it."""
+        task = asyncio.create_task(change)
+        self._under_way.add(task)
+        task.add_done_callback(self._on_done)
+        return await asyncio.shield(task)
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may be gone; that is no warning's business
+
+
+def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: int) -> int:
+    """The move takes the partition's lock, so what is read after it stays true."""
+    log_start = partitions.advance_log_start(tx, where, offset)
+    if bytes_seen and partitions.read(tx, where).bytes < bytes_seen:
+        raise ExtentsChanged
+    return log_start
+
+
+def _remove_below(tx: Transaction, where: TopicPartition, offset: int, *, now_ms: int) -> int:
+    """Memory knows the new log start by now, so no reader below it can still ask for what was aborted."""
+    removed = extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
+    transactions.forget_aborted(tx, where, offset)
+    return removed

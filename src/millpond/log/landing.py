@@ -1,0 +1,119 @@
+"""What a commit means for the partitions of this broker, back on the loop and in the order of commits.
+
+What landed is stamped and pushed into the tail, the partition grows, its readers are woken, and whoever appended is
+answered. What was refused is answered with why. A partition that another broker owns is only told about. Changes only
+between awaits.
+"""
+
+from collections.abc import Callable, Sequence
+
+from millpond.catalog.appends import Placed
+from millpond.catalog.transactions import Markers, Producer
+from millpond.log.buffer import AppendResult, Pending
+from millpond.log.owned import OwnedPartitions
+from millpond.log.partition import Partition
+from millpond.log.tail import TailCache
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidTransactionState,
+    MillpondError,
+    NotOwner,
+    PartitionHalted,
+    WriterDead,
+)
+from millpond.model.ids import TopicPartition
+from millpond.observability.metrics import LogMetrics
+from millpond.reading.runs import stamped
+from millpond.records import walk
+
+
+class Landing:
+    def __init__(
+        self,
+        owned: OwnedPartitions,
+        tails: TailCache,
+        metrics: LogMetrics,
+        *,
+        tell_owner: Callable[[TopicPartition], None],
+        on_not_owner: Callable[[], None],
+    ) -> None:
+        """`on_not_owner` is told that somebody else must own what was taken to be this broker's."""
+        self._owned = owned
+        self._tails = tails
+        self._metrics = metrics
+        self._tell_owner = tell_owner
+        self._on_not_owner = on_not_owner
+
+    # -- flushes ----------------------------------------------------------------------------------------------
+
+    def committed(self, pendings: list[Pending], placed: Placed, known_end: int) -> None:
+        """One partition's share of a flush. `known_end` is where the partition ended, as far as was known here, when
+        this was submitted."""
+        partition = self._owned.get(pendings[0].where)
+        if partition is not None and placed.base_offset < known_end:
+            self._refuse_all(partition, pendings, f"end {placed.base_offset}; it was {known_end}")
+            return
+        offset = placed.base_offset
+        for pending in pendings:
+            end = offset + pending.records
+            if partition is not None:
+                if pending.sequence is not None:
+                    partition.sequences.commit(pending.sequence, offset)
+                    if pending.sequence.transactional:
+                        partition.ongoing.wrote(pending.sequence, offset)
+                run = stamped(pending.data, pending.headers, offset, placed.epoch)
+                self._tails.push(partition.tail, run)
+            if not pending.future.done():
+                pending.future.set_result(AppendResult(offset, placed.log_start, pending.timestamp))
+            offset = end
+        if partition is not None:
+            self._owned.grow(partition, placed.base_offset, offset)
+        else:
+            self._tell_owner(pendings[0].where)
+
+    def failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
+        partition = self._owned.get(where)
+        if isinstance(error, NotOwner | WriterDead):
+            self._metrics.fenced.inc(len(pendings))
+        if isinstance(error, NotOwner):
+            self._on_not_owner()
+        for pending in pendings:
+            if partition is not None and pending.sequence is not None:
+                partition.sequences.fail(pending.sequence, pending.future)
+            pending.refuse(_error_for(pending, error))
+
+    def _refuse_all(self, partition: Partition, pendings: list[Pending], reason: str) -> None:
+        self._owned.halt(partition.where, reason)
+        for pending in pendings:
+            pending.refuse(PartitionHalted(partition=partition.where.partition))
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+        """These partitions were added to the producer's open transaction."""
+        for where in wheres:
+            if (partition := self._owned.get(where)) is not None:
+                partition.ongoing.added(producer.producer_id, producer.epoch)
+
+    def take_in_markers(self, markers: Markers) -> None:
+        data = markers.data()
+        headers = list(walk(data))
+        for marker in markers.places:
+            partition = self._owned.get(marker.where)
+            if partition is None:
+                self._tell_owner(marker.where)
+                continue
+            run = stamped(data, headers, marker.offset, marker.leader_epoch)
+            self._tails.push(partition.tail, run)
+            if markers.fence:
+                partition.sequences.fence(markers.producer_id, markers.epoch)
+            self._owned.grow(partition, marker.offset, run.end_offset)
+            partition.ongoing.ended(markers, marker)
+
+
+def _error_for(pending: Pending, error: MillpondError) -> MillpondError:
+    """A bad transactional batch is its own producer's fault; its neighbours may simply try again."""
+    if not isinstance(error, InvalidTransactionState):
+        return error
+    guilty = pending.sequence is not None and pending.sequence.producer_id == error.facts.get("producer_id")
+    return error if guilty else FlushFailed()

@@ -1,0 +1,184 @@
+"""The partitions that this broker owns, as far as it knows: which of them it serves, and how it takes in their rows.
+
+A partition whose epoch has moved is dropped and begun anew. One of which the catalog has forgotten something is halted:
+it stays, serves nobody, and takes nothing in, until somebody has looked. Changes only between awaits.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from millpond.catalog.partitions import PartitionRow
+from millpond.log.flusher import NOT_OWNED
+from millpond.log.inline import InlineBytes
+from millpond.log.partition import Partition, Seen
+from millpond.log.tail import TailCache
+from millpond.log.topics import TopicRegistry
+from millpond.log.waiters import Waiters
+from millpond.model.errors import NotOwner, PartitionHalted, UnknownPartition
+from millpond.model.ids import Session, TopicPartition
+from millpond.observability.metrics import LogMetrics
+
+CompactionMark = tuple[int, int]
+
+logger = logging.getLogger(__name__)
+
+
+class OwnedPartitions:
+    def __init__(
+        self,
+        session: Session,
+        topics: TopicRegistry,
+        waiters: Waiters,
+        tails: TailCache,
+        inline: InlineBytes,
+        metrics: LogMetrics,
+        *,
+        has_lease: Callable[[], bool],
+        forget_read: Callable[[TopicPartition], None],
+    ) -> None:
+        """`forget_read` forgets what of a partition was read back from the store."""
+        self._session = session
+        self._topics = topics
+        self._waiters = waiters
+        self._tails = tails
+        self._inline = inline
+        self._metrics = metrics
+        self._has_lease = has_lease
+        self._forget_read = forget_read
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._grown: dict[TopicPartition, int] = {}
+        self._compaction_marks: dict[TopicPartition, CompactionMark] = {}
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def get(self, where: TopicPartition) -> Partition | None:
+        """Also one that is not served at the moment."""
+        return self._partitions.get(where)
+
+    def all(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def served(self, where: TopicPartition) -> Partition:
+        """One that this broker serves now; otherwise it is said why not."""
+        partition = self._partitions.get(where)
+        if partition is not None and self.serves(partition):
+            return partition
+        if partition is not None and partition.halted:
+            raise PartitionHalted(partition=where.partition)
+        topic = self._topics.with_id(where.topic_id)
+        if not 0 <= where.partition < topic.partitions:
+            raise UnknownPartition(topic=topic.name, partition=where.partition)
+        raise NotOwner
+
+    def serves(self, partition: Partition) -> bool:
+        return not partition.fenced and not partition.leaving and self._has_lease()
+
+    def epoch_of(self, where: TopicPartition) -> int:
+        partition = self._partitions.get(where)
+        return partition.epoch if partition is not None else NOT_OWNED
+
+    def end_of(self, where: TopicPartition) -> int:
+        partition = self._partitions.get(where)
+        return partition.end_offset if partition is not None else 0
+
+    def seen(self) -> dict[TopicPartition, Seen]:
+        """What the catalog has said of each so far."""
+        return {where: partition.seen for where, partition in self._partitions.items()}
+
+    # -- growing ----------------------------------------------------------------------------------------------
+
+    def grow(self, partition: Partition, start: int, end: int) -> None:
+        """Offsets from `start` up to `end` were committed by this broker."""
+        partition.grow(start, end)
+        self._grown.setdefault(partition.where, start)
+        self._waiters.wake(partition.where)
+
+    def take_grown(self) -> dict[TopicPartition, int]:
+        """Partitions that have grown since the last call, each with the offset it grew from."""
+        grown, self._grown = self._grown, {}
+        return grown
+
+    # -- what the catalog says --------------------------------------------------------------------------------
+
+    def take_in_all(self, rows: Iterable[PartitionRow], seen: Mapping[TopicPartition, Seen]) -> None:
+        """These are all there are. `seen` is what was known before they were read."""
+        owned = {row.where: row for row in rows}
+        for where, partition in list(self._partitions.items()):
+            if where not in owned and not partition.halted:
+                self._drop(partition)
+        for where, row in owned.items():
+            if where in seen and seen[where].is_ahead_of(row):
+                self.halt(where, f"epoch {row.epoch}, end {row.end_offset}; they were {seen[where]}")
+            else:
+                self.take_in(row)
+
+    def take_in(self, row: PartitionRow) -> None:
+        """The row of one that this broker owns."""
+        where = row.where
+        partition = self._partitions.get(where)
+        if partition is not None and partition.halted:
+            return
+        if partition is None or row.epoch != partition.epoch:
+            if partition is not None:
+                self._drop(partition)
+            self._partitions[where] = Partition(row)
+            return
+        before = partition.end_offset
+        if partition.observe(row, self._session):
+            self._grown.setdefault(where, before)
+            self._waiters.wake(where)
+
+    def halt(self, where: TopicPartition, reason: str) -> None:
+        """The catalog has gone back in time, as after a failover to a replica that was behind. Writing on would give
+        offsets a second time."""
+        partition = self._partitions.get(where)
+        if partition is None or partition.halted:
+            return
+        partition.fenced = partition.halted = True
+        self._metrics.halted.inc()
+        logger.critical(
+            "partition %s of topic %s is halted: the catalog went back to %s", *reversed(where), reason
+        )
+        self._waiters.wake(where)
+
+    def _drop(self, partition: Partition) -> None:
+        where = partition.where
+        partition.fenced = True
+        self._tails.drop(partition.tail)
+        self._forget_read(where)
+        self._inline.forget(where)
+        del self._partitions[where]
+        self._waiters.wake(where)
+
+    # -- handing over -----------------------------------------------------------------------------------------
+
+    def let_go(self, wheres: Iterable[TopicPartition]) -> None:
+        """Serve these no longer. They stay this broker's until the catalog says otherwise."""
+        for where in wheres:
+            if (partition := self._partitions.get(where)) is not None:
+                partition.leaving = True
+                self._waiters.wake(where)
+
+    def keep(self, wheres: Iterable[TopicPartition]) -> None:
+        for where in wheres:
+            if (partition := self._partitions.get(where)) is not None:
+                partition.leaving = False
+
+    # -- compaction -------------------------------------------------------------------------------------------
+
+    def take_in_compactions(self, marks: dict[TopicPartition, CompactionMark]) -> None:
+        """How far each has been compacted; what was compacted since the last call is no longer given from memory."""
+        for where, mark in marks.items():
+            if self._compaction_marks.get(where) != mark:
+                self.forget_cached(where)
+        self._compaction_marks = marks
+
+    def forget_cached(self, where: TopicPartition) -> None:
+        """The partition has been compacted: nobody may be given what was read before. A tombstone goes some day, and
+        whoever then still read the record it deletes would take it for living. The tail goes, too, although it holds
+        the tombstone as well: a reader may take the old record from there and be on its way when the tail is evicted;
+        it goes on in the store, which no longer has the tombstone."""
+        self._forget_read(where)
+        partition = self._partitions.get(where)
+        if partition is not None:
+            self._tails.drop(partition.tail)

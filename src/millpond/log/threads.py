@@ -1,0 +1,50 @@
+"""The threads on which the log reads. The catalog has its own: a slow store must not hold up groups and producers."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from millpond.catalog.database import Database, Transaction
+from millpond.model.errors import Stopping
+
+Answer = TypeVar("Answer")
+
+
+class ReadCatalog(Protocol):
+    """What runs a read of the catalog without holding up the loop."""
+
+    async def __call__(self, function: Callable[[Transaction], Answer], /) -> Answer: ...
+
+
+class Threads:
+    """Once stopped, they refuse with `Stopping`."""
+
+    def __init__(self, database: Database, *, for_store: int, for_catalog: int) -> None:
+        self._database = database
+        self._pool = ThreadPoolExecutor(for_store, thread_name_prefix="millpond-read")
+        self._catalog_pool = ThreadPoolExecutor(for_catalog, thread_name_prefix="millpond-catalog")
+        self._stopped = False
+
+    async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
+        """Run a read of the catalog."""
+
+        def run() -> Answer:
+            with self._database.read() as tx:
+                return function(tx)
+
+        return await self._in(self._catalog_pool, run)
+
+    async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+        """Run what reads the store, or takes long."""
+        return await self._in(self._pool, function)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for pool in (self._pool, self._catalog_pool):
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # whoever asked is gone
+
+    async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:
+        if self._stopped:
+            raise Stopping
+        return await asyncio.get_running_loop().run_in_executor(pool, function)

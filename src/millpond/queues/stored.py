@@ -1,0 +1,136 @@
+"""Subscriptions as the catalog has them: made, found, altered, reset and deleted; and where they begin."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from millpond.catalog import partitions
+from millpond.catalog import subscriptions as catalog
+from millpond.catalog.database import Transaction
+from millpond.catalog.subscriptions import Subscription
+from millpond.log import Log
+from millpond.model.clock import Clock
+from millpond.model.errors import InvalidSubscription
+from millpond.model.subscriptions import check_name, config_from
+from millpond.model.topics import Topic
+from millpond.queues.deadletters import check_topic
+from millpond.queues.limits import QueueLimits
+
+
+class StartAt(StrEnum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscription begins: `value` is an offset or a time in milliseconds."""
+
+    at: StartAt = StartAt.EARLIEST
+    value: int = 0
+
+
+EARLIEST: Final = Start()
+
+
+class StoredSubscriptions:
+    def __init__(self, log: Log, *, clock: Clock, limits: QueueLimits) -> None:
+        self._log = log
+        self._clock = clock
+        self._limits = limits
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    async def find(self, topic: str, name: str) -> Subscription:
+        known = await self._log.topic(topic)
+        return await self._log.read(lambda tx: catalog.find(tx, known.id, name, topic=topic))
+
+    async def all_of(self, topic: str) -> list[Subscription]:
+        known = await self._log.topic(topic)
+        return await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
+
+    async def all(self) -> list[tuple[str, Subscription]]:
+        """With the names of their topics."""
+        found = await self._log.read(catalog.all_subscriptions)
+        topics = self._log.topics
+        return [
+            (topics.with_id(each.topic_id).name, each) for each in found if topics.knows_id(each.topic_id)
+        ]
+
+    async def floors(self, subscription: Subscription) -> dict[tuple[str, int], int]:
+        """Below which everything is settled, by member and partition."""
+        return await self._log.read(lambda tx: catalog.floors(tx, subscription.id))
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    async def create(self, topic: str, name: str, values: Mapping[str, Any], start: Start) -> Subscription:
+        check_name(name)
+        config = config_from(values)
+        known = await self._log.topic(topic)
+        check_topic(config, topic, name)
+        if len(await self.all_of(topic)) >= self._limits.subscriptions_max:
+            raise InvalidSubscription(reason=f"topic {topic!r} has {self._limits.subscriptions_max} already")
+        timed = await self._times(known, start)
+        now_ms = self._clock.now_ms()
+
+        def create(tx: Transaction) -> None:
+            floors = _floors(tx, known, start, timed)
+            catalog.create(tx, known.id, name, config, floors, topic=topic, now_ms=now_ms)
+
+        await self._log.write(create)
+        return await self.find(topic, name)
+
+    async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> Subscription:
+        """As it is afterwards."""
+        subscription = await self.find(topic, name)
+        config = config_from(values, subscription.config)
+        if config.mode is not subscription.config.mode:
+            raise InvalidSubscription(reason="the mode cannot be altered; make another subscription")
+        check_topic(config, topic, name)
+        await self._log.write(lambda tx: catalog.alter(tx, subscription, config))
+        return await self.find(topic, name)
+
+    async def delete(self, topic: str, name: str) -> Subscription:
+        """The one that was there."""
+        subscription = await self.find(topic, name)
+        await self._log.write(lambda tx: catalog.delete(tx, subscription))
+        return subscription
+
+    async def reset(self, topic: str, name: str, start: Start) -> Subscription:
+        """Let all members begin anew. Whoever is at work has lost its epoch."""
+        subscription = await self.find(topic, name)
+        known = await self._log.topic(topic)
+        timed = await self._times(known, start)
+
+        def reset(tx: Transaction) -> None:
+            members = {member for member, _ in catalog.floors(tx, subscription.id)}
+            catalog.reset(tx, subscription, _floors(tx, known, start, timed), members)
+
+        await self._log.write(reset)
+        return subscription
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    async def _times(self, topic: Topic, start: Start) -> dict[int, int]:
+        """Where the time lies in each partition, if it is a time that is asked for."""
+        if start.at is not StartAt.TIME:
+            return {}
+        rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
+        return {row.where.partition: await self._log.offset_stored_at(row, start.value) for row in rows}
+
+
+def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int]) -> dict[int, int]:
+    """Where each partition begins: within what the log has now."""
+    floors: dict[int, int] = {}
+    for row in partitions.of_topic(tx, topic.id):
+        wanted = {
+            StartAt.EARLIEST: row.log_start,
+            StartAt.LATEST: row.end_offset,
+            StartAt.OFFSET: start.value,
+            StartAt.TIME: timed.get(row.where.partition, row.end_offset),
+        }[start.at]
+        floors[row.where.partition] = min(max(wanted, row.log_start), row.end_offset)
+    return floors

@@ -1,0 +1,87 @@
+"""Reading many small objects of a slow store: several at a time, in order, and no longer than a reader waits."""
+
+import threading
+
+import pytest
+
+from millpond.broker import Broker
+from millpond.log import Log
+from millpond.model.errors import ObjectMissing
+from millpond.model.ids import TopicPartition
+from millpond.reading.reader import READ_S_MAX, StoreReader
+from millpond.records import Record, build_batch, iter_records
+from millpond.settings import Settings
+from millpond.testing import Faults, FaultyStore
+
+OBJECTS = 12
+WAIT_S_MAX = 20.0
+
+
+class Together(FaultyStore):
+    """Reads come back only when four of them are there."""
+
+    reads_at_once = 4
+
+    def __init__(self, store):
+        super().__init__(store, Faults())
+        self._four = threading.Barrier(4, timeout=WAIT_S_MAX)
+
+    def read(self, key, start, length):
+        self._four.wait()
+        return super().read(key, start, length)
+
+
+async def filled(broker: Broker) -> TopicPartition:
+    log: Log = broker.log
+    where = TopicPartition((await log.create_topic("t", 1)).id, 0)
+    for number in range(OBJECTS):
+        await log.append(where, build_batch([Record(b"%d" % number)], now_ms=1))
+    return where
+
+
+def values(runs):
+    return [record.value for run in runs for record in iter_records(run.data, decompressed_bytes_max=1_000)]
+
+
+@pytest.fixture
+async def broker():
+    settings = Settings(catalog="memory://", store="memory://", inline_bytes_max=0)
+    async with Broker(settings, maintain=False) as broker:
+        yield broker
+
+
+async def test_several_objects_are_read_at_a_time_and_come_in_order(broker):
+    where = await filled(broker)
+    reader = StoreReader(broker.database, Together(broker.store), extents_per_read=100)
+    assert values(reader.read_runs(where, 0, 10_000)) == [b"%d" % number for number in range(OBJECTS)]
+    reader.close()
+
+
+async def test_whoever_reads_for_long_gets_what_there_is_and_goes_on_from_there(broker):
+    where = await filled(broker)
+    ticks = iter(number * READ_S_MAX / 3 for number in range(100))
+    reader = StoreReader(broker.database, broker.store, extents_per_read=100, timer=lambda: next(ticks))
+    found, offset, times = [], 0, 0
+    while runs := reader.read_runs(where, offset, 10_000):
+        found += values(runs)
+        offset = runs[-1].end_offset
+        times += 1
+    assert found == [b"%d" % number for number in range(OBJECTS)]
+    assert times == OBJECTS / 3
+
+
+async def test_an_object_that_is_missing_among_several_is_looked_up_again(broker):
+    where = await filled(broker)
+    store = FaultyStore(broker.store, Faults())
+    missed = []
+
+    def read(key, start, length):
+        if not missed:
+            missed.append(key)
+            raise ObjectMissing(key=key)
+        return broker.store.read(key, start, length)
+
+    store.read = read
+    reader = StoreReader(broker.database, store, extents_per_read=100)
+    assert len(values(reader.read_runs(where, 0, 10_000))) == OBJECTS
+    assert len(missed) == 1
