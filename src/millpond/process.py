@@ -30,7 +30,8 @@ KEPT_BYTES: Final = 256 * 1024 * 1024
 
 def tune_process() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(*COLLECT_AFTER)
+    if 0 < gc.get_threshold()[0] < COLLECT_AFTER[0]:  # else somebody has chosen already
+        gc.set_threshold(*COLLECT_AFTER)
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

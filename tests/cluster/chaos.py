@@ -43,7 +43,7 @@ LARGE_BYTES = 17_000
 """More than rides in the catalog: these go through the store."""
 PAUSE_SECONDS = 1.75 * LEASE_SECONDS
 QUIET_SECONDS = 0.5
-DRAIN_SECONDS_MAX = 400.0
+DRAIN_SECONDS_MAX = 120.0
 LONG_SECONDS = float(os.environ.get("MILLPOND_CHAOS_SECONDS", "300"))
 PROBE_SECONDS = 0.5
 """How long a probe waits for one answer."""

@@ -9,31 +9,23 @@ import pytest
 from tests.cluster.chaos import REFUSED_COMMIT, Clients, Nemesis, judge, spread_of, start, summary, zombies
 from tests.cluster.harness import Brokers
 
-CYCLES = 3
-CYCLES_LONG = 200
+CYCLES = 200
 
 
-def cycle(brokers: Brokers, cycles: int, figures: list[str], name: str) -> None:
+@pytest.mark.long
+def test_two_hundred_zombies_are_refused_and_join_again(brokers: Brokers, figures: list[str]) -> None:
+    """One of each kind is in `test_chaos.py`; what they try to commit, step by step, in `tests/faults/cluster`."""
     start(brokers)
     clients, nemesis = Clients(brokers), Nemesis(brokers)
     began = time.monotonic()
     with clients.running():
-        for turn in range(cycles):
+        for turn in range(CYCLES):
             nemesis.strike("pause", brokers.nodes[turn % 3])
             clients.check()
         seconds = time.monotonic() - began
         log = clients.drained()
     judge(clients, nemesis, log)
-    assert brokers.said(REFUSED_COMMIT) >= cycles, "each of them has tried, and was refused"
-    figures += summary(clients, nemesis, seconds, name)
-    figures.append(f"{name}: {zombies(brokers)}; from SIGCONT to serving again {spread_of(nemesis.rejoins)}")
-
-
-@pytest.mark.long
-def test_a_zombie_is_refused_and_joins_again(brokers: Brokers, figures: list[str]) -> None:
-    cycle(brokers, CYCLES, figures, "zombies")
-
-
-@pytest.mark.long
-def test_two_hundred_zombies(brokers: Brokers, figures: list[str]) -> None:
-    cycle(brokers, CYCLES_LONG, figures, "zombies, long")
+    assert brokers.said(REFUSED_COMMIT) >= CYCLES, "each of them has tried, and was refused"
+    figures += summary(clients, nemesis, seconds, "zombies, long")
+    rejoined = spread_of(nemesis.rejoins)
+    figures.append(f"zombies, long: {zombies(brokers)}; from SIGCONT to serving again {rejoined}")

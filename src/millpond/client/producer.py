@@ -119,17 +119,12 @@ class AsyncProducer:
     async def ready(self) -> None:
         """The topic is known, and there is room for another message."""
         self._check_open()
-        if not self.is_known:
+        if not self._lanes:
             await self._learned()
         elif asyncio.get_running_loop().time() >= self._learn_at:
             self._begin_learning()
         if not self.has_room:
             await self._sender.room(self._buffer_bytes_max)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the topic has been asked about: its partitions and `configs`."""
-        return bool(self._lanes)
 
     @property
     def has_room(self) -> bool:

@@ -89,8 +89,7 @@ class AsyncPublisher:
         """The message with its body, or with a reference to it if that is what the topic wants."""
         if not record.value or len(record.value) <= self._inline_bytes_max:
             return record
-        if not producer.is_known:
-            await producer.ready()
+        await producer.ready()
         if producer.configs.get(PAYLOAD) != BY_REFERENCE:
             return record
         reference = await self._payloads.upload(producer.topic, record.value)

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from millpond.catalog import transactions
 from millpond.catalog.transactions import Aborted
@@ -22,7 +22,7 @@ from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
-from millpond.reading.reader import StoreReader
+from millpond.reading.reader import READ_S_MAX, StoreReader
 from millpond.reading.runs import Run, take
 from millpond.records import Buffer
 
@@ -64,6 +64,16 @@ class FetchResult:
     def has_more(self) -> bool:
         """Whether more could be read at once: it did not fit, or lies elsewhere than what was found first."""
         return self.error is None and self.next_offset < min(self.last_stable_offset, self.end_offset)
+
+
+class Share(NamedTuple):
+    """What one partition may take of an answer."""
+
+    budget: int
+    deadline: float
+    """By the loop's clock: from then on it must do with what it has."""
+    must_yield: bool
+    """At least a batch, whatever the budget and however long it takes."""
 
 
 class Fetcher:
@@ -144,30 +154,33 @@ class Fetcher:
             self._start_reads(requests, bytes_max)
         results = []
         room = bytes_max
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READ_S_MAX
         for request in requests:
             budget = min(request.bytes_max, room)
             empty_so_far = room == bytes_max
-            result = await self._one(request, budget, read_committed, must_yield=empty_so_far)
+            if not empty_so_far and loop.time() >= deadline and self._needs_store(request):
+                budget = 0
+            share = Share(budget, deadline, must_yield=empty_so_far)
+            result = await self._one(request, share, read_committed)
             room = max(room - result.size, 0)
             results.append(result)
             if len(results) % REQUESTS_PER_TURN == 0:
                 await asyncio.sleep(0)  # others have their turn, too
         return results
 
-    async def _one(
-        self, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
-    ) -> FetchResult:
+    async def _one(self, request: FetchRequest, share: Share, read_committed: bool) -> FetchResult:
         """A partition that cannot be read says so in its own result: the others are not its business."""
         log_start = end = UNKNOWN_OFFSET
         try:
             partition = self._resolve(request.where)
             log_start, end = partition.log_start, partition.end_offset
-            return await self._read(partition, request, budget, read_committed, must_yield)
+            return await self._read(partition, request, share, read_committed)
         except MillpondError as error:
             return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
 
     async def _read(
-        self, partition: Partition, request: FetchRequest, budget: int, read_committed: bool, must_yield: bool
+        self, partition: Partition, request: FetchRequest, share: Share, read_committed: bool
     ) -> FetchResult:
         if read_committed and partition.ongoing.stale:
             await partition.refresh_transactions(self._read_catalog)
@@ -175,7 +188,7 @@ class Fetcher:
         if not log_start <= request.offset <= end:
             raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
         stable = partition.ongoing.last_stable(log_start, end) if read_committed else end
-        batches, following = await self._batches(partition, request.offset, budget, stable, must_yield)
+        batches, following = await self._batches(partition, request.offset, share, stable)
         if following < stable and not partition.holds_in_tail(following):
             self._read_ahead(partition, request.offset, following)
         aborted: Sequence[Aborted] = ()
@@ -197,18 +210,23 @@ class Fetcher:
         return found
 
     async def _batches(
-        self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
+        self, partition: Partition, offset: int, share: Share, limit: int
     ) -> tuple[Sequence[Buffer], int]:
-        """From tail, cache and store in turn, until the budget is used up or nothing more follows. Passes over
-        gaps that compaction left."""
+        """From tail, cache and store in turn, until the share is used up, it has taken long, or nothing more follows.
+        Passes over gaps that compaction left."""
         taken: list[Buffer] = []
-        while offset < limit and (budget > 0 or (must_yield and not taken)):
-            batches, following = await self._look(partition, offset, budget, limit, must_yield and not taken)
+        loop = asyncio.get_running_loop()
+        budget = share.budget
+        while offset < limit and (budget > 0 or (share.must_yield and not taken)):
+            must_yield = share.must_yield and not taken
+            batches, following = await self._look(partition, offset, budget, limit, must_yield)
             if following == offset:
                 break
             taken.extend(batches)
             budget -= sum(map(len, batches))
             offset = following
+            if taken and loop.time() >= share.deadline:
+                break
         return taken or (), offset
 
     async def _look(

@@ -164,7 +164,7 @@ class Log:
         await self._view.stop()
         self.waiters.close()
         await self._threads.stop()
-        self.reader.close()
+        await asyncio.to_thread(self.reader.close)
 
     # -- writing ----------------------------------------------------------------------------------------------
 

@@ -117,7 +117,8 @@ class ObjectStore(Protocol):
         """
 
     def close(self) -> None:
-        """Release files and connections. Idempotent. A later append or put raises `StoreUnavailable`."""
+        """Release files and connections. Idempotent. A later append or put raises `StoreUnavailable`, and so may
+        whatever else is asked."""
 
 
 def check_key(key: str) -> str:

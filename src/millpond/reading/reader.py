@@ -100,9 +100,9 @@ class StoreReader:
         return self._perform(Read((slice_extent(extent, offset, bytes_wanted),)))[0]
 
     def close(self) -> None:
-        """When nobody reads any more."""
+        """When nobody reads any more. Waits for what was begun for somebody who has failed."""
         if "_fan" in vars(self):
-            self._fan.shutdown()
+            self._fan.shutdown(cancel_futures=True)
 
     def _runs(self, reads: Sequence[Read]) -> list[Run]:
         runs: list[Run] = []

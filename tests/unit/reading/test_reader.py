@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from millpond.broker import Broker
-from millpond.log import Log
+from millpond.log import FetchRequest, Log
 from millpond.model.errors import ObjectMissing
 from millpond.model.ids import TopicPartition
 from millpond.reading.reader import READ_S_MAX, StoreReader
@@ -31,9 +31,9 @@ class Together(FaultyStore):
         return super().read(key, start, length)
 
 
-async def filled(broker: Broker) -> TopicPartition:
+async def filled(broker: Broker, topic: str = "t") -> TopicPartition:
     log: Log = broker.log
-    where = TopicPartition((await log.create_topic("t", 1)).id, 0)
+    where = TopicPartition((await log.create_topic(topic, 1)).id, 0)
     for number in range(OBJECTS):
         await log.append(where, build_batch([Record(b"%d" % number)], now_ms=1))
     return where
@@ -68,6 +68,20 @@ async def test_whoever_reads_for_long_gets_what_there_is_and_goes_on_from_there(
         times += 1
     assert found == [b"%d" % number for number in range(OBJECTS)]
     assert times == OBJECTS / 3
+
+
+async def test_a_fetch_that_takes_long_is_answered_with_what_there_is(broker, monkeypatch):
+    """Else a reader gives up before it is answered, and begins anew for ever."""
+    where, other = await filled(broker), await filled(broker, "other")
+    monkeypatch.setattr(broker.log.reader, "_extents_per_read", 3)
+    monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 0.0)
+    for each in (where, other):
+        assert list(broker.log.partition(each).tail.drain()), "it is in the store only"
+    requests = [FetchRequest(each, 0, 10_000) for each in (where, other)]
+    results = await broker.log.fetch(requests, bytes_max=20_000, wait_ms=10_000, bytes_min=20_000)
+    assert [(result.next_offset, result.has_more) for result in results] == [(3, True), (0, True)]
+    found = await broker.log.fetch(requests[1:], bytes_max=20_000)
+    assert found[0].next_offset > 0, "it is the next one's turn"
 
 
 async def test_an_object_that_is_missing_among_several_is_looked_up_again(broker):

@@ -124,7 +124,7 @@ class QueueService:
             raise InvalidRequest(reason=reason) from None
         if first is None or not first.HasField("attach"):
             raise InvalidRequest(reason="the first request of a consumer attaches")
-        if first != pb.SubscribeRequest(attach=first.attach):
+        if any(first.HasField(other) for other in ("credit", "answers", "flow", "detach")):
             raise InvalidRequest(reason="the first request of a consumer attaches, and says nothing else")
         return first.attach
 

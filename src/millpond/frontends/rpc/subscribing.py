@@ -249,6 +249,7 @@ class Subscribing:
             async for request in requests:
                 await self._hear(request)
                 if request.HasField("detach"):
+                    await asyncio.sleep(0)  # answers that came with it are decided first
                     graceful = True
                     return
         except MillpondError as error:

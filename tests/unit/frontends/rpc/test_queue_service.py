@@ -302,6 +302,27 @@ async def test_a_refused_message_of_a_key_revokes_those_behind_it_before_its_res
     assert (await consumer.hear("results")).answers == [OK]
 
 
+async def test_one_request_may_say_everything(wire):
+    await produce(wire, message(b"1"))
+    await subscription(wire)
+    consumer = await Consuming.attached(wire, credit=1)
+    [first] = await consumer.deliveries(1)
+    await consumer.say(flow=pb.Flow(paused=True))
+    answers = pb.Answers(request=1, acks=[first.ack_id])
+    await consumer.say(flow=pb.Flow(paused=False), credit=pb.Credit(messages=1), answers=answers)
+    assert (await consumer.hear("results")).answers == [OK]
+    [second] = await consumer.deliveries(1)
+    assert second.value == b"1"
+
+
+@pytest.mark.parametrize("what", [{"credit": pb.Credit(messages=1)}, {"detach": pb.Detach()}])
+async def test_who_attaches_says_nothing_else(wire, what):
+    await subscription(wire)
+    consumer = Consuming(wire)
+    await consumer.say(attach=pb.Attach(topic="t", subscription="s", consumer="c"), **what)
+    assert (await consumer.refusal()).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_acks_and_messages_are_committed_together_or_not_at_all(wire):
     await subscription(wire)
     consumer = await Consuming.attached(wire, credit=10)
@@ -322,13 +343,18 @@ async def test_acks_and_messages_are_committed_together_or_not_at_all(wire):
 # -- leaving ---------------------------------------------------------------------------------------------------------
 
 
-async def test_who_detaches_is_charged_nothing_and_gets_its_results_first(wire):
+@pytest.mark.parametrize("frames", [1, 2])
+async def test_who_detaches_is_charged_nothing_and_gets_its_results_first(wire, frames):
     await produce(wire, message(b"1"))
     await subscription(wire)
     leaving = await Consuming.attached(wire, consumer="leaving", credit=10)
     first, _ = await leaving.deliveries(2)
-    await leaving.say(answers=pb.Answers(request=1, acks=[first.ack_id]))
-    await leaving.say(detach=pb.Detach())
+    answers = pb.Answers(request=1, acks=[first.ack_id])
+    if frames == 1:
+        await leaving.say(answers=answers, detach=pb.Detach())
+    else:
+        await leaving.say(answers=answers)
+        await leaving.say(detach=pb.Detach())
     assert (await leaving.hear("results")).answers == [OK]
     assert await leaving.stream.read() is grpc.aio.EOF
     assert await leaving.stream.code() is grpc.StatusCode.OK
