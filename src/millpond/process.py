@@ -1,24 +1,19 @@
-"""Three knobs of the process that every broker turns, and a fourth for those that a supervisor started. All are
+"""Two knobs of the process that every broker turns, and a third for those that a supervisor started. All are
 process-wide, and harmless to other code.
 
 * The interpreter lets a thread wait 5 ms for another one by default; the writer thread would lose that much after
   each SQL statement while the event loop is busy.
 * glibc returns every buffer above 128 KiB to the kernel at once and takes fresh, unmapped pages for the next one;
   a log moves nothing but such buffers, and page faults would cost several times what copying them does.
-* The interpreter looks for reference cycles after every 700 new objects. Messages on their way are many thousands,
-  and none of them is in a cycle: looking through them again and again took a tenth of a busy broker's time.
 """
 
 import ctypes
-import gc
 import os
 import signal
 import sys
 from typing import Final
 
 SWITCH_INTERVAL_S: Final = 0.0005
-COLLECT_AFTER: Final = (50_000, 20, 10)
-"""New objects before the youngest are looked through, and how often that happens before older ones are, too."""
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 MAPPED_BYTES: Final = 32 * 1024 * 1024
@@ -30,8 +25,6 @@ KEPT_BYTES: Final = 256 * 1024 * 1024
 
 def tune_process() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    if 0 < gc.get_threshold()[0] < COLLECT_AFTER[0]:  # else somebody has chosen already
-        gc.set_threshold(*COLLECT_AFTER)
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

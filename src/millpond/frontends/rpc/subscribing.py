@@ -27,6 +27,7 @@ ANSWERS = {
     Answer.UNKNOWN: pb.ANSWER_UNKNOWN,
     Answer.NOT_OWNER: pb.ANSWER_NOT_OWNER,
 }
+SAID_LATER = ("credit", "answers", "flow", "detach")
 LAST_WRITE_S = 1.0
 """How long a consumer has to take its last results when the broker stops."""
 ACK_BYTES = 64
@@ -259,8 +260,8 @@ class Subscribing:
             self.leave(graceful=graceful, error=failure)
 
     async def _hear(self, request: pb.SubscribeRequest) -> None:
-        if request.HasField("attach"):
-            raise InvalidRequest(reason="a consumer attaches once")
+        if request.HasField("attach") or not any(map(request.HasField, SAID_LATER)):
+            raise InvalidRequest(reason="a consumer attaches once, and later says something else")
         if request.HasField("flow"):
             self.attachment.pause(paused=request.flow.paused)
         if request.HasField("credit"):
