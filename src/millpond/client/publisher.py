@@ -89,8 +89,7 @@ class AsyncPublisher:
         """The message with its body, or with a reference to it if that is what the topic wants."""
         if not record.value or len(record.value) <= self._inline_bytes_max:
             return record
-        await producer.ready()
-        if producer.configs.get(PAYLOAD) != BY_REFERENCE:
+        if not await _refers(producer):
             return record
         reference = await self._payloads.upload(producer.topic, record.value)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
@@ -98,9 +97,7 @@ class AsyncPublisher:
 
     async def refers(self, topic: str) -> bool:
         """Whether bodies of this topic lie beside the log."""
-        producer = self.producer(topic)
-        await producer.ready()
-        return producer.configs.get(PAYLOAD) == BY_REFERENCE
+        return await _refers(self.producer(topic))
 
     async def flush(self) -> None:
         """Wait until everything that was submitted is answered."""
@@ -119,3 +116,8 @@ class AsyncPublisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _refers(producer: AsyncProducer) -> bool:
+    await producer.ready()
+    return producer.configs.get(PAYLOAD) == BY_REFERENCE
