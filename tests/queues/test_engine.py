@@ -571,6 +571,42 @@ async def test_dead_letters_go_back_once_and_only_to_their_own(stage, eventually
     assert await stage.broker.queues.redrive("orders", "billing") == 0
 
 
+async def test_a_producer_cannot_address_a_message_to_one_subscription(stage, eventually):
+    """Nor by what it saw on a message that the broker has addressed: the others would never get its own."""
+    for name in ("billing", "shipping"):
+        await stage.subscribe(name, attempts_max=1)
+    billing, shipping = await stage.worker(), await stage.worker(name="shipping")
+    await stage.publish(b"bad")
+    await billing.nack(*await billing.take())
+    assert await shipping.ack(*await shipping.take()) == [OK]
+
+    async def redriven():
+        return await stage.broker.queues.redrive("orders", "billing") == 1
+
+    await eventually(redriven)
+    [sent_back] = await billing.take()
+    [seen] = [each for each in await stage.broker.read("orders") if each.offset == sent_back.offset]
+    copied = dict(seen.headers)["millpond-redrive-to"]
+    for forged in (b"nobody", b"shipping", b"", b"billing:", b"\xff:" + bytes(32), b":" * 200, copied):
+        await stage.publish(b"to all", headers=(("millpond-redrive-to", forged),))
+        for worker in (billing, shipping):
+            [held] = await worker.take()
+            assert held.value == b"to all"
+            assert await worker.ack(held) == [OK]
+
+
+async def test_letters_that_somebody_else_wrote_stop_no_redrive(stage):
+    await stage.subscribe()
+    await stage.topic("orders.billing.dead")
+    own = (("millpond-subscription", b"billing"), ("millpond-source-topic", b"orders"))
+    for number in (b"9" * 5_000, b"-1", b"one", b"7", b"\xb2"):
+        headers = (*own, ("millpond-source-partition", number))
+        await stage.publish(number, topic="orders.billing.dead", headers=headers)
+    worker = await stage.worker()
+    assert await stage.broker.queues.redrive("orders", "billing") == 5
+    assert len(await worker.take(5)) == 5
+
+
 async def test_members_of_a_multicast_are_counted(stage, monkeypatch):
     await stage.subscribe(mode="multicast")
     queues = stage.broker.queues

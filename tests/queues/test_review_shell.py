@@ -20,6 +20,7 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.queues import Answer, at_work
+from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
 from millpond.queues.redriving import redrive
@@ -443,7 +444,8 @@ async def test_two_redrives_at_a_time_send_nothing_back_twice(stage):
     subscription = await stage.subscribe(attempts_max=1)
     worker = await bury(stage, b"bad")
     queues, topic = stage.broker.queues, stage.broker.log.topics.named("orders")
-    both = [redrive(stage.broker.log, queues._feed, subscription, topic, 0, 1) for _ in range(2)]
+    addressing = Addressing(b"secret", topic.id)
+    both = [redrive(stage.broker.log, queues._feed, subscription, topic, addressing, 0, 1) for _ in range(2)]
     results = await asyncio.gather(*both, return_exceptions=True)
     assert sum(each for each in results if isinstance(each, int)) == 1
     assert values(await worker.take()) == [b"bad"]

@@ -8,6 +8,7 @@ from typing import Final
 from millpond.catalog.subscriptions import Subscription, SubscriptionId
 from millpond.model.errors import MillpondError, NotOwner, SubscriptionReplaced
 from millpond.model.topics import Topic
+from millpond.queues.addressing import Addressing
 from millpond.queues.attachment import Attachment
 from millpond.queues.partition_queue import PartitionQueue
 
@@ -24,6 +25,7 @@ class Active:
     subscription: Subscription
     topic: Topic
     member: str
+    addressing: Addressing
     queues: dict[int, PartitionQueue] = field(default_factory=dict)
     attachments: dict[str, Attachment] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -27,6 +27,7 @@ from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.active import Active, Place
+from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
 from millpond.queues.partition_queue import PartitionQueue
@@ -83,9 +84,10 @@ class AtWork:
         """A subscription, or each of its members."""
         return [active for (found, _), active in self._active.items() if found == subscription_id]
 
-    def join(self, subscription: Subscription, topic: Topic, member: str) -> Active:
+    def join(self, subscription: Subscription, topic: Topic, member: str, addressing: Addressing) -> Active:
         """The one that is at work, or a new one."""
-        return self._active.setdefault((subscription.id, member), Active(subscription, topic, member))
+        new = Active(subscription, topic, member, addressing)
+        return self._active.setdefault(new.place, new)
 
     def has(self, active: Active) -> bool:
         """Whether it has not ended meanwhile."""
@@ -169,6 +171,7 @@ class AtWork:
             active.subscription,
             standing,
             loaded,
+            active.addressing,
             topic=active.topic.name,
             now=self._now,
             mark_dirty=self._saver.mark,

@@ -11,14 +11,13 @@ from millpond.model.errors import InvalidInput, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.model.subscriptions import DELAY, DELIVER_AT, Mode, SubscriptionConfig
 from millpond.model.units import parse_duration_ms
+from millpond.queues.addressing import REDRIVE_TO, Addressing
 from millpond.queues.assignment import key_hash
 from millpond.queues.limits import QueueLimits
 from millpond.queues.tracked import Entry
 from millpond.reading.visible import visible
 from millpond.records import Codec, Record, iter_records, walk
 
-REDRIVE_TO: Final = "millpond-redrive-to"
-"""The only subscription that the message is for."""
 WHOLE_PARTITION: Final = 0
 """The key of all messages where a partition is delivered in order."""
 REMEMBERED_KEYS_MAX: Final = 16_384
@@ -103,7 +102,12 @@ class Feed:
 
 
 def entries_of(
-    records: Iterable[Record], config: SubscriptionConfig, subscription: str, *, delay_ms_max: int
+    records: Iterable[Record],
+    config: SubscriptionConfig,
+    subscription: str,
+    addressing: Addressing,
+    *,
+    delay_ms_max: int,
 ) -> list[Found]:
     """Those that are for this subscription, each with what its dispatcher wants to know. Messages without headers, of
     which there are many, are dealt with here."""
@@ -113,9 +117,8 @@ def entries_of(
     hashed, short = _remembered_hash, REMEMBERED_KEY_BYTES_MAX
     for record in records:
         if record.headers:
-            entry = entry_of(record, config, subscription, delay_ms_max=delay_ms_max)
-            if entry is not None:
-                found.append((record, entry))
+            if _is_for(subscription, record, addressing):
+                found.append((record, entry_of(record, config, delay_ms_max=delay_ms_max)))
             continue
         key, value, place = record.key, record.value, whole
         size = len(value) if value is not None else 0
@@ -127,17 +130,15 @@ def entries_of(
     return found
 
 
-def entry_of(
-    record: Record, config: SubscriptionConfig, subscription: str, *, delay_ms_max: int
-) -> Entry | None:
-    """None if the message is for another subscription."""
-    not_before = 0
-    if record.headers:
-        headers = dict(record.headers)
-        if (only := headers.get(REDRIVE_TO)) is not None and only != subscription.encode():
-            return None
-        not_before = _not_before(headers, record.timestamp, delay_ms_max)
+def entry_of(record: Record, config: SubscriptionConfig, *, delay_ms_max: int) -> Entry:
+    not_before = _not_before(dict(record.headers), record.timestamp, delay_ms_max)
     return Entry(record.offset, _key(record, config), size_of(record), not_before)
+
+
+def _is_for(subscription: str, record: Record, addressing: Addressing) -> bool:
+    if all(name != REDRIVE_TO for name, _ in record.headers):
+        return True
+    return addressing.addressee(record) in (None, subscription)
 
 
 def size_of(record: Record) -> int:

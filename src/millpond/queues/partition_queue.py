@@ -15,6 +15,7 @@ from millpond.model.errors import Defect, MillpondError, Unavailable
 from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.ackids import AckId
+from millpond.queues.addressing import Addressing
 from millpond.queues.deadletters import letter_of
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.feed import Feed, Found, Piece, entries_of, size_of
@@ -55,6 +56,7 @@ class PartitionQueue:
         subscription: Subscription,
         standing: Standing,
         loaded: Loaded,
+        addressing: Addressing,
         *,
         topic: str,
         now: Callable[[], int],
@@ -78,6 +80,7 @@ class PartitionQueue:
         self.closed: MillpondError | None = None
         self._log = log
         self._feed = feed
+        self._addressing = addressing
         self._now = now
         self._mark_dirty = mark_dirty
         self._limits = limits
@@ -257,7 +260,7 @@ class PartitionQueue:
 
     def _entries(self, records: Sequence[Record]) -> list[Found]:
         name, config = self.subscription.name, self.subscription.config
-        return entries_of(records, config, name, delay_ms_max=self._limits.delay_ms_max)
+        return entries_of(records, config, name, self._addressing, delay_ms_max=self._limits.delay_ms_max)
 
     async def _recall(self, start: int) -> None:
         end = self.dispatcher.frontier

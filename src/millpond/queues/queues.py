@@ -30,6 +30,7 @@ from millpond.model.subscriptions import Mode
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.ackids import AckIds
 from millpond.queues.active import Active
+from millpond.queues.addressing import Addressing
 from millpond.queues.at_work import AtWork
 from millpond.queues.attachment import Attachment
 from millpond.queues.bodies import CopyBody, nothing_to_copy
@@ -131,12 +132,14 @@ class Queues:
     async def redrive(self, topic: str, name: str, messages_max: int = 0) -> int:
         """Send dead letters back to this subscription. How many there were."""
         subscription = await self.find(topic, name)
+        secret, found = await self._read_secret(), self._log.topics.named(topic)
         async with self._redriving:
             return await redrive(
                 self._log,
                 self._feed,
                 subscription,
-                self._log.topics.named(topic),
+                found,
+                Addressing(secret, found.id),
                 messages_max,
                 self._clock.now_ms(),
                 self._copy_body,
@@ -190,7 +193,8 @@ class Queues:
         if subscription.config.mode is Mode.MULTICAST:
             member = consumer
             await self._check_members(subscription, member)
-        active = self._at_work.join(subscription, self._log.topics.named(topic), member)
+        secret, found = await self._read_secret(), self._log.topics.named(topic)
+        active = self._at_work.join(subscription, found, member, Addressing(secret, found.id))
         async with active.turn:
             if not self._at_work.has(active):  # it was left alone while this one waited for its turn
                 return await self.attach(topic, name, consumer)
@@ -207,7 +211,7 @@ class Queues:
                 topic,
                 consumer,
                 member,
-                AckIds(await self._read_secret(), subscription.id, member),
+                AckIds(secret, subscription.id, member),
                 self._at_work.look_again,
                 token,
             )

@@ -6,6 +6,7 @@ redrive has come is kept in the same commit, so that one that is broken off repe
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
@@ -17,10 +18,13 @@ from millpond.model.errors import SubscriptionBusy, UnknownTopic
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.queues import deadletters
+from millpond.queues.addressing import Addressing
 from millpond.queues.bodies import CopyBody, nothing_to_copy, with_bodies_in
 from millpond.queues.deadletters import is_public
-from millpond.queues.feed import REDRIVE_TO, Feed
+from millpond.queues.feed import Feed
 from millpond.records import Record, build_batch
+
+PARTITION_DIGITS_MAX: Final = 9
 
 
 async def redrive(
@@ -28,6 +32,7 @@ async def redrive(
     feed: Feed,
     subscription: Subscription,
     topic: Topic,
+    addressing: Addressing,
     messages_max: int,
     now_ms: int,
     copy_body: CopyBody = nothing_to_copy,
@@ -58,7 +63,8 @@ async def redrive(
             revived = await with_bodies_in(topic.name, name, chosen, copy_body)
             before, offset = offset, rest[0].offset if rest else piece.next_offset
             remember = _remembering(subscription, where, before, offset)
-            await _send_back(log, subscription, topic, revived, remember, now_ms)
+            marked = [_revived(letter, subscription, addressing, now_ms) for letter in revived]
+            await _send_back(log, topic, marked, remember, now_ms)
             count += len(chosen)
     return count
 
@@ -73,18 +79,16 @@ def _is_from(letter: Record, subscription: Subscription, topic: Topic) -> bool:
 
 async def _send_back(
     log: Log,
-    subscription: Subscription,
     topic: Topic,
-    letters: Sequence[Record],
+    letters: Sequence[tuple[int, Record]],
     remember: Operation,
     now_ms: int,
 ) -> None:
     """Each in a batch of its own: together they might be larger than the topic takes."""
     by_partition: dict[TopicPartition, list[bytes]] = {}
-    for letter in letters:
-        source = TopicPartition(topic.id, _source_partition(letter, topic))
-        batch = build_batch([_revived(letter, subscription, now_ms)], now_ms=now_ms)
-        by_partition.setdefault(source, []).append(batch)
+    for partition, letter in letters:
+        source = TopicPartition(topic.id, partition % topic.partitions)
+        by_partition.setdefault(source, []).append(build_batch([letter], now_ms=now_ms))
     appends = {source: b"".join(batches) for source, batches in by_partition.items()}
     if appends:
         await log.append_jointly(appends, remember)
@@ -104,12 +108,16 @@ def _remembering(subscription: Subscription, where: TopicPartition, before: int,
     return remember
 
 
-def _source_partition(letter: Record, topic: Topic) -> int:
-    value = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b"0"
-    return int(value) % topic.partitions if value.isdigit() else 0
-
-
-def _revived(letter: Record, subscription: Subscription, now_ms: int) -> Record:
+def _revived(
+    letter: Record, subscription: Subscription, addressing: Addressing, now_ms: int
+) -> tuple[int, Record]:
+    """A letter as it is sent back, and the partition that it came from."""
+    source = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b""
     kept = [header for header in letter.headers if is_public(header[0])]
-    headers = (*kept, (REDRIVE_TO, subscription.name.encode()))
-    return replace(letter, headers=headers, offset=-1, timestamp=now_ms)
+    headers = (*kept, addressing.header(subscription.name, letter))
+    return _partition(source), replace(letter, headers=headers, offset=-1, timestamp=now_ms)
+
+
+def _partition(text: bytes) -> int:
+    """Anybody may write letters to the topic: what is no number is the first partition."""
+    return int(text) if text.isdigit() and len(text) <= PARTITION_DIGITS_MAX else 0
