@@ -16,6 +16,7 @@ from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
 from millpond.client.lane import Entry, Lane
 from millpond.client.message import Headers, Placed, record_of
 from millpond.client.sender import Sender
+from millpond.model.configs import MAX_MESSAGE_BYTES
 from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
 from millpond.model.partitioning import partition_of
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, encoded_size_max
@@ -219,7 +220,7 @@ class AsyncProducer:
         for broker in found.brokers:
             self._connections.learn(broker)
         self.configs = {each.name: each.value for each in found.configs}
-        self._size_max = int(self.configs["max.message.bytes"])
+        self._size_max = int(self.configs[MAX_MESSAGE_BYTES])
         batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)
         for lane in self._lanes:
             lane.batch_bytes = batch_bytes

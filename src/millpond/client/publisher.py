@@ -3,10 +3,12 @@
     async with AsyncPublisher("127.0.0.1:9999") as publisher:
         await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
 
-To a topic with `payload=reference` the body goes to the object store, and the message refers to it.
+To a topic with `payload=reference` bodies go to the object store, and messages refer to them; to one with
+`payload=large` those that are large do.
 """
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
@@ -16,7 +18,7 @@ from millpond.client.message import Placed, record_of
 from millpond.client.payloads import AsyncPayloads
 from millpond.client.producer import TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of
-from millpond.model.configs import BY_REFERENCE, PAYLOAD
+from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
 from millpond.records import Header, Record
 
@@ -87,17 +89,24 @@ class AsyncPublisher:
 
     async def referring(self, producer: AsyncProducer, record: Record) -> Record:
         """The message with its body, or with a reference to it if that is what the topic wants."""
-        if not record.value or len(record.value) <= self._inline_bytes_max:
-            return record
-        if not await _refers(producer):
+        if not record.value or len(record.value) <= await self._carried_bytes_max(producer):
             return record
         reference = await self._payloads.upload(producer.topic, record.value)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
         return Record(None, record.key, headers, record.timestamp)
 
-    async def refers(self, topic: str) -> bool:
-        """Whether bodies of this topic lie beside the log."""
-        return await _refers(self.producer(topic))
+    async def carried_bytes_max(self, topic: str) -> int:
+        """Larger bodies of this topic lie beside the log."""
+        return await self._carried_bytes_max(self.producer(topic))
+
+    async def _carried_bytes_max(self, producer: AsyncProducer) -> int:
+        await producer.ready()
+        where = producer.configs.get(PAYLOAD)
+        if where == BY_REFERENCE:
+            return self._inline_bytes_max
+        if where == LARGE_BY_REFERENCE:
+            return int(producer.configs[MAX_MESSAGE_BYTES]) // 2
+        return sys.maxsize
 
     async def flush(self) -> None:
         """Wait until everything that was submitted is answered."""
@@ -116,8 +125,3 @@ class AsyncPublisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _refers(producer: AsyncProducer) -> bool:
-    await producer.ready()
-    return producer.configs.get(PAYLOAD) == BY_REFERENCE

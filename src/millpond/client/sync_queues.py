@@ -253,7 +253,7 @@ class Publisher:
             made(lambda: AsyncPublisher(servers, timeout=timeout, inline_bytes_max=inline_bytes_max))
         )
         self._producers: dict[str, Producer] = {}
-        self._refers: dict[str, bool] = {}
+        self._carried_bytes_max: dict[str, int] = {}
         self._making = threading.Lock()
 
     def publish(
@@ -270,7 +270,7 @@ class Publisher:
         body that goes to the object store is uploaded first. Those of a key are stored in the order of the calls."""
         headers = headers_of(attributes, deliver_at, delay)
         producer = self._producers.get(topic) or self._made(topic)
-        if data and self._refers[topic]:
+        if data and len(data) > self._carried_bytes_max[topic]:
             record = record_of(data, key, headers, None)
             record = run(self._publisher.referring(self._publisher.producer(topic), record))
             data, headers = record.value, record.headers
@@ -298,7 +298,7 @@ class Publisher:
     def _made(self, topic: str) -> Producer:
         with self._making:
             if topic not in self._producers:
-                self._refers[topic] = run(self._publisher.refers(topic))
+                self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))
                 self._producers[topic] = Producer(
                     topic, address=self._address, timeout=self._timeout_s, compression=self._compression
                 )

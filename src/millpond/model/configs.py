@@ -23,6 +23,9 @@ WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 PAYLOAD: Final = "payload"
 INLINE: Final = "inline"
 BY_REFERENCE: Final = "reference"
+LARGE_BY_REFERENCE: Final = "large"
+TAKES_PAYLOADS: Final = frozenset({BY_REFERENCE, LARGE_BY_REFERENCE})
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 APPEND_TIME: Final = "LogAppendTime"
 
@@ -125,7 +128,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "How long compaction keeps the record that deletes a key, once what it deletes has gone.",
         ),
         _honoured(
-            "max.message.bytes",
+            MAX_MESSAGE_BYTES,
             Kind.INT,
             1_048_588,
             _between(0, BATCH_BYTES_MAX),
@@ -156,8 +159,9 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
             "payload",
             Kind.STRING,
             INLINE,
-            _one_of(INLINE, BY_REFERENCE),
-            "Where bodies are: `inline` in the messages, `reference` in the object store. Fixed when a topic is made.",
+            _one_of(INLINE, LARGE_BY_REFERENCE, BY_REFERENCE),
+            "Where bodies are: `inline` in the messages, `reference` in the object store, `large` there if they are "
+            "larger than half of `max.message.bytes`. Fixed when a topic is made.",
         ),
         _honoured(
             "retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE, "How much of a partition is kept; -1 for all."
@@ -343,7 +347,7 @@ def check_configs(overrides: Mapping[str, str]) -> None:
 def completed(overrides: Mapping[str, str]) -> dict[str, str]:
     """The configs of a new topic with what they imply: whose bodies go by age, by the broker's time, has that time in
     its messages."""
-    implied = {TIMESTAMP_TYPE: APPEND_TIME} if overrides.get(PAYLOAD) == BY_REFERENCE else {}
+    implied = {TIMESTAMP_TYPE: APPEND_TIME} if overrides.get(PAYLOAD) in TAKES_PAYLOADS else {}
     return {**implied, **overrides}
 
 
@@ -356,6 +360,7 @@ def check_change(before: Mapping[str, str], after: Mapping[str, str]) -> None:
 
 
 def _check_times_of_payloads(overrides: Mapping[str, str], timestamp_type: str) -> None:
-    if overrides.get(PAYLOAD) == BY_REFERENCE and timestamp_type != APPEND_TIME:
-        reason = f"{PAYLOAD}={BY_REFERENCE} needs {APPEND_TIME}, by which bodies are kept and collected"
+    payload = overrides.get(PAYLOAD)
+    if payload in TAKES_PAYLOADS and timestamp_type != APPEND_TIME:
+        reason = f"{PAYLOAD}={payload} needs {APPEND_TIME}, by which bodies are kept and collected"
         raise InvalidConfig(key=TIMESTAMP_TYPE, value=timestamp_type, reason=reason)

@@ -193,7 +193,7 @@ class PayloadExists(Conflict):
 
 
 class PayloadsNotTaken(Conflict):
-    """Topic {topic!r} carries its messages whole: make one with the config payload=reference."""
+    """Topic {topic!r} carries its messages whole: make one with the config payload=reference or payload=large."""
 
 
 class ExtentsChanged(Conflict):

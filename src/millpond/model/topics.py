@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from millpond.model.configs import BY_REFERENCE, DEFINITIONS, PAYLOAD
+from millpond.model.configs import DEFINITIONS, MAX_MESSAGE_BYTES, PAYLOAD, TAKES_PAYLOADS
 from millpond.model.errors import InvalidPartitionCount
 from millpond.model.ids import TopicId
 
@@ -69,7 +69,7 @@ class Topic:
             retention_bytes=self._number("retention.bytes"),
             compacted="compact" in policies,
             deleted_by_age="delete" in policies,
-            max_message_bytes=self._number("max.message.bytes"),
+            max_message_bytes=self._number(MAX_MESSAGE_BYTES),
             append_time=self._text("message.timestamp.type") == "LogAppendTime",
             timestamp_after_max_ms=self._number("message.timestamp.after.max.ms"),
             timestamp_before_max_ms=self._number("message.timestamp.before.max.ms"),
@@ -78,7 +78,7 @@ class Topic:
             max_compaction_lag_ms=self._number("max.compaction.lag.ms"),
             min_cleanable_dirty_ratio=float(self._text("min.cleanable.dirty.ratio")),
             delete_retention_ms=self._number("delete.retention.ms"),
-            payloads=self._text(PAYLOAD) == BY_REFERENCE,
+            payloads=self._text(PAYLOAD) in TAKES_PAYLOADS,
         )
 
     def _value(self, name: str) -> ConfigValue:

@@ -139,6 +139,19 @@ async def test_a_body_by_reference_is_uploaded_and_downloaded(setting):
         assert b"bytes=11" in film.metadata.attributes["millpond-payload"]
 
 
+async def test_only_large_bodies_go_by_reference_where_the_topic_says_so(setting):
+    limits = {"payload": "large", "max.message.bytes": "10000"}
+    await setting.broker.log.create_topic("mixed", 1, limits)
+    bodies = [b"small", bytes(5_000), bytes(5_001), bytes(1_000_000)]
+    await setting.publish(*[(b"k", body) for body in bodies], topic="mixed")
+    create = {"mode": "exclusive"}
+    async with AsyncSubscriber(setting.address, "mixed", "s", create=create) as subscriber:
+        held = await take(subscriber, len(bodies))
+        assert [await each.data() for each in held] == bodies
+        by_reference = ["millpond-payload" in each.metadata.attributes for each in held]
+        assert by_reference == [False, False, True, True]
+
+
 async def test_delayed_messages_come_when_it_is_time(setting):
     await setting.publish((b"later", b"x"), deliver_at=datetime(2200, 1, 1, tzinfo=UTC))
     await setting.publish((b"soon", b"x"), delay=0.1)

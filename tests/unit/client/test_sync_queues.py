@@ -79,6 +79,15 @@ def test_large_values_and_bodies_by_reference_are_fetched(address, topic):
         assert (large.value, large.data()) == (None, bytes(5_000))
 
 
+def test_a_large_body_goes_by_reference_where_the_topic_says_so(address, topic):
+    with Admin(address=address) as admin:
+        admin.create_topic(f"{topic}-mixed", configs={"payload": "large", "max.message.bytes": "10000"})
+    publish(address, f"{topic}-mixed", (None, b"small"), (None, bytes(20_000)))
+    with Subscriber(address, f"{topic}-mixed", "s", create={"mode": "shared"}) as mixed:
+        small, large = next(mixed), next(mixed)
+        assert (small.value, large.value, large.data()) == (b"small", None, bytes(20_000))
+
+
 def test_threads_share_the_work_and_keep_the_order_of_keys(address, topic):
     keys = [b"%d" % number for number in range(7)]
     publish(address, topic, *[(key, b"%d" % number) for number in range(30) for key in keys])
