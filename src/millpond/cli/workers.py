@@ -154,9 +154,10 @@ class Supervisor:
         try:
             await asyncio.to_thread(self._prepare)
             async with asyncio.TaskGroup() as tasks:
-                for worker in self._workers:
-                    tasks.create_task(self._keep(worker))
-                tasks.create_task(self._tell_when_ready())
+                keeping = [tasks.create_task(self._keep(worker)) for worker in self._workers]
+                telling = tasks.create_task(self._tell_when_ready())
+                await asyncio.wait(keeping)
+                telling.cancel()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -209,14 +210,9 @@ class Supervisor:
             pass
 
     async def _tell_when_ready(self) -> None:
-        stopping = asyncio.create_task(self._stopping.wait())
-        ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
-        await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if ready.done():
-            self._on_ready(self._workers)
-        else:
-            ready.cancel()
+        for worker in self._workers:
+            await worker.ready.wait()
+        self._on_ready(self._workers)
 
     def _signal(self, number: int) -> None:
         for worker in self._workers:
