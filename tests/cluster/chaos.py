@@ -21,12 +21,14 @@ from tests.cluster.checker import (
     Seen,
     Value,
     check_epochs,
+    check_key_order,
     check_log,
     check_queue,
     check_reader,
     check_sequential,
     log_of,
     percentile,
+    rates,
     repeats,
     windows,
 )
@@ -71,7 +73,7 @@ class Clients:
         self.group = [workload.KafkaReader(f"member-{n}", kafka, TOPIC, "readers") for n in range(2)]
         self.reader = workload.MillpondReader("reader", grpc[1 % len(grpc)], TOPIC)
         self.queue = [
-            workload.QueueReader(f"subscriber-{n}", grpc, TOPIC, SUBSCRIPTION, "shared") for n in range(2)
+            workload.QueueReader(f"subscriber-{n}", grpc, TOPIC, SUBSCRIPTION, "key_shared") for n in range(2)
         ]
 
     @property
@@ -251,6 +253,7 @@ def judge(clients: Clients, nemesis: Nemesis, log: list[Seen]) -> None:
         | check_reader(clients.read_by_group, truth)
         | check_sequential(clients.reader.seen, truth)
         | check_queue(clients.delivered, truth)
+        | check_key_order(clients.delivered)
         | check_epochs(nemesis.brokers.rows(EXTENTS))
     )
     assert verdict.is_clean, str(verdict)
@@ -269,7 +272,9 @@ def summary(clients: Clients, nemesis: Nemesis, seconds: float, name: str) -> li
     figures = [
         f"{name}, {seconds:.0f} s: sent and acknowledged {len(attempts)} (and {len(nemesis.probes)} probes), lost 0, "
         f"duplicated 0, reordered 0, unseen 0; group read {len(group)} ({repeats(group)} again), reader "
-        f"{len(clients.reader.seen)}, subscription {len(clients.delivered)} (acks {answers})",
+        f"{len(clients.reader.seen)}, subscription by key {len(clients.delivered)} (acks {answers}; out of order 0)",
+        f"{name}: acknowledged in a second p50 {percentile(rates(attempts), 0.5):.0f}, least {min(rates(attempts))}; "
+        f"delivered again {_again(clients):.2%} to the subscription, {repeats(group) / len(group):.2%} to the group",
         f"{name}: {len(nemesis.kills)} kills, {len(nemesis.pauses)} pauses, {len(nemesis.drains)} drains (longest "
         f"{max(nemesis.drains, default=0.0):.2f} s); longest time without an acknowledgement on a partition: {gaps}",
     ]
@@ -278,6 +283,11 @@ def summary(clients: Clients, nemesis: Nemesis, seconds: float, name: str) -> li
         if times:
             figures.append(f"{name}: failover after {fault}, lease {LEASE_SECONDS:.0f} s: {spread_of(times)}")
     return figures
+
+
+def _again(clients: Clients) -> float:
+    """Which part of the subscription's deliveries was of messages that had been delivered."""
+    return repeats(Seen(*each[:3]) for each in clients.delivered) / len(clients.delivered)
 
 
 def _longest(attempts: list[Attempt], kind: str, nemesis: Nemesis) -> str:

@@ -62,6 +62,7 @@ class Delivered(NamedTuple):
     """When the answer was known; infinity if it never was."""
     answer: str
     """OK is durable, LOST may be; what was REFUSED has come again, or was answered before."""
+    key: bytes | None = None
 
 
 Log = Mapping[int, Sequence[Seen]]
@@ -168,6 +169,21 @@ def check_queue(delivered: Iterable[Delivered], log: Log) -> Verdict:
     )
 
 
+def check_key_order(delivered: Iterable[Delivered]) -> Verdict:
+    """Strict key_shared, over all brokers and consumers: what was acknowledged of a key was taken in the order of the
+    log (O1), and no two consumers had one of its messages at a time (X1): an earlier one's answer was on its way
+    before the next was taken."""
+    by_key: dict[tuple[int, bytes], list[Delivered]] = defaultdict(list)
+    for each in delivered:
+        if each.key is not None and each.answer == OK:
+            by_key[each.partition, each.key].append(each)
+    falls: list[object] = []
+    for run in by_key.values():
+        run.sort(key=lambda each: each.taken)
+        falls += [(before, after) for before, after in pairwise(run) if after.offset <= before.offset]
+    return Verdict({"out of key order": falls})
+
+
 def check_epochs(seen: Iterable[tuple[int, int, int]]) -> Verdict:
     """(partition, offset, leader epoch) of batches: along a partition epochs never fall."""
     ordered = sorted(set(seen))
@@ -208,6 +224,13 @@ def windows(attempts: Iterable[Attempt]) -> list[tuple[float, float, int]]:
         for number, times in ended.items()
     ]
     return sorted(found, reverse=True)
+
+
+def rates(attempts: Iterable[Attempt]) -> list[int]:
+    """How many were acknowledged in each whole second between the first and the last."""
+    ended = sorted(each.ended for each in attempts if each.acknowledged)
+    counts = Counter(int(each - ended[0]) for each in ended)
+    return [counts[second] for second in range(int(ended[-1] - ended[0]))]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -12,6 +12,7 @@ from tests.cluster.checker import (
     Seen,
     Value,
     check_epochs,
+    check_key_order,
     check_log,
     check_queue,
     check_reader,
@@ -19,6 +20,7 @@ from tests.cluster.checker import (
     failover_seconds,
     log_of,
     percentile,
+    rates,
     repeats,
     windows,
 )
@@ -135,3 +137,22 @@ def test_the_longest_time_without_an_answer() -> None:
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 2), (0.99, 4), (1.0, 4)])
 def test_percentiles_are_values_that_occurred(share: float, value: int) -> None:
     assert percentile([4, 1, 3, 2], share) == value
+
+
+def test_what_was_acknowledged_of_a_key_is_in_order_whoever_took_it() -> None:
+    first, second, third = [
+        took(each, at=float(number))._replace(key=b"k") for number, each in enumerate(SEEN[:3])
+    ]
+    assert check_key_order([third, first, second]).is_clean
+    early = third._replace(taken=0.5)
+    assert wrong(check_key_order([first, second, early])) == {"out of key order"}
+    assert check_key_order([first, second, early._replace(answer=LOST)]).is_clean
+    assert check_key_order([first, second, early._replace(key=b"other")]).is_clean
+    assert check_key_order([first, second, early._replace(partition=1)]).is_clean
+    assert check_key_order([first, second, early._replace(key=None)]).is_clean
+
+
+def test_what_is_acknowledged_is_counted_second_by_second() -> None:
+    times = (0.0, 0.1, 0.9, 2.5, 3.2)
+    sent = [SENT[0]._replace(ended=10 + each) for each in times]
+    assert rates([*sent, SENT[0]._replace(ended=11.5, acknowledged=False)]) == [3, 0, 1]

@@ -1,4 +1,5 @@
-"""Reliability test 17: every broker restarted in turn, and a group that grows to twenty members and shrinks again."""
+"""Reliability test 17: every broker restarted in turn; a group and a subscription that grow to twenty members and
+shrink again."""
 
 import time
 
@@ -7,6 +8,7 @@ from tests.cluster import workload
 from tests.cluster.chaos import (
     PARTITIONS,
     QUIET_SECONDS,
+    SUBSCRIPTION,
     TOPIC,
     Clients,
     Nemesis,
@@ -48,25 +50,32 @@ def test_a_hundred_rolling_restarts(brokers: Brokers, figures: list[str]) -> Non
     roll(brokers, ROUNDS_LONG, figures, "rolling restart, long")
 
 
-def test_a_group_grows_to_twenty_members_and_shrinks_again(brokers: Brokers, figures: list[str]) -> None:
+def test_a_group_and_a_subscription_grow_to_twenty_members_and_shrink_again(
+    brokers: Brokers, figures: list[str]
+) -> None:
     """While two brokers are restarted. Members come and go as fast as they can; nobody is stuck."""
     start(brokers)
     clients, nemesis = Clients(brokers), Nemesis(brokers)
     began = time.monotonic()
     with clients.running():
-        extra = [_member(brokers, number) for number in range(MEMBERS_MAX - len(clients.group))]
+        members = [_member(brokers, number) for number in range(MEMBERS_MAX - len(clients.group))]
+        workers = [_worker(brokers, number) for number in range(MEMBERS_MAX - len(clients.queue))]
         for node in brokers.nodes[:2]:
             nemesis.strike("drain", node)
-        for member in extra:
-            member.tell_to_stop()
-        for member in extra:
-            member.stop()
-        clients.group += extra
+        for extra in (*members, *workers):
+            extra.tell_to_stop()
+        for extra in (*members, *workers):
+            extra.stop()
+        clients.group += members
+        clients.queue += workers
         seconds = time.monotonic() - began
         log = clients.drained()
     judge(clients, nemesis, log)
     figures += summary(
-        clients, nemesis, seconds, f"group of 2 to {MEMBERS_MAX} to 2 over {PARTITIONS} partitions"
+        clients,
+        nemesis,
+        seconds,
+        f"group and subscription of 2 to {MEMBERS_MAX} to 2 over {PARTITIONS} partitions",
     )
 
 
@@ -75,3 +84,11 @@ def _member(brokers: Brokers, number: int) -> workload.KafkaReader:
     member.start()
     time.sleep(JOIN_SECONDS)
     return member
+
+
+def _worker(brokers: Brokers, number: int) -> workload.QueueReader:
+    worker = workload.QueueReader(
+        f"worker-{number}", brokers.addresses("grpc"), TOPIC, SUBSCRIPTION, "key_shared"
+    )
+    worker.start()
+    return worker

@@ -22,6 +22,8 @@ from millpond.model.errors import MillpondError
 GIVE_UP_SECONDS = 240.0
 """For clients: longer than any fault of these tests."""
 POLL_SECONDS = 0.1
+KEYS = 5
+"""Of each writer."""
 KAFKA_QUIET = logging.getLogger("tests.cluster.kafka")
 KAFKA_QUIET.addHandler(logging.NullHandler())
 KAFKA_QUIET.propagate = False
@@ -115,6 +117,7 @@ class KafkaWriter(Writer):
         self._producer.produce(
             self._topic,
             value.encode(self.padding),
+            key=_key(value),
             partition=value.partition,
             on_delivery=self._keep(value, began),
         )
@@ -174,7 +177,7 @@ class MillpondWriter(Writer):
 
 
 def _key(value: Value) -> bytes:
-    return value.producer.encode()
+    return f"{value.producer}-{value.number % KEYS}".encode()
 
 
 class Reader(Client):
@@ -244,7 +247,8 @@ class QueueReader(Client):
         if delivery is not None:
             taken = time.monotonic()
             value = Value.decode(delivery.value)
-            place = Delivered(delivery.partition, delivery.number - 1, value, taken, math.inf, LOST)
+            offset = delivery.number - 1
+            place = Delivered(delivery.partition, offset, value, taken, math.inf, LOST, delivery.key)
             self._open.append((place, delivery.ack()))
 
     def _collect(self) -> None:
