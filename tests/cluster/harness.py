@@ -264,7 +264,11 @@ class Brokers:
 
     def said(self, words: str) -> int:
         """How often that is in their logs."""
-        return sum(node.log().count(words) for node in [*self.nodes, *self.gone])
+        return len(self.found_in_logs(f"({re.escape(words)})"))
+
+    def found_in_logs(self, pattern: str) -> list[str]:
+        """What the group of a pattern stands for, wherever it is in their logs."""
+        return [each for node in [*self.nodes, *self.gone] for each in re.findall(pattern, node.log())]
 
     def close(self) -> None:
         for node in self.nodes:

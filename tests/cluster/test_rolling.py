@@ -17,12 +17,14 @@ from tests.cluster.chaos import (
     start,
     summary,
 )
+from tests.cluster.checker import percentile
 from tests.cluster.harness import Brokers
 
 ROUNDS_LONG = 34
 """Of three brokers each: more than a hundred restarts."""
 MEMBERS_MAX = 20
 JOIN_SECONDS = 0.1
+HANDED_OVER = r"gave \d+ partitions to other brokers in (\d+) ms"
 
 
 def roll(brokers: Brokers, rounds: int, figures: list[str], name: str) -> None:
@@ -39,6 +41,12 @@ def roll(brokers: Brokers, rounds: int, figures: list[str], name: str) -> None:
     judge(clients, nemesis, log)
     figures += summary(clients, nemesis, seconds, name)
     figures.append(f"{name}: SIGTERM to exit {spread_of(nemesis.drains)}")
+    handed = [int(ms) for ms in brokers.found_in_logs(HANDED_OVER)]
+    assert len(handed) >= 3 * rounds, "each of them handed over what it had"
+    figures.append(
+        f"{name}: {len(handed)} steps of handing over partitions, each p50 {percentile(handed, 0.5):.0f} ms, p99 "
+        f"{percentile(handed, 0.99):.0f} ms"
+    )
 
 
 def test_a_rolling_restart_loses_nothing(brokers: Brokers, figures: list[str]) -> None:

@@ -13,6 +13,7 @@ LEDGER = "src/millpond/queues/ledger.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
 SETTLED = "src/millpond/queues/settled.py"
 TRACKED = "src/millpond/queues/tracked.py"
+STORED = "src/millpond/catalog/subscriptions.py"
 ROW = "tests/queues/row.py"
 FOUND = 3
 """The exit code that says so; others are accidents."""
@@ -336,6 +337,51 @@ OWN = (
     Mutant("leases of past buckets do not run out", TRACKED, "self._order[0] < due:", "False:"),
 )
 """Mistakes in what this dispatcher does beside."""
+
+
+IN_THE_CATALOG = (
+    Mutant(
+        "no epoch is compared in a commit",
+        STORED,
+        "AND partition = ? AND epoch = ? RETURNING epoch",
+        "AND partition = ? AND ? > 0 RETURNING epoch",
+    ),
+    Mutant(
+        "what was fenced is stored all the same",
+        STORED,
+        "_save_details(tx, [each for each, ok in zip(saves, held, strict=True) if ok])",
+        "_save_details(tx, saves)",
+    ),
+    Mutant(
+        "whoever takes a partition fences nobody",
+        STORED,
+        "DO UPDATE SET epoch = subscription_state.epoch + 1\n    RETURNING",
+        "DO UPDATE SET epoch = subscription_state.epoch\n    RETURNING",
+    ),
+    Mutant(
+        "anybody may take a partition", STORED, "if partitions.read(tx, where).owner != owner:", "if False:"
+    ),
+    Mutant(
+        "retry counts are lost",
+        STORED,
+        "retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, standing)}",
+        "retries: dict[int, tuple[int, int]] = {}",
+    ),
+    Mutant(
+        "a reset forgets no retries",
+        STORED,
+        "            for statement in CLEAR:\n",
+        "            for statement in CLEAR[:1]:\n",
+    ),
+    Mutant(
+        "a batch is stored twice",
+        STORED,
+        "    _save_details(tx, [each",
+        "    _save_details(tx, saves if all(held) else [])\n    _save_details(tx, [each",
+        equivalent=True,
+    ),
+)
+"""Mistakes in what is stored of a subscription; its contract finds them, not the histories."""
 
 
 def play(histories: int) -> None:

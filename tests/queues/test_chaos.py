@@ -8,6 +8,7 @@ order; none was given out before its predecessor was acknowledged (O1, X1); what
 import collections
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ CONFIG = {
     "backoff_max_ms": "200",
 }
 PATIENCE_S = 120
+FATES = ("killed", "left", "kills of the broker")
+FATES_WEIGHTS = (12, 13, 15, 60)
 
 
 class Troupe:
@@ -86,21 +89,20 @@ class Troupe:
             if process.poll() is not None:
                 del self.consumers[number]
                 self.counts["died by themselves"] += process.returncode == 9
-        fate = self.dice.random()
-        if fate < 0.25 and self.consumers:
-            number = self.dice.choice(list(self.consumers))
-            process = self.consumers.pop(number)
-            if self.dice.random() < 0.5:
-                process.kill()
-                self.counts["killed"] += 1
-            else:
-                process.terminate()
-                self.counts["left"] += 1
-            process.wait()
-        elif fate < 0.4:
+        fate = self.missing() or self.dice.choices([*FATES, "nothing"], FATES_WEIGHTS)[0]
+        if fate == "kills of the broker":
             self.kill_broker()
+        elif fate != "nothing" and self.consumers:
+            process = self.consumers.pop(self.dice.choice(list(self.consumers)))
+            process.send_signal(signal.SIGKILL if fate == "killed" else signal.SIGTERM)
+            self.counts[fate] += 1
+            process.wait()
         while len(self.consumers) < CONSUMERS:
             self.join()
+
+    def missing(self):
+        """What has not happened to anybody yet."""
+        return next((fate for fate in FATES if not self.counts[fate]), None)
 
     def end(self):
         for process in [*self.consumers.values(), self.broker]:
@@ -154,6 +156,7 @@ def check(events, each_key):
     return {
         "deliveries": sum(event["what"] == "got" for event in events),
         "refused": sum(event["what"] == "refused" for event in events),
+        "kept": sum(event["what"] == "kept" for event in events),
         "acknowledged": len(confirmed),
         "unconfirmed": KEYS * each_key - len(confirmed),
     }
@@ -175,19 +178,23 @@ def test_keys_keep_their_order_and_nothing_is_lost_whatever_happens(tmp_path, fi
             troupe.join()
         deadline = time.monotonic() + PATIENCE_S + each_key
         total = KEYS * each_key
-        while settled_messages(troupe.address) < total:
+        while settled_messages(troupe.address) < total or troupe.missing():
             assert time.monotonic() < deadline, f"{settled_messages(troupe.address)} of {total} settled"
             time.sleep(0.4)
             troupe.act()
     finally:
         troupe.end()
     found = check(troupe.events(), each_key)
+    troupe.counts["joined"] = len(troupe.files)
+    assert found["refused"] > 0
+    assert found["kept"] > 0
     assert (
         found["unconfirmed"]
         <= troupe.counts["kills of the broker"] * 200 + troupe.counts["killed"] * 40 + 200
     )
     figures.append(
         f"queue chaos: {total} messages of {KEYS} keys, {found['deliveries']} deliveries, {found['refused']} refused, "
+        f"{found['kept']} never answered, "
         + ", ".join(f"{count} {what}" for what, count in sorted(troupe.counts.items()))
         + f"; settled {total}, confirmed {found['acknowledged']}, out of order 0, twice 0"
     )

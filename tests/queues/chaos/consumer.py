@@ -29,7 +29,8 @@ async def answer(delivery, dice):
     if fate < DIES:
         os._exit(9)
     if fate < DIES + DAWDLES:
-        return  # never answered: the broker takes it back when its time is up
+        say("kept", delivery)  # never answered: the broker takes it back when its time is up
+        return
     if fate < DIES + DAWDLES + REFUSES:
         outcome = await delivery.nack(dice.choice([None, 0.0, 0.05]))
         say("refused", delivery, outcome=outcome.value)
