@@ -25,7 +25,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, required=True, help="the first one")
+    parser.add_argument("--seed", type=int, default=1, help="the first one; 1 if none is given")
     parser.add_argument("--seeds", type=int, default=1, help="how many; one alone shows its trace")
     parser.add_argument("--bug", choices=sorted(BUGS), default="none", help="a bug that should be found")
     return parser.parse_args()

@@ -8,6 +8,7 @@ from unittest import mock
 from millpond.catalog import appends, writers
 from millpond.log.buffer import AppendResult
 from millpond.log.flusher import Flight, Flusher
+from millpond.queues.tracked import Key
 
 
 @contextmanager
@@ -56,6 +57,13 @@ def commit_out_of_order() -> Iterator[None]:
 
 
 @contextmanager
+def key_not_blocked() -> Iterator[None]:
+    """The next message of a key is delivered while the one before it is not answered."""
+    with mock.patch.object(Key, "busy", new=False):
+        yield
+
+
+@contextmanager
 def none() -> Iterator[None]:
     yield
 
@@ -65,4 +73,5 @@ BUGS: Mapping[str, Callable[[], Any]] = {
     "ack_before_commit": ack_before_commit,
     "no_epoch_compare": no_epoch_compare,
     "commit_out_of_order": commit_out_of_order,
+    "key_not_blocked": key_not_blocked,
 }

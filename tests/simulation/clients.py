@@ -206,7 +206,7 @@ class Producer(Client):
         return batch.values if self.idempotent else [b"%d>" % self.tries + each for each in batch.values]
 
     def _encode(self, batch: Batch, values: list[bytes]) -> bytes:
-        records = [Record(value=value, key=value[:1]) for value in values]
+        records = [Record(value=value, key=b"%d" % number) for number, value in enumerate(values)]
         if not self.idempotent:
             return build_batch(records, now_ms=BORN_MS)
         return build_batch(

@@ -1,4 +1,7 @@
-"""Consumers of a subscription that pull, from whichever broker, and acknowledge, refuse, or forget."""
+"""Consumers of a subscription that pull, from whichever broker, and acknowledge, refuse, or forget.
+
+With half of the seeds it is in the order of keys: the messages of a key are delivered in the order of the log, each not
+before somebody has acknowledged the one before it, whatever happens to brokers."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ from millpond.model.errors import (
     UnknownSubscription,
 )
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.model.subscriptions import Mode
 from millpond.queues.outcomes import Answer
 from millpond.queues.pulling import Pulled, PullerName
 
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
 
 SUBSCRIPTION = "workers"
 CONFIG = {
-    "mode": "shared",
     "ack_timeout_ms": 3_000,
     "attempts_max": 1_000,
     "backoff_ms": 100,
@@ -43,11 +46,16 @@ class Jobs:
         """When the broker said that it is durable, by partition and offset."""
         self.deliveries = 0
         self.again = 0
+        self._mode = Mode.KEY_SHARED if simulation.plan.batches % 2 else Mode.SHARED
+        self._newest: dict[tuple[int, bytes], int] = {}
+        """Of each key, what was delivered of it."""
+        self._acknowledging: set[tuple[int, int]] = set()
+        """What somebody has acknowledged, answered or not."""
 
     async def subscribe(self, client: Client) -> None:
         try:
             await client.until_answered(
-                lambda broker: broker.queues.create(self.topic, SUBSCRIPTION, CONFIG),
+                lambda broker: broker.queues.create(self.topic, SUBSCRIPTION, {**CONFIG, "mode": self._mode}),
                 known=SubscriptionExists,
             )
         except SubscriptionExists:
@@ -68,6 +76,22 @@ class Jobs:
             self._simulation.violate(
                 f"{broker} delivered {pulled.partition}@{offset} again, acknowledged at {done_at:.4f}"
             )
+
+        if self._mode is Mode.KEY_SHARED:
+            self._check_order(pulled, broker)
+
+    def _check_order(self, pulled: Pulled, broker: str) -> None:
+        partition, offset = pulled.partition, pulled.record.offset
+        place = partition, pulled.record.key or b""
+        before = self._newest.get(place, offset)
+        if before > offset:
+            self._simulation.violate(f"{broker} delivered {partition}@{offset} after {before} of its key")
+        if before < offset and (partition, before) not in self._acknowledging:
+            self._simulation.violate(f"{broker} delivered {partition}@{offset} while {before} was open")
+        self._newest[place] = max(before, offset)
+
+    def acknowledging(self, pulled: list[Pulled]) -> None:
+        self._acknowledging.update((each.partition, each.record.offset) for each in pulled)
 
     def answered(self, pulled: list[Pulled], answers: list[Answer]) -> None:
         for each, answer in zip(pulled, answers, strict=True):
@@ -125,6 +149,8 @@ class Worker(Client):
                 acks.append(each)
             elif luck < 0.9:
                 nacks.append(each)
+
+        self._jobs.acknowledging(acks)
 
         async def answer(broker: SimBroker) -> None:
             answers = await broker.pulling.ack(self._puller, [each.ack_id for each in acks])

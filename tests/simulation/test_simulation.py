@@ -50,6 +50,7 @@ def test_a_cluster_in_trouble_for_long(chunk, figures):
 SIGNS = {
     "ack_before_commit": r"when it was answered found|^lost:|was given \d+ after",
     "no_epoch_compare": r"appended \d+ to \d+ of \d+, which \w+ owns",
+    "key_not_blocked": r"delivered \d+@\d+ while \d+ was open",
     "commit_out_of_order": r"was given \d+ after|OutOfOrderSequence",
 }
 """What each bug does to clients, or leaves in the catalog's history."""
