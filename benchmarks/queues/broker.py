@@ -11,12 +11,13 @@ from pathlib import Path
 @contextmanager
 def running(path: Path) -> Iterator[str]:
     """Its gRPC address."""
-    with process(path) as (_, address):
-        yield address
+    with process(path) as (_, listeners):
+        yield listeners["grpc"]
 
 
 @contextmanager
-def process(path: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+def process(path: Path) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
+    """With where it listens, by face."""
     path.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(path)]
     for face in ("kafka", "grpc", "http"):
@@ -24,7 +25,7 @@ def process(path: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert broker.stdout is not None
-        yield broker, json.loads(broker.stdout.readline())["listeners"]["grpc"]
+        yield broker, json.loads(broker.stdout.readline())["listeners"]
     finally:
         broker.terminate()
         broker.wait(30)
