@@ -15,7 +15,7 @@ from millpond.stubs import queue_pb2 as pb
 
 
 class Transaction:
-    """What is to be committed. All deliveries must come from one broker, and it must own what is published to."""
+    """What is to be committed. All deliveries must come from one broker; what is published may go to any."""
 
     def __init__(self, attaching: Attaching) -> None:
         self._attaching = attaching
