@@ -336,6 +336,27 @@ async def test_a_slow_consumer_is_not_overrun(stage):
     assert len(await worker.take(3)) == 3
 
 
+async def test_a_subscription_that_looks_no_further_says_so(stage, monkeypatch, caplog, eventually):
+    """Once, and goes on when the old message is settled."""
+    monkeypatch.setattr("millpond.queues.dispatcher.SPAN_MAX", 3)
+    registry = stage.broker.metrics.registry
+
+    async def is_full():
+        return registry.get_sample_value("millpond_queue_full") == 1
+
+    await stage.subscribe(ack_timeout_ms=60_000)
+    worker = await stage.worker(grant=100)
+    await stage.publish(b"1", b"2", b"3")
+    held = await worker.take(3)
+    await eventually(is_full)
+    await stage.publish(b"4")
+    await worker.nothing()
+    assert caplog.text.count("looks no further in partition 0: 3 messages wait") == 1
+    assert await worker.ack(*held) == [OK] * 3
+    assert values(await worker.take()) == [b"4"]
+    assert not await is_full()
+
+
 async def test_bytes_are_counted_too(stage):
     await stage.subscribe()
     worker = await stage.worker(grant=0)

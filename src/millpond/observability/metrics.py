@@ -195,6 +195,11 @@ class QueueMetrics:
         )
         self.leased = Gauge("millpond_queue_leased", "Deliveries that wait for an answer.", registry=registry)
         self.consumers = Gauge("millpond_queue_consumers", "Consumers that are attached.", registry=registry)
+        self.full = Gauge(
+            "millpond_queue_full",
+            "Partitions of subscriptions that look no further: too many messages wait, or an old one is not settled.",
+            registry=registry,
+        )
 
 
 class KafkaMetrics:

@@ -74,6 +74,7 @@ class AtWork:
         self.stopping = False
         metrics.leased.set_function(self._count_leased)
         metrics.consumers.set_function(self._count_consumers)
+        metrics.full.set_function(self._count_full)
 
     # -- which ------------------------------------------------------------------------------------------------
 
@@ -107,6 +108,9 @@ class AtWork:
 
     def _count_consumers(self) -> int:
         return sum(len(active.attachments) for active in self.all())
+
+    def _count_full(self) -> int:
+        return sum(queue.dispatcher.is_full for active in self.all() for queue in active.open_queues())
 
     # -- partitions begin -------------------------------------------------------------------------------------
 

@@ -176,13 +176,15 @@ class Dispatcher(Schedule):
             self._consider(message.key)
 
     @property
+    def is_full(self) -> bool:
+        """Whether it looks no further, though nothing is forgotten: as much is tracked as may be, or the oldest message
+        that is not settled lies too far back."""
+        return len(self._messages) >= self._tracked_max or self.frontier - self.settled.floor >= SPAN_MAX
+
+    @property
     def wants_more(self) -> bool:
         """Whether somebody could take a message and there is none for it."""
-        if (
-            self.leased >= self._config.leases_max
-            or len(self._messages) >= self._tracked_max
-            or self.frontier - self.settled.floor >= SPAN_MAX
-        ):
+        if self.leased >= self._config.leases_max or self.is_full:
             return False
         only = self._assignment.owner(0) if self._by_partition else None
         return any(

@@ -91,6 +91,7 @@ class PartitionQueue:
         self._delivered_at = 0
         self._held_from = -1
         """Nothing below this offset is held, as far as was looked."""
+        self._is_full = False
         self._woken = asyncio.Event()
         self._hungry = True
         """Whether growth of the log is news."""
@@ -193,6 +194,7 @@ class PartitionQueue:
             await self._deliver(deliveries)
         if self.dispatcher.is_dirty:
             self._mark_dirty(self)
+        self._tell_if_full()
         if self._woken.is_set():
             return
         if (start := self.dispatcher.recalls_from) is not None:
@@ -201,6 +203,15 @@ class PartitionQueue:
             await self._read_on()
         else:
             await self._wait()
+
+    def _tell_if_full(self) -> None:
+        """Once, when it begins: whoever wonders why nothing new is delivered finds the reason in the log."""
+        was_full, self._is_full = self._is_full, self.dispatcher.is_full
+        if self._is_full and not was_full:
+            logger.warning(
+                "subscription %r looks no further in partition %d: %d messages wait, the oldest is at offset %d",
+                self.subscription.name, self.where.partition, self.dispatcher.tracked, self.dispatcher.settled.floor,
+            )  # fmt: skip
 
     def _rests_until(self) -> int:
         """Much is looked at and waits for its turn: what lies further on would only be looked at twice."""

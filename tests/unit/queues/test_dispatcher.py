@@ -142,9 +142,11 @@ def test_reading_on_has_limits(limit, monkeypatch):
     machine.attach("anna")
     machine.grant("anna", 100)
     assert machine.wants_more
+    assert not machine.is_full
     show(machine, [None] * 5)
     machine.dispatch(0)
     assert not machine.wants_more
+    assert machine.is_full is (limit != "leases")
 
 
 def test_a_key_that_does_not_move_is_tracked_in_part_only():
