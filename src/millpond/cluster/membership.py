@@ -20,7 +20,7 @@ from millpond.cluster.lease import Lease, Shards
 from millpond.cluster.nudges import Nudges
 from millpond.log import Log
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError, WriterDead
+from millpond.model.errors import MillpondError, Unavailable, WriterDead
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.placement import Unit, has_too_many, moves
 from millpond.observability.metrics import ClusterMetrics
@@ -29,6 +29,8 @@ HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
 GIFTS_PER_STEP: Final = 200
 """Partitions handed over at once: they are not served meanwhile."""
+HANDOVER_S: Final = 10.0
+"""How long partitions that are handed over may take to finish: if they do not, they are served on, for now."""
 LEAVE_S: Final = 10.0
 """How long a broker that stops tries to hand over what it has."""
 
@@ -226,7 +228,7 @@ class Membership:
         gifts = {where: (owners[where].epoch, wanted[where]) for where in mine}
         began = self._clock.monotonic_ms()
         try:
-            await self._handover.partitions(mine)
+            await self._let_go(mine)
             given: int = await self._log.write(lambda tx: _give(tx, self._session, gifts), alone=True)
             await self._told(given)
         finally:
@@ -234,6 +236,14 @@ class Membership:
         self._metrics.given.inc(given)
         logger.info("gave %d partitions to other brokers in %d ms", given, self._clock.monotonic_ms() - began)
         return given
+
+    async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
+        try:
+            async with asyncio.timeout(HANDOVER_S):
+                await self._handover.partitions(wheres)
+        except TimeoutError:
+            reason = f"{len(wheres)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
+            raise Unavailable(reason) from None
 
     async def _give_shards(self) -> int:
         owners = self._log.topology.shards

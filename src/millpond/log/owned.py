@@ -7,6 +7,7 @@ it stays, serves nobody, and takes nothing in, until somebody has looked. Change
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
@@ -76,6 +77,12 @@ class OwnedPartitions:
     def epoch_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)
         return partition.epoch if partition is not None else NOT_OWNED
+
+    def joint_epoch_of(self, where: TopicPartition) -> int:
+        """The epoch for those who append whoever the owner is: any, while it is handed over, since by the time of their
+        commit it may be another's."""
+        partition = self._partitions.get(where)
+        return partition.epoch if partition is not None and not partition.leaving else FOREIGN
 
     def end_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)

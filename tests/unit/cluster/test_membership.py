@@ -7,6 +7,7 @@ from tests.unit.cluster.conftest import until
 
 from millpond.catalog import topology, writers
 from millpond.catalog.schema import COORDINATOR_SHARDS
+from millpond.cluster import membership
 from millpond.model.errors import Fenced, InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
 
 
@@ -86,6 +87,24 @@ async def test_what_was_accepted_before_a_handover_is_answered(brokers):
         holder = first if where in owned(first) else second
         found += holder.log.partition(where).end_offset
     assert found == kept
+
+
+async def test_what_does_not_finish_in_time_is_served_on_and_handed_over_later(brokers, monkeypatch):
+    monkeypatch.setattr(membership, "HANDOVER_S", 0.05)
+    first = await brokers.add()
+    await first.log.create_topic("t", 2)
+    can_finish, let_go = asyncio.Event(), first.log.let_go
+
+    async def let_go_later(wheres):
+        await let_go(wheres)
+        await can_finish.wait()
+
+    monkeypatch.setattr(first.log, "let_go", let_go_later)
+    second = await brokers.add()
+    await until(lambda: len(owned(first)) < 2)
+    await until(lambda: len(owned(first)) == 2)
+    can_finish.set()
+    await until(lambda: len(owned(second)) == 1)
 
 
 async def test_a_broker_that_does_not_renew_is_replaced(brokers):
