@@ -26,6 +26,7 @@ from millpond.maintenance import Maintenance
 from millpond.model.addresses import is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
+    CatalogWentBack,
     DataDirectoryLocked,
     DataDirectoryUnusable,
     Defect,
@@ -368,8 +369,9 @@ class Broker:
         await self.log.drain()
         self.store.close()  # else whoever merges or reads much would read on, and be waited for
         await self.log.stop()
-        with contextlib.suppress(MillpondError):
-            leave(self.database, self.session, clock=self.clock)
+        if not self._catalog_went_back():
+            with contextlib.suppress(MillpondError):
+                leave(self.database, self.session, clock=self.clock)
         await self._nudges.close()
 
     async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
@@ -422,6 +424,12 @@ class Broker:
     def _on_failure(self, error: MillpondError) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
+
+    def _catalog_went_back(self) -> bool:
+        """Then nothing is handed over: others would begin where the catalog now ends, and collect what it has
+        forgotten, before anybody has looked."""
+        failure = self._failure
+        return failure is not None and failure.done() and isinstance(failure.result(), CatalogWentBack)
 
     def _on_services_ended(self, services: "asyncio.Task[None]") -> None:
         """Services end only when they are told to; otherwise it is a bug, and a broker without them must go."""
