@@ -216,8 +216,14 @@ class Membership:
     def _receivers(self) -> list[str]:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
-    async def _give_partitions(self) -> int:
+    def _shared(self) -> Mapping[TopicPartition, Owner]:
+        """What is shared out: not what is halted here. Whoever got it would know of nothing, and go on writing."""
         owners = self._log.topology.partitions
+        halted = {partition.where for partition in self._log.partitions() if partition.halted}
+        return {where: each for where, each in owners.items() if where not in halted} if halted else owners
+
+    async def _give_partitions(self) -> int:
+        owners = self._shared()
         counts = Counter(owner.session or "" for owner in owners.values())
         if not has_too_many(counts, self._receivers(), self._session):
             return 0  # the usual case, and what should move between others takes long to work out

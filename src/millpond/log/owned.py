@@ -1,7 +1,8 @@
 """The partitions that this broker owns, as far as it knows: which of them it serves, and how it takes in their rows.
 
 A partition whose epoch has moved is dropped and begun anew. One of which the catalog has forgotten something is halted:
-it stays, serves nobody, and takes nothing in, until somebody has looked. Changes only between awaits.
+it stays, serves nobody, takes nothing in, and is given to nobody, until somebody has looked. Changes only
+between awaits.
 """
 
 import logging
@@ -64,8 +65,7 @@ class OwnedPartitions:
         partition = self._partitions.get(where)
         if partition is not None and self.serves(partition):
             return partition
-        if partition is not None and partition.halted:
-            raise PartitionHalted(partition=where.partition)
+        self.check_not_halted(where)
         topic = self._topics.with_id(where.topic_id)
         if not 0 <= where.partition < topic.partitions:
             raise UnknownPartition(topic=topic.name, partition=where.partition)
@@ -73,6 +73,12 @@ class OwnedPartitions:
 
     def serves(self, partition: Partition) -> bool:
         return not partition.fenced and not partition.leaving and self._has_lease()
+
+    def check_not_halted(self, where: TopicPartition) -> None:
+        """For those who write whoever the owner is. Only who owned it when the catalog went back knows of it."""
+        partition = self._partitions.get(where)
+        if partition is not None and partition.halted:
+            raise PartitionHalted(partition=where.partition)
 
     def epoch_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge, UnknownTopic
+from millpond.model.errors import InvalidRequest, NotOwner, PartitionHalted, RecordTooLarge, UnknownTopic
 from millpond.model.ids import TopicPartition
 
 LARGE = bytes(300_000)
@@ -101,6 +101,24 @@ async def test_a_partition_of_another_broker_takes_them_too(engine, make_batch):
     assert placed[engine.where()].base_offset == 0
     with pytest.raises(NotOwner):
         await engine.append(b"its former owner may not append as its owner")
+
+
+async def test_a_halted_partition_takes_nothing_jointly_either(start, make_batch):
+    """The catalog went back: offsets would be given a second time."""
+    engine = await start(partitions=2)
+    await engine.append(b"a", b"forgotten")
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE partitions SET end_offset = 1 WHERE partition = 0")
+    await engine.log.refresh()
+    appends = {engine.where(number): make_batch(b"x") for number in (1, 0)}
+    with pytest.raises(PartitionHalted):
+        engine.log.check_joint(engine.where(), make_batch(b"x"))
+    with pytest.raises(PartitionHalted):
+        await engine.log.append_jointly(appends, note("never"))
+    with pytest.raises(PartitionHalted):
+        await engine.log.submit_jointly(appends, note("never"))
+    assert engine.rows("SELECT end_offset FROM partitions ORDER BY partition") == [(1,), (0,)]
+    assert notes(engine) == []
 
 
 @pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
