@@ -35,6 +35,7 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
             writers.bury_other_brokers(tx, identity.session, now_ms)
         for other in _predecessors(tx, identity):
             writers.bury(tx, other.session, now_ms)
+        _bury_silent_namesakes(tx, identity, now_ms)
         topology.move(tx)
         node_id = _take_node_id(tx, identity.node_id)
         writers.register(
@@ -78,6 +79,16 @@ def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
         for other in topology.members(tx)
         if machine_of(other) == identity.machine and not addresses.isdisjoint(addresses_of(other).items())
     ]
+
+
+def _bury_silent_namesakes(tx: Transaction, identity: Identity, now_ms: int) -> None:
+    """One that had the wanted number, died elsewhere, and has been silent for a lease. If nobody else lives, nobody
+    else would ever say so, and its number would be taken for ever."""
+    namesakes = {each.session for each in topology.members(tx) if each.node_id == identity.node_id}
+    silent = [each for each in writers.expired_brokers(tx, identity.session) if each in namesakes]
+    if silent:
+        tx.cut_off(silent)
+        writers.bury_expired_brokers(tx, silent, now_ms)
 
 
 def _take_node_id(tx: Transaction, wanted: int) -> int:

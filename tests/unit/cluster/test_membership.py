@@ -16,6 +16,11 @@ def owned(broker):
     return {partition.where for partition in broker.log.partitions() if not partition.leaving}
 
 
+def lease_rest(broker):
+    with broker.database.read() as tx:
+        return writers.lease_rests(tx)[broker.session]
+
+
 async def declare_dead(judge, broker):
     """As if its lease had run out: what another broker does that sees it."""
 
@@ -152,6 +157,19 @@ async def test_a_number_that_is_taken_is_refused(brokers):
     with pytest.raises(InvalidSettings, match="a broker with this number"):
         await brokers.add(node_id=7)
     assert (await brokers.add()).node_id == 1
+
+
+async def test_the_number_of_one_that_died_elsewhere_is_free_after_its_lease(brokers):
+    """Nobody else lives who would declare it dead, and it does not come back on its ports, or under its name."""
+    first = await brokers.add(node_id=7, lease=1_500)
+    await first.log.create_topic("t", 2)
+    first._services.cancel()
+    with pytest.raises(InvalidSettings, match="a broker with this number"):
+        await brokers.add(node_id=7)
+    await until(lambda: lease_rest(first) < 0)
+    again = await brokers.add(node_id=7)
+    assert again.node_id == 7
+    assert len(owned(again)) == 2
 
 
 async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
