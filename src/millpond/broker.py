@@ -126,7 +126,9 @@ class Broker:
             undo.callback(self.store.close)
             alone = self._is_alone()
             self.lease = Lease(self.clock, settings.lease, alone=alone)
-            identity = Identity(self.session, self._reachable(), socket.gethostname(), settings.node_id)
+            identity = Identity(
+                self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
+            )
             self.node_id = join(
                 self.database, identity, lease_ms=settings.lease, clock=self.clock, alone=alone
             )

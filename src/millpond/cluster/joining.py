@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from millpond.catalog import topology, writers
 from millpond.catalog.database import Database, Transaction
@@ -14,15 +14,18 @@ from millpond.model.ids import Session
 
 ANY_NODE_ID: Final = 0
 MACHINE: Final = "machine"
+BOUND: Final = "bound"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What others are told of a broker. `node_id` 0 takes the smallest number that is free."""
+    """What others are told of a broker: where it is reached, and on which machine it listens on what. `node_id` 0 takes
+    the smallest number that is free."""
 
     session: Session
     addresses: Mapping[str, str]
     machine: str
+    bound: Mapping[str, str]
     node_id: int = ANY_NODE_ID
 
 
@@ -42,7 +45,9 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
             tx,
             identity.session,
             kind="broker",
-            address=json.dumps({**identity.addresses, MACHINE: identity.machine}),
+            address=json.dumps(
+                {**identity.addresses, MACHINE: identity.machine, BOUND: dict(identity.bound)}
+            ),
             lease_ms=lease_ms,
             wall_ms=now_ms,
             node_id=node_id,
@@ -61,23 +66,35 @@ def leave(database: Database, session: Session, *, clock: Clock) -> None:
 
 def addresses_of(member: Member) -> dict[str, str]:
     """Where each face of a broker is reached."""
-    found: dict[str, str] = json.loads(member.address) if member.address else {}
-    found.pop(MACHINE, None)
-    return found
+    return {name: told for name, told in _told(member).items() if name not in (MACHINE, BOUND)}
 
 
 def machine_of(member: Member) -> str:
-    found: dict[str, str] = json.loads(member.address) if member.address else {}
-    return found.get(MACHINE, "")
+    machine: str = _told(member).get(MACHINE, "")
+    return machine
+
+
+def _bound_of(member: Member) -> dict[str, str]:
+    bound: dict[str, str] = _told(member).get(BOUND, {})
+    return bound
+
+
+def _told(member: Member) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(member.address) if member.address else {}
+    return found
 
 
 def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
-    """Those whose ports these were: two processes of a machine cannot have them."""
-    addresses = set(identity.addresses.items())
+    """Those whose place this was: two processes of a machine cannot listen on the same ports. What they are reached at
+    must be the same, too: machines in containers may go by one name. That alone says nothing: brokers may share the
+    address of what stands before them."""
+    if not identity.addresses:
+        return []
+    place = identity.machine, dict(identity.bound), dict(identity.addresses)
     return [
         other
         for other in topology.members(tx)
-        if machine_of(other) == identity.machine and not addresses.isdisjoint(addresses_of(other).items())
+        if (machine_of(other), _bound_of(other), addresses_of(other)) == place
     ]
 
 

@@ -7,7 +7,7 @@ from tests.unit.cluster.conftest import until
 
 from millpond.catalog import topology, writers
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import membership
+from millpond.cluster import addresses_of, membership
 from millpond.model.errors import Fenced, InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
 
 
@@ -184,6 +184,26 @@ async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
     )
     assert len(owned(again)) == 2
     assert again.node_id == 1
+
+
+async def test_brokers_of_a_machine_may_share_an_address_of_what_stands_before_them(brokers):
+    shared = {"http_listen": "127.0.0.1:0", "http_advertise": "balancer.example:80", "lease": 600_000}
+    first, second = await brokers.add(**shared), await brokers.add(**shared)
+    assert first.listeners["http"] == second.listeners["http"]
+    assert second.log.topology.members.keys() == {first.session, second.session}
+    members = second.log.topology.members
+    assert addresses_of(members[first.session]) == first.listeners
+
+
+async def test_brokers_may_share_all_their_addresses_if_they_listen_on_ports_of_their_own(brokers):
+    shared = {
+        "kafka_advertise": "balancer.example:1",
+        "grpc_advertise": "balancer.example:2",
+        "lease": 600_000,
+    }
+    first, second = await brokers.add(**shared), await brokers.add(**shared)
+    assert first.listeners == second.listeners
+    assert second.log.topology.members.keys() == {first.session, second.session}
 
 
 async def test_draining_by_request_and_back(brokers):
