@@ -47,6 +47,9 @@ from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
+LOCK_WAITS_PER_LEASE = 12
+"""Another broker may be paused in the middle of a commit that holds rows of this one's partitions. A commit that waits
+for them is tried four times, and only then given up: that must leave time to renew the lease."""
 
 logger = logging.getLogger(__name__)
 WrapStore = Callable[[ObjectStore], ObjectStore]
@@ -117,7 +120,11 @@ class Broker:
             undo.push_async_callback(self._close_faces)
             if self._listen:
                 await self._bind()
-            self.database = self._wrap_database(open_database(settings, name=self.session))
+            self.database = self._wrap_database(
+                open_database(
+                    settings, name=self.session, lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE
+                )
+            )
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
@@ -445,10 +452,10 @@ class Broker:
             self._lock = None
 
 
-def open_database(settings: Settings, *, name: str = "") -> Database:
+def open_database(settings: Settings, *, name: str = "", lock_wait_ms: int = 0) -> Database:
     """The catalog a broker or a tool of these settings uses."""
     url = settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
-    return catalog_open.open_database(url, name=name)
+    return catalog_open.open_database(url, name=name, lock_wait_ms=lock_wait_ms)
 
 
 def lock_data_dir(path: Path) -> int:

@@ -98,11 +98,17 @@ class PostgresTransaction:
         row locked, and so could not even be declared dead."""
         self.each(CUT_OFF, [(f"{APPLICATION}{name}",) for name in names])
 
+    def be_patient(self) -> None:
+        self.rows("SET LOCAL lock_timeout = 0")
+
 
 class PostgresDatabase:
-    def __init__(self, url: str, *, schema: str | None = None, name: str = "") -> None:
-        """`name` is what others know whoever opens it by; see `cut_off`."""
-        options = OPTIONS if schema is None else f"{OPTIONS} -c search_path={schema}"
+    def __init__(self, url: str, *, schema: str | None = None, name: str = "", lock_wait_ms: int = 0) -> None:
+        """`name` is what others know whoever opens it by; see `cut_off`. A statement that has waited `lock_wait_ms` for
+        what another has locked fails, retriably; 0 waits for as long as a statement may take."""
+        options = f"{OPTIONS} -c lock_timeout={lock_wait_ms}"
+        if schema is not None:
+            options += f" -c search_path={schema}"
         keywords: dict[str, Any] = {
             "options": options,
             "keepalives_idle": KEEPALIVE_IDLE_S,
@@ -163,6 +169,7 @@ class PostgresDatabase:
 
     def migrate(self) -> None:
         with self.write() as tx:
+            tx.be_patient()
             tx.rows("SELECT pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
             if self._schema is not None:
                 tx.rows(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")

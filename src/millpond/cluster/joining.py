@@ -33,6 +33,7 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
     """Register and adopt what has no living owner; returns the node id. `alone` says that no other broker can be
     running on this catalog. What living brokers have too much of they give away themselves."""
     with database.write() as tx:
+        tx.be_patient()
         now_ms = clock.now_ms()
         if alone:
             writers.bury_other_brokers(tx, identity.session, now_ms)
@@ -59,6 +60,7 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
 def leave(database: Database, session: Session, *, clock: Clock) -> None:
     """The last act: nothing of this session can be committed from here on."""
     with database.write() as tx:
+        tx.be_patient()
         writers.bury(tx, session, clock.now_ms())
         topology.move(tx)
         topology.adopt(tx)

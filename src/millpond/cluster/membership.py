@@ -140,14 +140,15 @@ class Membership:
                 await asyncio.sleep(min(RETRY_S, self._lease_ms / HEARTBEATS_PER_LEASE / 1000))
 
     async def renew(self) -> None:
-        """Through the commit queue, so that it also proves that commits still work."""
+        """Through the commit queue, so that it also proves that commits still work. Alone, so that it does not fail
+        with a flush that waits for what a paused broker has locked."""
         sent_at_ms = self._clock.monotonic_ms()
 
         def renew(tx: Transaction) -> list[str]:
             writers.renew(tx, self._session, self._lease_ms)
             return list(writers.expired_brokers(tx, self._session))
 
-        expired = await self._log.write(renew)
+        expired = await self._log.write(renew, alone=True)
         self._lease.renewed(sent_at_ms)
         if expired and self._lease.is_steady:
             await self._replace([Session(each) for each in expired])
