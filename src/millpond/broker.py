@@ -26,6 +26,7 @@ from millpond.maintenance import Maintenance
 from millpond.model.addresses import is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
+    CatalogWentBack,
     DataDirectoryLocked,
     DataDirectoryUnusable,
     Defect,
@@ -46,6 +47,9 @@ from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
+LOCK_WAITS_PER_LEASE = 12
+"""Another broker may be paused in the middle of a commit that holds rows of this one's partitions. A commit that waits
+for them is tried four times, and only then given up: that must leave time to renew the lease."""
 
 logger = logging.getLogger(__name__)
 WrapStore = Callable[[ObjectStore], ObjectStore]
@@ -116,7 +120,11 @@ class Broker:
             undo.push_async_callback(self._close_faces)
             if self._listen:
                 await self._bind()
-            self.database = self._wrap_database(open_database(settings, name=self.session))
+            self.database = self._wrap_database(
+                open_database(
+                    settings, name=self.session, lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE
+                )
+            )
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
@@ -125,7 +133,9 @@ class Broker:
             undo.callback(self.store.close)
             alone = self._is_alone()
             self.lease = Lease(self.clock, settings.lease, alone=alone)
-            identity = Identity(self.session, self._reachable(), socket.gethostname(), settings.node_id)
+            identity = Identity(
+                self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
+            )
             self.node_id = join(
                 self.database, identity, lease_ms=settings.lease, clock=self.clock, alone=alone
             )
@@ -368,8 +378,9 @@ class Broker:
         await self.log.drain()
         self.store.close()  # else whoever merges or reads much would read on, and be waited for
         await self.log.stop()
-        with contextlib.suppress(MillpondError):
-            leave(self.database, self.session, clock=self.clock)
+        if not self._catalog_went_back():
+            with contextlib.suppress(MillpondError):
+                leave(self.database, self.session, clock=self.clock)
         await self._nudges.close()
 
     async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
@@ -423,6 +434,12 @@ class Broker:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
 
+    def _catalog_went_back(self) -> bool:
+        """Then nothing is handed over: others would begin where the catalog now ends, and collect what it has
+        forgotten, before anybody has looked."""
+        failure = self._failure
+        return failure is not None and failure.done() and isinstance(failure.result(), CatalogWentBack)
+
     def _on_services_ended(self, services: "asyncio.Task[None]") -> None:
         """Services end only when they are told to; otherwise it is a bug, and a broker without them must go."""
         if not services.cancelled() and (error := services.exception()) is not None:
@@ -435,10 +452,10 @@ class Broker:
             self._lock = None
 
 
-def open_database(settings: Settings, *, name: str = "") -> Database:
+def open_database(settings: Settings, *, name: str = "", lock_wait_ms: int = 0) -> Database:
     """The catalog a broker or a tool of these settings uses."""
     url = settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
-    return catalog_open.open_database(url, name=name)
+    return catalog_open.open_database(url, name=name, lock_wait_ms=lock_wait_ms)
 
 
 def lock_data_dir(path: Path) -> int:

@@ -118,6 +118,9 @@ class SimTransaction:
     def cut_off(self, names: Sequence[str]) -> None:
         """A transaction here is over before anything else happens."""
 
+    def be_patient(self) -> None:
+        """Nor does anybody wait for locks."""
+
 
 class BrokersCatalog:
     """The catalog as one broker reaches it."""

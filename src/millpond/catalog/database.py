@@ -33,6 +33,9 @@ class Transaction(Protocol):
         """End the connections of databases that were opened under these names, so that a transaction which a paused
         process left open holds no locks. On SQLite nobody can end another's."""
 
+    def be_patient(self) -> None:
+        """Wait for locks as long as it takes, however short the database's own patience is (`lock_wait_ms`)."""
+
 
 class Database(Protocol):
     """Thread-safe. Errors: `CatalogUnavailable` (nothing happened, try again), `OutcomeUnknown` (the connection

@@ -20,15 +20,16 @@ def sqlite_url(path: Path) -> str:
     return f"{SQLITE}{path.absolute()}"
 
 
-def open_database(url: str, *, name: str = "") -> Database:
+def open_database(url: str, *, name: str = "", lock_wait_ms: int = 0) -> Database:
     """`memory://`, `sqlite:///absolute/file.db` or `postgresql://…`; `InvalidSettings` for anything else. `name` is
-    what others know whoever opens it by."""
+    what others know whoever opens it by, `lock_wait_ms` how long a statement waits for another's lock, if not as long
+    as it takes; SQLite has but one lock, which nobody can wait for less."""
     if url == "memory://":
         return SqliteMemoryDatabase()
     if url.startswith(SQLITE):
         return SqliteDatabase(Path(unquote(url.removeprefix(SQLITE))))
     if url.startswith(POSTGRES):
-        return _open_postgres(url, name)
+        return _open_postgres(url, name, lock_wait_ms)
     reason = "it is neither memory:// nor sqlite:///… nor postgresql://…"
     raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason)
 
@@ -46,10 +47,10 @@ def shown_url(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 
-def _open_postgres(url: str, name: str) -> Database:
+def _open_postgres(url: str, name: str, lock_wait_ms: int) -> Database:
     try:
         from millpond.catalog.postgres import PostgresDatabase
     except ImportError as error:
         reason = "it needs one more package: pip install 'millpond[postgres]'"
         raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason) from error
-    return PostgresDatabase(url, name=name)
+    return PostgresDatabase(url, name=name, lock_wait_ms=lock_wait_ms)

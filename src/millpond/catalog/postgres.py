@@ -36,6 +36,14 @@ ACQUIRE_AGAIN_S: Final = 0.25
 RECONNECT_S: Final = 1.0
 """How long the pool tries by itself. It would wait twice as long after each failure, and a broker that is back last
 would be taken for dead by those who are back first; so whoever needs a connection has it tried again."""
+KEEPALIVE_IDLE_S: Final = 5
+"""Who waits for an answer asks after so long whether there is still somebody to give it: a machine that has vanished
+says nothing, and the kernel by itself would ask after two hours."""
+KEEPALIVE_EVERY_S: Final = 3
+KEEPALIVES_MAX: Final = 3
+UNANSWERED_MS: Final = (KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVES_MAX) * 1000
+"""How long the other side may be silent, to those questions or to what it was sent. Linux goes by this alone if it is
+set, whatever the number of questions."""
 STATEMENT_TIMEOUT_MS: Final = 60_000
 IDLE_IN_TRANSACTION_MS: Final = 10_000
 """How long a process that stands still in mid-transaction keeps its locks, if nobody cuts it off before."""
@@ -90,14 +98,23 @@ class PostgresTransaction:
         row locked, and so could not even be declared dead."""
         self.each(CUT_OFF, [(f"{APPLICATION}{name}",) for name in names])
 
+    def be_patient(self) -> None:
+        self.rows("SET LOCAL lock_timeout = 0")
+
 
 class PostgresDatabase:
-    def __init__(self, url: str, *, schema: str | None = None, name: str = "") -> None:
-        """`name` is what others know whoever opens it by; see `cut_off`."""
-        options = OPTIONS if schema is None else f"{OPTIONS} -c search_path={schema}"
+    def __init__(self, url: str, *, schema: str | None = None, name: str = "", lock_wait_ms: int = 0) -> None:
+        """`name` is what others know whoever opens it by; see `cut_off`. A statement that has waited `lock_wait_ms` for
+        what another has locked fails, retriably; 0 waits for as long as a statement may take."""
+        options = f"{OPTIONS} -c lock_timeout={lock_wait_ms}"
+        if schema is not None:
+            options += f" -c search_path={schema}"
         keywords: dict[str, Any] = {
             "options": options,
-            "tcp_user_timeout": 30_000,
+            "keepalives_idle": KEEPALIVE_IDLE_S,
+            "keepalives_interval": KEEPALIVE_EVERY_S,
+            "keepalives_count": KEEPALIVES_MAX,
+            "tcp_user_timeout": UNANSWERED_MS,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": f"{APPLICATION}{name}".strip(),
         }
@@ -152,6 +169,7 @@ class PostgresDatabase:
 
     def migrate(self) -> None:
         with self.write() as tx:
+            tx.be_patient()
             tx.rows("SELECT pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
             if self._schema is not None:
                 tx.rows(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")

@@ -68,6 +68,9 @@ class SqliteTransaction:
     def cut_off(self, names: Sequence[str]) -> None:
         """What a paused process has locked stays locked until it goes on or ends."""
 
+    def be_patient(self) -> None:
+        """It always is."""
+
 
 class SqliteDatabase:
     """A catalog in one file. Reads go to their own connections and never wait for the writer."""

@@ -149,7 +149,8 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
     while isinstance(error, WriterDead) and not stop.is_set():
         started = time.perf_counter()
         broker = Broker(settings, listen=True, supervised=supervised, metrics=metrics)
-        await _start(broker, stop, again=has_lived)
+        if not await _start(broker, stop, again=has_lived):
+            break
         try:
             has_lived = True
             _announce(broker, time.perf_counter() - started, as_json)
@@ -161,24 +162,29 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
                 click.echo("stopping: flushing what was accepted")
         finally:
             await broker.stop()
-    if error is not None:
+    if error is not None and not isinstance(
+        error, WriterDead
+    ):  # which it would have outlived, had nobody stopped it
         raise error
     if not as_json:
         click.echo("stopped")
 
 
-async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> None:
-    """One that joins again waits for a catalog or a store that is away, as it would have if it had been left alone."""
-    while True:
+async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> bool:
+    """One that joins again waits for a catalog or a store that is away, as it would have if it had been left alone.
+    False: it was told to stop meanwhile, and has nothing left to finish."""
+    while not (again and stop.is_set()):
         try:
-            return await broker.start()
+            await broker.start()
+            return True
         except Unavailable as error:
-            if not again or stop.is_set() or isinstance(error, CatalogFailed):
+            if not again or isinstance(error, CatalogFailed):
                 raise
             logger.warning("it cannot join again yet: %s", error)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(JOIN_AGAIN_S):
                 await stop.wait()
+    return False
 
 
 def _on_the_same_ports(broker: Broker) -> Settings:

@@ -106,14 +106,22 @@ class Worker:
         assert self.process.stdout is not None, "it was asked for"
         if self.stopping.is_set():  # those that ran were told, and this one did not yet
             self.signal(signal.SIGTERM)
-        async for line in self.process.stdout:
-            self._take_in(json.loads(line))
+        await self._listen_to(self.process.stdout)
         return await self.process.wait()
+
+    async def _listen_to(self, lines: asyncio.StreamReader) -> None:
+        """What it says and is not understood is no reason to end it, and still less to end the others."""
+        while not lines.at_eof():
+            try:
+                if line := await lines.readline():
+                    self._take_in(json.loads(line))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                logger.warning("worker %d said what is not understood: %s", self.number, error)
 
     def _take_in(self, facts: Facts) -> None:
         """It is ready, for the first time or again. From now on it comes back on the ports that it has got."""
-        self.facts = facts
         bound: dict[str, Any] = {f"{face}_listen": address for face, address in facts["bound"].items()}
+        self.facts = facts
         self.settings = replace(self.settings, **bound)
         self.ready.set()
 
@@ -181,7 +189,7 @@ class Supervisor:
         while not self._stopping.is_set():
             started = time.monotonic()
             worker.facts = {}
-            code = await worker.run()
+            ended = await _run_once(worker)
             if self._stopping.is_set():
                 return
             if not worker.ready.is_set():
@@ -190,7 +198,7 @@ class Supervisor:
                 await asyncio.to_thread(self._bury, worker)
             if time.monotonic() - started >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
-            logger.error("worker %d %s; it is started again in %g s", worker.number, _end_of(code), pause_s)
+            logger.error("worker %d %s; it is started again in %g s", worker.number, ended, pause_s)
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -221,6 +229,19 @@ class Supervisor:
     async def _all_ended(self) -> None:
         processes = [worker.process for worker in self._workers if worker.process is not None]
         await asyncio.gather(*(process.wait() for process in processes))
+
+
+async def _run_once(worker: Worker) -> str:
+    """How it ended. One that has run before and cannot be started for now, as when the machine has no memory left, is
+    tried again like one that has died: the others have done nothing."""
+    try:
+        return _end_of(await worker.run())
+    except OSError as error:
+        if not worker.ready.is_set():
+            raise CannotStart(
+                f"Worker {worker.number} could not start, so none of them does: {error}"
+            ) from error
+        return f"could not be started ({error})"
 
 
 def _end_of(code: int) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from millpond.catalog import topology, writers
 from millpond.catalog.database import Database, Transaction
@@ -14,15 +14,18 @@ from millpond.model.ids import Session
 
 ANY_NODE_ID: Final = 0
 MACHINE: Final = "machine"
+BOUND: Final = "bound"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What others are told of a broker. `node_id` 0 takes the smallest number that is free."""
+    """What others are told of a broker: where it is reached, and on which machine it listens on what. `node_id` 0 takes
+    the smallest number that is free."""
 
     session: Session
     addresses: Mapping[str, str]
     machine: str
+    bound: Mapping[str, str]
     node_id: int = ANY_NODE_ID
 
 
@@ -30,18 +33,22 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
     """Register and adopt what has no living owner; returns the node id. `alone` says that no other broker can be
     running on this catalog. What living brokers have too much of they give away themselves."""
     with database.write() as tx:
+        tx.be_patient()
         now_ms = clock.now_ms()
         if alone:
             writers.bury_other_brokers(tx, identity.session, now_ms)
         for other in _predecessors(tx, identity):
             writers.bury(tx, other.session, now_ms)
+        _bury_silent_namesakes(tx, identity, now_ms)
         topology.move(tx)
         node_id = _take_node_id(tx, identity.node_id)
         writers.register(
             tx,
             identity.session,
             kind="broker",
-            address=json.dumps({**identity.addresses, MACHINE: identity.machine}),
+            address=json.dumps(
+                {**identity.addresses, MACHINE: identity.machine, BOUND: dict(identity.bound)}
+            ),
             lease_ms=lease_ms,
             wall_ms=now_ms,
             node_id=node_id,
@@ -53,6 +60,7 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
 def leave(database: Database, session: Session, *, clock: Clock) -> None:
     """The last act: nothing of this session can be committed from here on."""
     with database.write() as tx:
+        tx.be_patient()
         writers.bury(tx, session, clock.now_ms())
         topology.move(tx)
         topology.adopt(tx)
@@ -60,24 +68,46 @@ def leave(database: Database, session: Session, *, clock: Clock) -> None:
 
 def addresses_of(member: Member) -> dict[str, str]:
     """Where each face of a broker is reached."""
-    found: dict[str, str] = json.loads(member.address) if member.address else {}
-    found.pop(MACHINE, None)
-    return found
+    return {name: told for name, told in _told(member).items() if name not in (MACHINE, BOUND)}
 
 
 def machine_of(member: Member) -> str:
-    found: dict[str, str] = json.loads(member.address) if member.address else {}
-    return found.get(MACHINE, "")
+    machine: str = _told(member).get(MACHINE, "")
+    return machine
+
+
+def _bound_of(member: Member) -> dict[str, str]:
+    bound: dict[str, str] = _told(member).get(BOUND, {})
+    return bound
+
+
+def _told(member: Member) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(member.address) if member.address else {}
+    return found
 
 
 def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
-    """Those whose ports these were: two processes of a machine cannot have them."""
-    addresses = set(identity.addresses.items())
+    """Those whose place this was: two processes of a machine cannot listen on the same ports. What they are reached at
+    must be the same, too: machines in containers may go by one name. That alone says nothing: brokers may share the
+    address of what stands before them."""
+    if not identity.addresses:
+        return []
+    place = identity.machine, dict(identity.bound), dict(identity.addresses)
     return [
         other
         for other in topology.members(tx)
-        if machine_of(other) == identity.machine and not addresses.isdisjoint(addresses_of(other).items())
+        if (machine_of(other), _bound_of(other), addresses_of(other)) == place
     ]
+
+
+def _bury_silent_namesakes(tx: Transaction, identity: Identity, now_ms: int) -> None:
+    """One that had the wanted number, died elsewhere, and has been silent for a lease. If nobody else lives, nobody
+    else would ever say so, and its number would be taken for ever."""
+    namesakes = {each.session for each in topology.members(tx) if each.node_id == identity.node_id}
+    silent = [each for each in writers.expired_brokers(tx, identity.session) if each in namesakes]
+    if silent:
+        tx.cut_off(silent)
+        writers.bury_expired_brokers(tx, silent, now_ms)
 
 
 def _take_node_id(tx: Transaction, wanted: int) -> int:

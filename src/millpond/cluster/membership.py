@@ -20,7 +20,7 @@ from millpond.cluster.lease import Lease, Shards
 from millpond.cluster.nudges import Nudges
 from millpond.log import Log
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError, WriterDead
+from millpond.model.errors import MillpondError, Unavailable, WriterDead
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.placement import Unit, has_too_many, moves
 from millpond.observability.metrics import ClusterMetrics
@@ -29,6 +29,8 @@ HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
 GIFTS_PER_STEP: Final = 200
 """Partitions handed over at once: they are not served meanwhile."""
+HANDOVER_S: Final = 10.0
+"""How long partitions that are handed over may take to finish: if they do not, they are served on, for now."""
 LEAVE_S: Final = 10.0
 """How long a broker that stops tries to hand over what it has."""
 
@@ -138,14 +140,15 @@ class Membership:
                 await asyncio.sleep(min(RETRY_S, self._lease_ms / HEARTBEATS_PER_LEASE / 1000))
 
     async def renew(self) -> None:
-        """Through the commit queue, so that it also proves that commits still work."""
+        """Through the commit queue, so that it also proves that commits still work. Alone, so that it does not fail
+        with a flush that waits for what a paused broker has locked."""
         sent_at_ms = self._clock.monotonic_ms()
 
         def renew(tx: Transaction) -> list[str]:
             writers.renew(tx, self._session, self._lease_ms)
             return list(writers.expired_brokers(tx, self._session))
 
-        expired = await self._log.write(renew)
+        expired = await self._log.write(renew, alone=True)
         self._lease.renewed(sent_at_ms)
         if expired and self._lease.is_steady:
             await self._replace([Session(each) for each in expired])
@@ -214,8 +217,14 @@ class Membership:
     def _receivers(self) -> list[str]:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
-    async def _give_partitions(self) -> int:
+    def _shared(self) -> Mapping[TopicPartition, Owner]:
+        """What is shared out: not what is halted here. Whoever got it would know of nothing, and go on writing."""
         owners = self._log.topology.partitions
+        halted = {partition.where for partition in self._log.partitions() if partition.halted}
+        return {where: each for where, each in owners.items() if where not in halted} if halted else owners
+
+    async def _give_partitions(self) -> int:
+        owners = self._shared()
         counts = Counter(owner.session or "" for owner in owners.values())
         if not has_too_many(counts, self._receivers(), self._session):
             return 0  # the usual case, and what should move between others takes long to work out
@@ -226,7 +235,7 @@ class Membership:
         gifts = {where: (owners[where].epoch, wanted[where]) for where in mine}
         began = self._clock.monotonic_ms()
         try:
-            await self._handover.partitions(mine)
+            await self._let_go(mine)
             given: int = await self._log.write(lambda tx: _give(tx, self._session, gifts), alone=True)
             await self._told(given)
         finally:
@@ -234,6 +243,14 @@ class Membership:
         self._metrics.given.inc(given)
         logger.info("gave %d partitions to other brokers in %d ms", given, self._clock.monotonic_ms() - began)
         return given
+
+    async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
+        try:
+            async with asyncio.timeout(HANDOVER_S):
+                await self._handover.partitions(wheres)
+        except TimeoutError:
+            reason = f"{len(wheres)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
+            raise Unavailable(reason) from None
 
     async def _give_shards(self) -> int:
         owners = self._log.topology.shards

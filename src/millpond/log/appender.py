@@ -110,6 +110,7 @@ class Appender:
 
     def check_joint(self, where: TopicPartition, data: Buffer) -> None:
         """See `Log.check_joint`."""
+        self._owned.check_not_halted(where)
         admit(data, self._topics.config(where.topic_id), now_ms=self._clock.now_ms())
         self._flusher.check_available(where)
 
@@ -117,6 +118,7 @@ class Appender:
         pendings = [await self._joint(where, data) for where, data in appends.items()]
         await self._flusher.room_for(sum(pending.size for pending in pendings))
         for pending in pendings:
+            self._owned.check_not_halted(pending.where)
             self._flusher.check_available(pending.where)
         return pendings
 

@@ -120,6 +120,7 @@ class Flusher:
         limits: LogLimits,
         metrics: LogMetrics,
         epoch_of: EpochOf,
+        joint_epoch_of: EpochOf,
         end_of: EndOf,
         inline: InlineBytes,
         committed: Committed,
@@ -132,6 +133,7 @@ class Flusher:
         self._limits = limits
         self._metrics = metrics
         self._epoch_of = epoch_of
+        self._joint_epoch_of = joint_epoch_of
         self._end_of = end_of
         self._inline = inline
         self._committed = committed
@@ -208,7 +210,8 @@ class Flusher:
             self._launch(buffer.split(wheres))
 
     async def finish(self, wheres: set[TopicPartition]) -> None:
-        """Returns when nothing of these partitions is on its way. Whoever calls it takes nothing more for them."""
+        """Returns when nothing of these partitions is on its way under this broker's epoch. Whoever calls it takes
+        nothing more for them; what is appended jointly meanwhile is not waited for, as it never ends."""
         while self._holds(wheres):
             self._hurried = True
             self._launch_what_may()
@@ -218,8 +221,10 @@ class Flusher:
 
     def _holds(self, wheres: set[TopicPartition]) -> bool:
         open_ones = [self._open] if self._open is not None else []
-        buffers = [*self._full, *open_ones, *(flight.buffer for flight in self._flights)]
-        return any(not wheres.isdisjoint(buffer.appends) for buffer in buffers)
+        if any(not wheres.isdisjoint(buffer.appends) for buffer in [*self._full, *open_ones]):
+            return True
+        shares = (share for flight in self._flights for share in flight.shares)
+        return any(share.where in wheres and share.epoch != FOREIGN for share in shares)
 
     async def drain(self) -> None:
         """Take nothing more, flush what is there, and wait until all of it is answered."""
@@ -299,7 +304,7 @@ class Flusher:
     def _launch(self, buffer: FlushBuffer, also: Operation | None = None) -> None:
         if not buffer.appends:
             return
-        flight = self._lay_out(buffer, NOT_OWNED if also is None else FOREIGN)
+        flight = self._lay_out(buffer, self._epoch_of if also is None else self._joint_epoch_of)
         flight.also = also
         partitions = set(buffer.appends)
         flight.predecessors = [
@@ -314,9 +319,8 @@ class Flusher:
             flight.uploaded = True
             self._submit_ready()
 
-    def _lay_out(self, buffer: FlushBuffer, elsewhere: int) -> Flight:
-        """`elsewhere` is the epoch for partitions that are not this broker's: one that nobody has, or any."""
-        epochs = {where: self._epoch_of(where) or elsewhere for where in buffer.appends}
+    def _lay_out(self, buffer: FlushBuffer, epoch_of: EpochOf) -> Flight:
+        epochs = {where: epoch_of(where) for where in buffer.appends}
         if self._may_ride(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
             return Flight(buffer, lay_out_inline(buffer, epochs), None, self._loop.time())
         layout = lay_out(buffer, epochs)

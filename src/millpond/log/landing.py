@@ -53,6 +53,8 @@ class Landing:
         if partition is not None and placed.base_offset < known_end:
             self._refuse_all(partition, pendings, f"end {placed.base_offset}; it was {known_end}")
             return
+        if partition is not None and placed.epoch != partition.epoch:
+            partition = None  # it was handed over while this was on its way
         offset = placed.base_offset
         for pending in pendings:
             end = offset + pending.records

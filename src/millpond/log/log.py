@@ -132,6 +132,7 @@ class Log:
             limits=limits,
             metrics=metrics,
             epoch_of=self._owned.epoch_of,
+            joint_epoch_of=self._owned.joint_epoch_of,
             end_of=self._owned.end_of,
             inline=self.inline,
             committed=self._landing.committed,
@@ -304,8 +305,9 @@ class Log:
         self._owned.forget_cached(where)
 
     async def let_go(self, wheres: Sequence[TopicPartition]) -> None:
-        """Take nothing more for these partitions, and return when everything taken is answered. They stay this
-        broker's until the catalog says otherwise; `keep` takes it back."""
+        """Take nothing more for these partitions as their owner, and return when everything so taken is answered; what
+        is appended jointly goes on, as another's would. They stay this broker's until the catalog says otherwise;
+        `keep` takes it back."""
         self._owned.let_go(wheres)
         await self._flusher.finish(set(wheres))
 

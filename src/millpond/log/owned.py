@@ -1,12 +1,14 @@
 """The partitions that this broker owns, as far as it knows: which of them it serves, and how it takes in their rows.
 
 A partition whose epoch has moved is dropped and begun anew. One of which the catalog has forgotten something is halted:
-it stays, serves nobody, and takes nothing in, until somebody has looked. Changes only between awaits.
+it stays, serves nobody, takes nothing in, and is given to nobody, until somebody has looked. Changes only
+between awaits.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
@@ -63,8 +65,7 @@ class OwnedPartitions:
         partition = self._partitions.get(where)
         if partition is not None and self.serves(partition):
             return partition
-        if partition is not None and partition.halted:
-            raise PartitionHalted(partition=where.partition)
+        self.check_not_halted(where)
         topic = self._topics.with_id(where.topic_id)
         if not 0 <= where.partition < topic.partitions:
             raise UnknownPartition(topic=topic.name, partition=where.partition)
@@ -73,9 +74,21 @@ class OwnedPartitions:
     def serves(self, partition: Partition) -> bool:
         return not partition.fenced and not partition.leaving and self._has_lease()
 
+    def check_not_halted(self, where: TopicPartition) -> None:
+        """For those who write whoever the owner is. Only who owned it when the catalog went back knows of it."""
+        partition = self._partitions.get(where)
+        if partition is not None and partition.halted:
+            raise PartitionHalted(partition=where.partition)
+
     def epoch_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)
         return partition.epoch if partition is not None else NOT_OWNED
+
+    def joint_epoch_of(self, where: TopicPartition) -> int:
+        """The epoch for those who append whoever the owner is: any, while it is handed over, since by the time of their
+        commit it may be another's."""
+        partition = self._partitions.get(where)
+        return partition.epoch if partition is not None and not partition.leaving else FOREIGN
 
     def end_of(self, where: TopicPartition) -> int:
         partition = self._partitions.get(where)

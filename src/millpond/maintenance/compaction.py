@@ -17,7 +17,14 @@ from millpond.log.partition import Partition
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.maintenance.merging import Merging
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, MillpondError, OutcomeUnknown, Stopping, Unavailable
+from millpond.model.errors import (
+    CatalogFailed,
+    ExtentsChanged,
+    MillpondError,
+    OutcomeUnknown,
+    Stopping,
+    Unavailable,
+)
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import TopicConfig
 from millpond.objects.store import ObjectStore
@@ -163,8 +170,8 @@ class Compaction:
                 expired = await self._log.write(
                     lambda tx: register(tx, done, now_ms=self._clock.now_ms()), alone=True
                 )
-            except OutcomeUnknown:
-                raise  # the segments may be in use
+            except (OutcomeUnknown, CatalogFailed):
+                raise  # the segments may be in use, or be when the catalog is opened again
             except MillpondError as error:
                 await self._discard(stored)
                 if isinstance(error, ExtentsChanged):

@@ -74,9 +74,12 @@ class Garbage:
         return len(dead)
 
     async def _sweep(self, dead: DeadSession) -> int:
-        """A dead session can commit nothing more, so what it stored without a row is nobody's. One that ended in order
-        stores nothing more either: the first sweep that finds nothing is its last."""
+        """A dead session can commit nothing more, so what it stored without a row is nobody's. It is kept for its grace
+        all the same: a catalog that went back may have forgotten the rows. A session that ended in order stores nothing
+        more either: the first sweep that finds nothing is its last."""
         session, now_ms = dead.session, self._clock.now_ms()
+        if now_ms - dead.dead_since < self._grace_ms:
+            return 0
         swept_at = self._swept_at.get(session)
         if swept_at is not None and now_ms - swept_at < SWEEP_EVERY_MS:
             return 0

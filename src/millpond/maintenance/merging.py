@@ -12,7 +12,14 @@ from millpond.catalog.database import Transaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, OutcomeUnknown, Unavailable
+from millpond.model.errors import (
+    CatalogFailed,
+    ExtentsChanged,
+    MillpondError,
+    ObjectMissing,
+    OutcomeUnknown,
+    Unavailable,
+)
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
@@ -132,8 +139,8 @@ class Merging:
 
         try:
             await self._log.write(replace, alone=True)
-        except OutcomeUnknown:
-            raise  # the segment may be in use
+        except (OutcomeUnknown, CatalogFailed):
+            raise  # the segment may be in use, or be when the catalog is opened again
         except MillpondError as error:
             await self._log.in_pool(lambda: self._store.delete([segment.key]))
             if isinstance(error, ExtentsChanged):

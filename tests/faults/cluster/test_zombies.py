@@ -5,13 +5,14 @@ import threading
 import time
 from contextlib import contextmanager
 
+import psycopg
 import pytest
-from tests.faults.cluster.conftest import cluster, owned, shared_topic, until
+from tests.faults.cluster.conftest import LEASE_MS, cluster, owned, shared_topic, until
 from tests.faults.cluster.workload import Sender, send_all
 
 from millpond import Record
 from millpond.catalog import topology, writers
-from millpond.model.errors import Fenced, NotOwner
+from millpond.model.errors import Fenced, MillpondError, NotOwner, Unavailable
 from millpond.records import build_batch
 
 HOLD_SECONDS_MAX = 30
@@ -194,3 +195,43 @@ async def test_one_declared_dead_can_commit_nothing_at_all(databases, s3_store):
         await heir.log.refresh()
         assert where in owned(heir)
         assert await heir.read("t", partition=where.partition) == []
+
+
+async def test_who_needs_what_a_paused_broker_has_locked_keeps_its_own_lease(databases, s3_store, figures):
+    """A commit may hold rows of others' partitions: messages for several owners, the markers of a transaction."""
+    url = databases.new_url()
+    async with cluster([url, url], s3_store) as brokers:
+        await shared_topic(brokers, partitions=4)
+        locked, free = sorted(owned(brokers[0]))
+        answers = {locked: [], free: []}
+        async with await psycopg.AsyncConnection.connect(url) as paused:
+            await paused.execute(
+                "UPDATE partitions SET bytes = bytes WHERE topic_id = %s AND partition = %s", tuple(locked)
+            )
+            until_ms = time.monotonic() * 1000 + 3 * LEASE_MS
+            while time.monotonic() * 1000 < until_ms:
+                for where, found in answers.items():
+                    found.append(await refusal(brokers[0].log.append(where, batch(b"x"))))
+                    assert brokers[0].lease.held
+                    await asyncio.sleep(0.25)  # after a failure everything is refused for a moment
+            assert all(isinstance(each, Unavailable) for each in answers[locked]), answers
+            assert None in answers[free]
+            await paused.rollback()
+        assert not any(each._failure.done() for each in brokers), "somebody was declared dead"
+        await until_taken(brokers[0], locked)
+    figures.append(
+        f"rows locked by a broker that is paused: {len(answers[locked])} appends refused, retriably, no lease lost"
+    )
+
+
+async def refusal(appending):
+    try:
+        await appending
+    except MillpondError as error:
+        return error
+
+
+async def until_taken(broker, where):
+    async with asyncio.timeout(20):
+        while await refusal(broker.log.append(where, batch(b"after"))) is not None:
+            await asyncio.sleep(0.05)

@@ -7,12 +7,18 @@ from tests.unit.cluster.conftest import until
 
 from millpond.catalog import topology, writers
 from millpond.catalog.schema import COORDINATOR_SHARDS
+from millpond.cluster import addresses_of, membership
 from millpond.model.errors import Fenced, InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
 
 
 def owned(broker):
     """What it serves: not what it has given away a moment ago and is about to forget."""
     return {partition.where for partition in broker.log.partitions() if not partition.leaving}
+
+
+def lease_rest(broker):
+    with broker.database.read() as tx:
+        return writers.lease_rests(tx)[broker.session]
 
 
 async def declare_dead(judge, broker):
@@ -88,6 +94,24 @@ async def test_what_was_accepted_before_a_handover_is_answered(brokers):
     assert found == kept
 
 
+async def test_what_does_not_finish_in_time_is_served_on_and_handed_over_later(brokers, monkeypatch):
+    monkeypatch.setattr(membership, "HANDOVER_S", 0.05)
+    first = await brokers.add()
+    await first.log.create_topic("t", 2)
+    can_finish, let_go = asyncio.Event(), first.log.let_go
+
+    async def let_go_later(wheres):
+        await let_go(wheres)
+        await can_finish.wait()
+
+    monkeypatch.setattr(first.log, "let_go", let_go_later)
+    second = await brokers.add()
+    await until(lambda: len(owned(first)) < 2)
+    await until(lambda: len(owned(first)) == 2)
+    can_finish.set()
+    await until(lambda: len(owned(second)) == 1)
+
+
 async def test_a_broker_that_does_not_renew_is_replaced(brokers):
     first, second = await brokers.add(), await brokers.add()
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
@@ -135,6 +159,19 @@ async def test_a_number_that_is_taken_is_refused(brokers):
     assert (await brokers.add()).node_id == 1
 
 
+async def test_the_number_of_one_that_died_elsewhere_is_free_after_its_lease(brokers):
+    """Nobody else lives who would declare it dead, and it does not come back on its ports, or under its name."""
+    first = await brokers.add(node_id=7, lease=1_500)
+    await first.log.create_topic("t", 2)
+    first._services.cancel()
+    with pytest.raises(InvalidSettings, match="a broker with this number"):
+        await brokers.add(node_id=7)
+    await until(lambda: lease_rest(first) < 0)
+    again = await brokers.add(node_id=7)
+    assert again.node_id == 7
+    assert len(owned(again)) == 2
+
+
 async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
     first = await brokers.add(lease=600_000)
     await first.log.create_topic("t", 2)
@@ -147,6 +184,26 @@ async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
     )
     assert len(owned(again)) == 2
     assert again.node_id == 1
+
+
+async def test_brokers_of_a_machine_may_share_an_address_of_what_stands_before_them(brokers):
+    shared = {"http_listen": "127.0.0.1:0", "http_advertise": "balancer.example:80", "lease": 600_000}
+    first, second = await brokers.add(**shared), await brokers.add(**shared)
+    assert first.listeners["http"] == second.listeners["http"]
+    assert second.log.topology.members.keys() == {first.session, second.session}
+    members = second.log.topology.members
+    assert addresses_of(members[first.session]) == first.listeners
+
+
+async def test_brokers_may_share_all_their_addresses_if_they_listen_on_ports_of_their_own(brokers):
+    shared = {
+        "kafka_advertise": "balancer.example:1",
+        "grpc_advertise": "balancer.example:2",
+        "lease": 600_000,
+    }
+    first, second = await brokers.add(**shared), await brokers.add(**shared)
+    assert first.listeners == second.listeners
+    assert second.log.topology.members.keys() == {first.session, second.session}
 
 
 async def test_draining_by_request_and_back(brokers):

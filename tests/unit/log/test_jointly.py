@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge, UnknownTopic
+from millpond.model.errors import InvalidRequest, NotOwner, PartitionHalted, RecordTooLarge, UnknownTopic
 from millpond.model.ids import TopicPartition
 
 LARGE = bytes(300_000)
@@ -24,6 +24,15 @@ def notes(engine):
 def refuse(tx):
     note("never")(tx)
     raise NotOwner
+
+
+def note_nothing(_):
+    """A joint append of nothing but batches."""
+
+
+def give_to_another(engine):
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE partitions SET owner = 'another', epoch = epoch + 1 WHERE partition = 0")
 
 
 @pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
@@ -92,6 +101,70 @@ async def test_a_partition_of_another_broker_takes_them_too(engine, make_batch):
     assert placed[engine.where()].base_offset == 0
     with pytest.raises(NotOwner):
         await engine.append(b"its former owner may not append as its owner")
+
+
+async def test_a_halted_partition_takes_nothing_jointly_either(start, make_batch):
+    """The catalog went back: offsets would be given a second time."""
+    engine = await start(partitions=2)
+    await engine.append(b"a", b"forgotten")
+    with engine.broker.database.write() as tx:
+        tx.rows("UPDATE partitions SET end_offset = 1 WHERE partition = 0")
+    await engine.log.refresh()
+    appends = {engine.where(number): make_batch(b"x") for number in (1, 0)}
+    with pytest.raises(PartitionHalted):
+        engine.log.check_joint(engine.where(), make_batch(b"x"))
+    with pytest.raises(PartitionHalted):
+        await engine.log.append_jointly(appends, note("never"))
+    with pytest.raises(PartitionHalted):
+        await engine.log.submit_jointly(appends, note("never"))
+    assert engine.rows("SELECT end_offset FROM partitions ORDER BY partition") == [(1,), (0,)]
+    assert notes(engine) == []
+
+
+@pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
+async def test_a_partition_is_let_go_while_others_go_on_appending_jointly(start, make_batch, uploads):
+    engine = await start(partitions=2, uploads=uploads)
+    wheres = [engine.where(0), engine.where(1)]
+    going_on, answered = True, []
+
+    async def append_on():
+        while going_on:
+            placed = await engine.log.append_jointly(
+                {each: make_batch(b"j") for each in wheres}, note_nothing
+            )
+            answered.append(placed[wheres[0]].base_offset)
+
+    appending = [asyncio.ensure_future(append_on()) for _ in range(4)]
+    accepted = await engine.submit(b"accepted before")
+    try:
+        async with asyncio.timeout(10):
+            await engine.log.let_go(wheres[:1])
+        assert accepted.done(), "what was accepted is answered first"
+        give_to_another(engine)
+        count = len(answered)
+        async with asyncio.timeout(10):
+            while len(answered) < count + 20:
+                await asyncio.sleep(0)
+    finally:
+        going_on = False
+        await asyncio.gather(*appending)
+    [(end,)] = engine.rows("SELECT end_offset FROM partitions WHERE partition = 0")
+    assert sorted([*answered, accepted.result().base_offset]) == list(range(end))
+
+
+async def test_what_is_appended_jointly_while_it_is_handed_over_tells_the_new_owner(
+    engine, make_batch, monkeypatch
+):
+    """The commit comes after the hand-over, of which this broker has not heard yet."""
+    told = []
+    monkeypatch.setattr(engine.log._landing, "_tell_owner", told.append)
+    await engine.log.let_go([engine.where()])
+    give_to_another(engine)
+    placed = await engine.log.append_jointly({engine.where(): make_batch(b"a")}, note("done"))
+    assert placed[engine.where()].base_offset == 0
+    assert told == [engine.where()]
+    [partition] = engine.log.partitions()
+    assert partition.end_offset == 0, "it is no longer this broker's"
 
 
 @pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])

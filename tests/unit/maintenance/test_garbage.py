@@ -102,9 +102,27 @@ async def test_a_living_sessions_bytes_without_rows_stay(start, tmp_path):
     store.close()
 
 
+async def test_what_a_dead_session_left_without_rows_is_kept_for_its_grace(start, tmp_path):
+    """The catalog may have gone back, and somebody may want to look at what it has forgotten."""
+    kept = await filled(start, tmp_path)
+    other = new_session()
+    await kept.log.write(lambda tx: writers.register(tx, other, kind="broker", address="", lease_ms=10**9))
+    store = open_store(kept.broker.settings.store_url(), other)
+    key = store.append([b"forgotten"]).key
+    store.close()
+    kept.clock.advance(GRACE)
+    await kept.log.write(lambda tx: writers.bury(tx, other, kept.clock.now_ms()))
+    kept.clock.advance(GRACE - 1)
+    assert await kept.upkeep.garbage.run_once() == 0
+    assert key in kept.objects()
+    kept.clock.advance(1)
+    assert await kept.upkeep.garbage.run_once() == 1
+    assert key not in kept.objects()
+
+
 async def test_a_dead_session_is_swept_again_for_a_day_and_then_forgotten(start, tmp_path):
     """It may have been uploading when it was declared dead."""
-    kept = await filled(start, tmp_path)
+    kept = await filled(start, tmp_path, garbage_grace=0)
     other = new_session()
     await kept.log.write(lambda tx: writers.register(tx, other, kind="spark", address="", lease_ms=10**9))
     await kept.log.write(lambda tx: writers.bury(tx, other, kept.clock.now_ms()))
@@ -125,7 +143,7 @@ async def test_a_dead_session_is_swept_again_for_a_day_and_then_forgotten(start,
 async def test_a_session_that_ended_in_order_is_forgotten_by_the_first_sweep_that_finds_nothing(
     start, tmp_path
 ):
-    kept = await filled(start, tmp_path)
+    kept = await filled(start, tmp_path, garbage_grace=0)
     tidy, untidy = new_session(), new_session()
     for session in (tidy, untidy):
         await kept.log.write(

@@ -1,0 +1,89 @@
+"""The supervisor of `--workers`, with little scripts for brokers: what goes wrong with one must not end the others."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+
+import pytest
+
+from millpond.cli import workers
+from millpond.model.errors import CannotStart
+from millpond.settings import Settings
+
+READY = repr(json.dumps({"session": "s", "bound": {}, "listeners": {}}))
+SERVE = "import time; time.sleep(600)"
+spawn = asyncio.create_subprocess_exec
+
+
+def says(line, then=SERVE, noise=None):
+    """A script. `noise` is an expression of Python, of which something else is said first."""
+    said = [line] if noise is None else [noise, line]
+    return f"{'; '.join(f'print({each}, flush=True)' for each in said)}; {then}"
+
+
+class Machine:
+    """Starts what it is told to, one thing after the other; an error is raised instead."""
+
+    def __init__(self):
+        self.scripts = []
+        self.started = 0
+
+    async def start(self, *_, **named):
+        self.started += 1
+        script = self.scripts.pop(0)
+        if isinstance(script, Exception):
+            raise script
+        return await spawn(sys.executable, "-c", script, **named)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    made = Machine()
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", made.start)
+    monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.05)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def supervised(folder, count):
+    supervisor = workers.Supervisor(Settings(data_dir=folder), count, on_ready=lambda _: None)
+    running = asyncio.ensure_future(supervisor.run())
+    try:
+        yield supervisor, running
+    finally:
+        supervisor.stop()
+        await running
+
+
+async def until(check):
+    async with asyncio.timeout(20):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+async def test_one_that_cannot_be_started_again_for_now_is_tried_again(machine, tmp_path, caplog):
+    no_memory = OSError(12, os.strerror(12))
+    machine.scripts = [says(READY, then="exit(3)"), says(READY), no_memory, says(READY)]
+    async with supervised(tmp_path, 2) as (supervisor, running):
+        await until(lambda: machine.started == 4 and all(each.facts for each in supervisor._workers))
+        assert not running.done()
+    assert f"worker 0 could not be started ([Errno 12] {os.strerror(12)})" in caplog.text
+
+
+@pytest.mark.parametrize("noise", ["'no JSON'", "[1]", "{}", f"'x' * {2 * workers.LINE_BYTES_MAX}"])
+async def test_what_one_says_and_nobody_understands_ends_nobody(machine, tmp_path, caplog, noise):
+    machine.scripts = [says(READY), says(READY, noise=noise)]
+    async with supervised(tmp_path, 2) as (supervisor, running):
+        await until(lambda: all(each.facts for each in supervisor._workers))
+        assert not running.done()
+        assert machine.started == 2
+    assert "worker 1 said what is not understood" in caplog.text
+
+
+async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):
+    machine.scripts = [says(READY), OSError(12, os.strerror(12))]
+    supervisor = workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)
+    with pytest.raises(CannotStart, match=os.strerror(12)):
+        await supervisor.run()
