@@ -144,15 +144,24 @@ class Inbox:
         with self._lock:
             return self._look()
 
-    def look_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
-        return self._in_time(self._look, timeout_s)
+    def look_until(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
+        """For threads: waits. None when it is over, as `wake` makes it ask, or it was closed."""
+        return self._in_time(self._look, None, is_over)
+
+    def wake(self) -> None:
+        """Whoever waits looks again whether it is over."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _in_time(
-        self, find: Callable[[], BaseDelivery | None], timeout_s: float | None
+        self,
+        find: Callable[[], BaseDelivery | None],
+        timeout_s: float | None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> BaseDelivery | None:
         with self._changed:
             until = None if timeout_s is None else self._now() + timeout_s
-            while (found := find()) is None and not self.closed:
+            while (found := find()) is None and not self.closed and not is_over():
                 if not self._changed.wait(None if until is None else until - self._now()):
                     return None
             return found

@@ -282,6 +282,44 @@ async def test_a_handler_may_answer_itself_and_need_not_be_async(setting):
     assert counts == [0, 1, 2]
 
 
+async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_its_worker_goes_on(setting):
+    await setting.publish((b"k", b"x"), (b"k", b"y"))
+    handled = []
+
+    async def handle(delivery):
+        handled.append((delivery.value, delivery.metadata.retry_count))
+        if len(handled) == 1:
+            gone = asyncio.get_running_loop().create_future()
+            gone.cancel()
+            await gone
+        if len(handled) == 3:
+            closing.append(asyncio.ensure_future(subscriber.close()))
+
+    closing = []
+    subscriber = setting.subscriber()
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await subscriber.run(handle)
+        await asyncio.gather(*closing)
+    assert handled == [(b"x", 0), (b"x", 1), (b"y", 0)]
+
+
+async def test_whoever_cancels_run_ends_its_handlers(setting):
+    await setting.publish((b"k", b"x"))
+    begun = asyncio.Event()
+
+    async def handle(_):
+        begun.set()
+        await asyncio.sleep(WAIT_SECONDS_MAX)
+
+    async with setting.subscriber() as subscriber:
+        running = asyncio.ensure_future(subscriber.run(handle))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+
 # -- several at a time -----------------------------------------------------------------------------------------------
 
 
