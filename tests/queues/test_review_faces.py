@@ -8,8 +8,9 @@ import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
 from millpond import AsyncSubscriber, Outcome
+from millpond.client import link, outbox
 from millpond.client.inbox import Inbox, Order
-from millpond.model.errors import Defect
+from millpond.model.errors import Defect, StoreUnavailable
 from millpond.model.payloads import new_payload_id
 from millpond.queues import Answer, Start, StartAt
 from millpond.queues.outcomes import Delivery
@@ -223,6 +224,40 @@ async def test_a_broker_that_owns_again_what_it_has_just_lost_gets_one_link(sett
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             assert (await anext(subscriber)).value == b"x"
         assert await subscriber.flush() == []
+
+
+async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends_its_stream(
+    setting, monkeypatch
+):
+    monkeypatch.setattr(link, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(outbox, "LATE_S", 0.2)
+    await setting.broker.log.add_partitions("t", 2)
+    await setting.broker.queues.alter("t", "s", {"attempts_max": 1, "ack_timeout_ms": 60_000})
+    for partition in (0, 1):
+        records = [Record(b"%d" % number) for number in range(3)]
+        await setting.broker.messages.produce("t", records, partition)
+    feed = setting.broker.queues._feed
+    read = feed.read
+
+    async def read_some(where, offset):
+        if where.partition == 0:
+            raise StoreUnavailable(reason="away")
+        return await read(where, offset)
+
+    async with setting.subscriber(timeout=1) as subscriber, asyncio.timeout(WAIT_SECONDS_MAX):
+        held = [await anext(subscriber) for _ in range(6)]
+        [stream] = subscriber._links.values()
+        bad, good = ([each for each in held if each.partition == number] for number in (0, 1))
+        monkeypatch.setattr(feed, "read", read_some)
+        waiting = [each.nack() for each in bad]
+        waiting.append(good[0].ack())  # it goes with them, and is told with them
+        await until(lambda: not stream.outbox._pending)
+        assert await good[1].ack() is Outcome.OK
+        await asyncio.sleep(2 * (0.2 + stream._connections.attempt_s))
+        assert await good[2].ack() is Outcome.OK
+        assert [*subscriber._links.values()] == [stream], "it was not given up"
+        monkeypatch.setattr(feed, "read", read)
+        assert {await each for each in waiting} == {Outcome.OK}
 
 
 async def test_a_link_that_ends_in_a_way_nobody_foresaw_ends_iteration(setting, monkeypatch):
