@@ -5,8 +5,10 @@ import dataclasses
 
 import pytest
 
+from millpond.catalog import exclusivity
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import (
+    CatalogUnavailable,
     CorruptObject,
     FlushFailed,
     InvalidRecord,
@@ -20,6 +22,7 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.queues import Answer, at_work
+from millpond.queues import queues as queues_module
 from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
@@ -292,6 +295,61 @@ async def test_whoever_attaches_while_the_broker_stops_is_refused(stage, monkeyp
     with pytest.raises(MillpondError):
         await attaching
     assert not queues._at_work._tasks
+
+
+# -- exclusive consumers --------------------------------------------------------------------------------------
+
+
+async def holders(stage):
+    rows = await stage.broker.log.read(lambda tx: tx.rows("SELECT consumer FROM exclusive_consumers"))
+    return [consumer for (consumer,) in rows]
+
+
+async def test_an_exclusive_subscription_is_free_again_though_that_could_not_be_told_at_once(
+    stage, monkeypatch, eventually
+):
+    monkeypatch.setattr(queues_module, "RELEASE_AGAIN_S", 0.01)
+    await stage.subscribe(mode="exclusive")
+    worker = await stage.worker()
+    released, refused = exclusivity.release, []
+
+    def release(*given):
+        if len(refused) < 2:
+            refused.append(given)
+            raise CatalogUnavailable(reason="away")
+        released(*given)
+
+    monkeypatch.setattr(exclusivity, "release", release)
+    assert await holders(stage) == ["worker"]
+    worker.leave()
+
+    async def is_free():
+        return await holders(stage) == []
+
+    await eventually(is_free)
+    assert len(refused) == 2
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown(), asyncio.CancelledError()])
+async def test_whoever_does_not_get_in_holds_no_exclusive_subscription(stage, monkeypatch, eventually, error):
+    await stage.subscribe(mode="exclusive")
+    log = stage.broker.log
+    write = log.write
+
+    async def write_and_fail(operation, *given, **named):
+        await write(operation, *given, **named)
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(log, "write", write_and_fail)
+    with pytest.raises(type(error)):
+        await stage.worker()
+
+    async def is_free():
+        return await holders(stage) == []
+
+    await eventually(is_free)
+    await stage.worker("another")
 
 
 # -- epochs ---------------------------------------------------------------------------------------------------
