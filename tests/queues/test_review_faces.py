@@ -13,6 +13,7 @@ from millpond.client.inbox import Inbox, Order
 from millpond.model.errors import Defect, StoreUnavailable
 from millpond.model.payloads import new_payload_id
 from millpond.queues import Answer, Start, StartAt
+from millpond.queues.feed import Piece
 from millpond.queues.outcomes import Delivery
 from millpond.records import Record
 from millpond.testing import running_broker
@@ -91,6 +92,46 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
     await eventually(has_room)
     await worker.nothing(0)
     assert len(worker.revoked) == 1
+
+
+def nothing_is_there(where, offset):
+    return Piece((), offset + 1, 0)
+
+
+def store_is_away(*_):
+    raise StoreUnavailable(reason="away")
+
+
+@pytest.mark.parametrize(
+    "config", [{"mode": "exclusive"}, {"mode": "multicast"}, {"mode": "key_shared", "key_window": 8}]
+)
+@pytest.mark.parametrize(("found", "left"), [(store_is_away, b"123"), (nothing_is_there, b"23")])
+async def test_nothing_follows_a_message_of_its_key_that_could_not_be_read(
+    stage, monkeypatch, config, found, left
+):
+    await stage.subscribe(ack_timeout_ms=60_000, **config)
+    await stage.publish(b"1", b"2", b"3", key=b"k")
+    worker = await stage.worker(grant=1)
+    [first] = await worker.take()
+    reads = []
+
+    async def read(*given):
+        reads.append(given)
+        return found(*given)
+
+    monkeypatch.setattr(stage.broker.queues._feed, "read", read)
+    assert await worker.nack(first, delay_ms=0) == [Answer.OK]
+    worker.grant(3)
+    if found is store_is_away:
+        await worker.nothing(0.3)
+        assert worker.attachment.purse.messages == 3
+    await until(lambda: reads)
+    monkeypatch.undo()
+    held = await worker.take(len(left))
+    assert b"".join(each.value for each in held) == left, "each once, and in order"
+    assert worker.attachment.purse.messages == 3 - len(left)
+    assert worker.revoked == []
+    assert await worker.ack(*held) == [Answer.OK] * len(left)
 
 
 @pytest.mark.parametrize("size", [None, 1_000_000])
