@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import struct
 
 import pytest
 
@@ -28,10 +29,12 @@ from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
 from millpond.queues.redriving import redrive
 from millpond.records import Record, build_batch
+from millpond.records.batch import seal
 from millpond.service import NewMessage
 
 OK, STALE, NOT_OWNER = Answer.OK, Answer.STALE, Answer.NOT_OWNER
 DEAD = "orders.billing.dead"
+BASE_TIMESTAMP_START = 27
 
 
 def values(held):
@@ -440,6 +443,36 @@ async def test_a_dead_letter_is_there_once_though_nobody_could_tell_whether_it_w
 
 
 # -- dead letters and redrive ---------------------------------------------------------------------------------
+
+
+def batch_with_time(timestamp):
+    """Two messages, of which the second has a time that its batch does not tell."""
+    first, second = (0, timestamp) if timestamp > 0 else (-timestamp, 0)
+    records = [Record(b"1", timestamp=first), Record(b"2", timestamp=second)]
+    batch = bytearray(build_batch(records))
+    struct.pack_into(">qq", batch, BASE_TIMESTAMP_START, 0, 0)
+    seal(batch, 0, len(batch))
+    return batch
+
+
+@pytest.mark.parametrize("timestamp", [-2, -(10**15), 10**15, 2**63 - 2])
+async def test_a_message_with_a_time_that_cannot_be_becomes_a_dead_letter_all_the_same(
+    stage, eventually, timestamp
+):
+    await stage.subscribe(attempts_max=1)
+    worker = await stage.worker()
+    await stage.broker.log.append(stage.where(), batch_with_time(timestamp))
+    began = stage.broker.queues.now()
+    assert await worker.nack(*await worker.take(2)) == [OK, OK]
+
+    async def arrived():
+        return stage.broker.log.topics.knows(DEAD) and len(await stage.broker.read(DEAD)) == 2
+
+    await eventually(arrived)
+    first, second = await stage.broker.read(DEAD)
+    assert first.timestamp == 0
+    assert began <= second.timestamp <= stage.broker.queues.now()
+    assert worker.lost == []
 
 
 async def test_dead_letters_that_their_topic_refuses_hold_up_no_others(stage, eventually):

@@ -31,7 +31,7 @@ from millpond.model.topics import Topic
 from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
 from millpond.queues.limits import QueueLimits
 from millpond.queues.outcomes import Dead
-from millpond.records import Header, Record, build_batch, iter_records
+from millpond.records import NO_OFFSET, NO_TIMESTAMP, Header, Record, build_batch, iter_records
 
 SOURCE_TOPIC: Final = "millpond-source-topic"
 SOURCE_PARTITION: Final = "millpond-source-partition"
@@ -76,6 +76,7 @@ def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
 def letter_of(
     record: Record, dead: Dead, standing: Standing, subscription: Subscription, topic: str, now_ms: int
 ) -> DeadLetter:
+    """With the time of its message; unless that is none, or yet to come, which producers can make it: it is now."""
     kept = [header for header in record.headers if is_public(header[0])]
     added: list[Header] = [
         (SOURCE_TOPIC, topic.encode()),
@@ -84,7 +85,8 @@ def letter_of(
         (SUBSCRIPTION, subscription.name.encode()),
         (ATTEMPTS, str(dead.attempts).encode()),
     ]
-    letter = replace(record, headers=(*kept, *added), offset=-1)
+    timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
+    letter = replace(record, headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)
     return DeadLetter(standing, record.offset, topic_of(subscription, topic), now_ms, batch)
 
@@ -177,7 +179,7 @@ class DeadLetters:
         ):
             raise PayloadsNotTaken(topic=letter.target)  # rather than lose the body
         moved = await with_bodies_in(letter.target, source, [record], self._copy_body)
-        return build_batch([replace(each, offset=-1) for each in moved])
+        return build_batch([replace(each, offset=NO_OFFSET) for each in moved])
 
     def _payloads_of(self, topic: str) -> str | None:
         """Which bodies of a topic lie in the store. Those of one that is gone are gone, too."""
