@@ -72,6 +72,21 @@ async def test_a_letter_whose_body_its_topic_cannot_take_waits_and_the_others_pa
     assert await bodies(stage, DEAD) == [b"a long film"]
 
 
+async def test_a_letter_that_waits_has_its_body_copied_once(stage, kill):
+    await stage.topic("films", payload="large")
+    await stage.topic(DEAD, payload="large", **{"max.message.bytes": "100"})
+    await stage.subscribe(topic="films", attempts_max=1)
+    worker = await stage.worker(topic="films")
+    await kill(worker, b"a long film", by_reference=True)
+    for _ in range(3):
+        await stage.broker.queues.dead_letters.move_all()
+    assert await bodies(stage, DEAD) == []
+    assert len(list(stage.broker.store.list("payloads/"))) == 2
+    await stage.broker.log.alter_config(DEAD, {"max.message.bytes": "10000"})
+    await stage.broker.queues.dead_letters.move_all()
+    assert await bodies(stage, DEAD) == [b"a long film"]
+
+
 async def test_a_topic_for_letters_that_cannot_take_their_bodies_is_refused(stage):
     await stage.topic("films", payload="reference")
     await stage.topic("plain")
