@@ -152,6 +152,42 @@ async def test_only_large_bodies_go_by_reference_where_the_topic_says_so(setting
         assert by_reference == [False, False, True, True]
 
 
+@pytest.mark.parametrize("payload", ["large", "reference"])
+async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do_not(
+    setting, monkeypatch, payload
+):
+    await setting.broker.log.create_topic("mixed", 1, {"payload": payload, "max.message.bytes": "2000"})
+    sizes = [4_000, 10, 3_000, None, 1_500, 20]
+    async with setting.publisher(inline_bytes_max=100) as publisher:
+        upload, uploading, gates = publisher._payloads.upload, [], defaultdict(asyncio.Event)
+
+        async def upload_slowly(topic, body):
+            uploading.append(len(body))
+            await gates[len(body)].wait()
+            return await upload(topic, body)
+
+        async def all_upload():
+            return len(uploading) == 3
+
+        monkeypatch.setattr(publisher._payloads, "upload", upload_slowly)
+        for _ in range(2):  # a producer that does not know its topic yet, and one that does
+            calls = [
+                asyncio.ensure_future(publisher.publish("mixed", b"k", None if size is None else bytes(size)))
+                for size in sizes
+            ]
+            await until(all_upload)
+            calls[2].cancel()
+            for size in (1_500, 4_000):
+                await asyncio.sleep(0.01)
+                gates[size].set()
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(done.pop(2), asyncio.CancelledError)
+            assert [each.number for each in done] == sorted(each.number for each in done)
+            assert len(publisher._turns) == 0
+            uploading.clear()
+            gates.clear()
+
+
 async def test_delayed_messages_come_when_it_is_time(setting):
     await setting.publish((b"later", b"x"), deliver_at=datetime(2200, 1, 1, tzinfo=UTC))
     await setting.publish((b"soon", b"x"), delay=0.1)
