@@ -2,7 +2,8 @@
 
 What is not worth taking any more is dropped before anybody can: what the broker revoked, what lay here until its time
 was up, and whatever came from a former owner of a partition. What is in order behind a message that was refused is held
-until the broker has said what it revoked. Room is given back for each that was taken or dropped.
+until the broker has said what it revoked. Room is given back for each that was taken or dropped, until it is closed:
+then nothing more is to come.
 """
 
 import threading
@@ -90,9 +91,7 @@ class Inbox:
     def arrive(self, partition: int, epoch: int, deliveries: Sequence[BaseDelivery]) -> None:
         with self._changed:
             if self.closed or epoch < self._epochs.get(partition, 0):
-                for each in deliveries:
-                    each.is_live = False
-                    self._give_back(each)
+                self._pass_over(deliveries)
                 return
             if epoch > self._epochs.get(partition, 0):
                 self._epochs[partition] = epoch
@@ -120,7 +119,8 @@ class Inbox:
         with self._changed:
             self.closed = True
             self.failure = self.failure or failure
-            self._drop(self._live.values())
+            self._pass_over(self._live.values())
+            self._live.clear()
             self._waiting.clear()
             self._holds.clear()
             self._changed.notify_all()
@@ -233,6 +233,12 @@ class Inbox:
             self._on_let_go()
         elif hold.is_over:
             del self._holds[place]
+
+    def _pass_over(self, deliveries: Iterable[BaseDelivery]) -> None:
+        for each in deliveries:
+            each.is_live = False
+            if not self.closed:
+                self._give_back(each)
 
     def _drop(self, gone: Iterable[BaseDelivery]) -> None:
         for each in list(gone):

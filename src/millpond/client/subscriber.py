@@ -200,7 +200,7 @@ class AsyncSubscriber:
         """A link to every broker that there should be one to."""
         try:
             await self._make()
-            while True:
+            while not self._inbox.closed:
                 self._look_now.clear()
                 await self._keep_up(await self._owners())
                 try:
@@ -309,8 +309,13 @@ class AsyncSubscriber:
         self._refused.append((item.delivery, item.acknowledgement.outcome))
 
     def _fail(self, error: MillpondError) -> None:
+        """Nothing more is taken, so no broker may go on sending."""
         self._inbox.close(error)
         self._news.set()
+        self._look_now.set()
+        for link in self._links.values():
+            if not link.departs:
+                self._background(link.leave(self._timeout_s))
 
     async def close(self) -> None:
         """Wait until every answer is durable, and leave in order: what was not answered goes to others at once,

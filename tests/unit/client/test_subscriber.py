@@ -490,6 +490,28 @@ async def test_another_of_the_same_name_ends_it_with_the_reason(setting):
             assert len(await take(second, 1)) == 1
 
 
+async def test_a_subscriber_that_has_failed_leaves_all_brokers_and_asks_no_more(setting, monkeypatch):
+    subscriber = setting.subscriber(consumer="me")
+    aliases = {setting.address, setting.address.replace("127.0.0.1", "localhost")}
+    looks = []
+
+    async def owners():
+        looks.append(True)
+        return aliases
+
+    monkeypatch.setattr(subscriber, "_owners", owners)
+    async with subscriber:
+        with pytest.raises(SubscriptionReplaced):
+            await take(subscriber, 1)
+        await until(lambda: _are_attached(setting, 0))
+        await setting.publish((b"k", b"x"))
+        async with setting.subscriber() as another:
+            [delivery] = await take(another, 1)
+            assert delivery.metadata.retry_count == 0
+        assert subscriber._supervising.done()
+        assert len(looks) < 10
+
+
 async def test_an_exclusive_subscription_has_one_consumer(setting):
     await setting.broker.queues.create("t", "mine", {"mode": "exclusive"})
     mine = partial(AsyncSubscriber, setting.address, "t", "mine")
