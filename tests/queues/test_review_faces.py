@@ -312,6 +312,18 @@ async def test_a_link_that_ends_in_a_way_nobody_foresaw_ends_iteration(setting, 
                 await anext(subscriber)
 
 
+async def test_a_subscriber_that_fails_in_a_way_nobody_foresaw_ends_iteration(setting, monkeypatch):
+    subscriber = setting.subscriber()
+
+    async def owners():
+        return 1 / 0
+
+    monkeypatch.setattr(subscriber, "_owners", owners)
+    async with subscriber, asyncio.timeout(WAIT_SECONDS_MAX):
+        with pytest.raises(Defect, match="division by zero"):
+            await anext(subscriber)
+
+
 def test_whoever_waits_hears_of_what_was_held_until_others_were_taken():
     let_go, link = [], NoLink()
     inbox = Inbox(lambda _: None, lambda: 0.0, lambda: let_go.append(True))

@@ -12,6 +12,7 @@ to any more (no such topic, no such subscription, another consumer of its name) 
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -51,6 +52,8 @@ TAKEN_AT_ONCE: Final = 100
 """Then answers and credit get their turn, though there is more to take."""
 REFUSED_MAX: Final = 1_000
 """Of answers that were refused, how many are remembered until the next flush."""
+
+logger = logging.getLogger(__name__)
 
 
 class AsyncSubscriber:
@@ -210,6 +213,9 @@ class AsyncSubscriber:
                     continue
         except MillpondError as error:
             self._fail(error)
+        except Exception as error:  # a bug must end iteration, not leave it waiting
+            logger.exception("subscriber %r failed in a way nobody foresaw", self.consumer)
+            self._fail(Defect(reason=repr(error)))
 
     async def _make(self) -> None:
         if self._create is None:
