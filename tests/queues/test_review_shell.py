@@ -77,6 +77,25 @@ async def services_go_on(stage):
     assert not stage.broker._services.done()
 
 
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whoever_owns_it", [False, True])
+async def test_what_expires_while_it_is_read_is_passed_over(stage, monkeypatch, whoever_owns_it):
+    await stage.publish(b"1", b"2", b"3")
+    await stage.begin_again()
+    log, feed, where = stage.broker.log, stage.broker.queues._feed, stage.where()
+    in_pool = log._fetcher._in_pool
+
+    async def expire_and_read(work):
+        await log.delete_records(where, 2)
+        return await in_pool(work)
+
+    monkeypatch.setattr(log._elsewhere if whoever_owns_it else log._fetcher, "_in_pool", expire_and_read)
+    piece = await (feed.read_stored if whoever_owns_it else feed.read)(where, 0)
+    assert (piece.records, piece.next_offset, piece.log_start) == ((), 2, 2)
+
+
 # -- transactions ---------------------------------------------------------------------------------------------
 
 
