@@ -8,10 +8,12 @@ import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
 from millpond import AsyncSubscriber, Outcome
+from millpond.client import link, outbox
 from millpond.client.inbox import Inbox, Order
-from millpond.model.errors import Defect
+from millpond.model.errors import Defect, StoreUnavailable
 from millpond.model.payloads import new_payload_id
 from millpond.queues import Answer, Start, StartAt
+from millpond.queues.feed import Piece
 from millpond.queues.outcomes import Delivery
 from millpond.records import Record
 from millpond.testing import running_broker
@@ -90,6 +92,46 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
     await eventually(has_room)
     await worker.nothing(0)
     assert len(worker.revoked) == 1
+
+
+def nothing_is_there(where, offset):
+    return Piece((), offset + 1, 0)
+
+
+def store_is_away(*_):
+    raise StoreUnavailable(reason="away")
+
+
+@pytest.mark.parametrize(
+    "config", [{"mode": "exclusive"}, {"mode": "multicast"}, {"mode": "key_shared", "key_window": 8}]
+)
+@pytest.mark.parametrize(("found", "left"), [(store_is_away, b"123"), (nothing_is_there, b"23")])
+async def test_nothing_follows_a_message_of_its_key_that_could_not_be_read(
+    stage, monkeypatch, config, found, left
+):
+    await stage.subscribe(ack_timeout_ms=60_000, **config)
+    await stage.publish(b"1", b"2", b"3", key=b"k")
+    worker = await stage.worker(grant=1)
+    [first] = await worker.take()
+    reads = []
+
+    async def read(*given):
+        reads.append(given)
+        return found(*given)
+
+    monkeypatch.setattr(stage.broker.queues._feed, "read", read)
+    assert await worker.nack(first, delay_ms=0) == [Answer.OK]
+    worker.grant(3)
+    if found is store_is_away:
+        await worker.nothing(0.3)
+        assert worker.attachment.purse.messages == 3
+    await until(lambda: reads)
+    monkeypatch.undo()
+    held = await worker.take(len(left))
+    assert b"".join(each.value for each in held) == left, "each once, and in order"
+    assert worker.attachment.purse.messages == 3 - len(left)
+    assert worker.revoked == []
+    assert await worker.ack(*held) == [Answer.OK] * len(left)
 
 
 @pytest.mark.parametrize("size", [None, 1_000_000])
@@ -225,6 +267,40 @@ async def test_a_broker_that_owns_again_what_it_has_just_lost_gets_one_link(sett
         assert await subscriber.flush() == []
 
 
+async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends_its_stream(
+    setting, monkeypatch
+):
+    monkeypatch.setattr(link, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(outbox, "LATE_S", 0.2)
+    await setting.broker.log.add_partitions("t", 2)
+    await setting.broker.queues.alter("t", "s", {"attempts_max": 1, "ack_timeout_ms": 60_000})
+    for partition in (0, 1):
+        records = [Record(b"%d" % number) for number in range(3)]
+        await setting.broker.messages.produce("t", records, partition)
+    feed = setting.broker.queues._feed
+    read = feed.read
+
+    async def read_some(where, offset):
+        if where.partition == 0:
+            raise StoreUnavailable(reason="away")
+        return await read(where, offset)
+
+    async with setting.subscriber(timeout=1) as subscriber, asyncio.timeout(WAIT_SECONDS_MAX):
+        held = [await anext(subscriber) for _ in range(6)]
+        [stream] = subscriber._links.values()
+        bad, good = ([each for each in held if each.partition == number] for number in (0, 1))
+        monkeypatch.setattr(feed, "read", read_some)
+        waiting = [each.nack() for each in bad]
+        waiting.append(good[0].ack())  # it goes with them, and is told with them
+        await until(lambda: not stream.outbox._pending)
+        assert await good[1].ack() is Outcome.OK
+        await asyncio.sleep(2 * (0.2 + stream._connections.attempt_s))
+        assert await good[2].ack() is Outcome.OK
+        assert [*subscriber._links.values()] == [stream], "it was not given up"
+        monkeypatch.setattr(feed, "read", read)
+        assert {await each for each in waiting} == {Outcome.OK}
+
+
 async def test_a_link_that_ends_in_a_way_nobody_foresaw_ends_iteration(setting, monkeypatch):
     async with setting.subscriber() as subscriber:
         await until(lambda: any(link.attached for link in subscriber._links.values()))
@@ -234,6 +310,18 @@ async def test_a_link_that_ends_in_a_way_nobody_foresaw_ends_iteration(setting, 
         with pytest.raises(Defect):
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 await anext(subscriber)
+
+
+async def test_a_subscriber_that_fails_in_a_way_nobody_foresaw_ends_iteration(setting, monkeypatch):
+    subscriber = setting.subscriber()
+
+    async def owners():
+        return 1 / 0
+
+    monkeypatch.setattr(subscriber, "_owners", owners)
+    async with subscriber, asyncio.timeout(WAIT_SECONDS_MAX):
+        with pytest.raises(Defect, match="division by zero"):
+            await anext(subscriber)
 
 
 def test_whoever_waits_hears_of_what_was_held_until_others_were_taken():

@@ -2,11 +2,14 @@
 
 import asyncio
 import dataclasses
+import struct
 
 import pytest
 
+from millpond.catalog import exclusivity
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import (
+    CatalogUnavailable,
     CorruptObject,
     FlushFailed,
     InvalidRecord,
@@ -20,15 +23,18 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.queues import Answer, at_work
+from millpond.queues import queues as queues_module
 from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
 from millpond.queues.redriving import redrive
 from millpond.records import Record, build_batch
+from millpond.records.batch import seal
 from millpond.service import NewMessage
 
 OK, STALE, NOT_OWNER = Answer.OK, Answer.STALE, Answer.NOT_OWNER
 DEAD = "orders.billing.dead"
+BASE_TIMESTAMP_START = 27
 
 
 def values(held):
@@ -69,6 +75,25 @@ def gate(function):
 async def services_go_on(stage):
     await asyncio.sleep(0.05)
     assert not stage.broker._services.done()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whoever_owns_it", [False, True])
+async def test_what_expires_while_it_is_read_is_passed_over(stage, monkeypatch, whoever_owns_it):
+    await stage.publish(b"1", b"2", b"3")
+    await stage.begin_again()
+    log, feed, where = stage.broker.log, stage.broker.queues._feed, stage.where()
+    in_pool = log._fetcher._in_pool
+
+    async def expire_and_read(work):
+        await log.delete_records(where, 2)
+        return await in_pool(work)
+
+    monkeypatch.setattr(log._elsewhere if whoever_owns_it else log._fetcher, "_in_pool", expire_and_read)
+    piece = await (feed.read_stored if whoever_owns_it else feed.read)(where, 0)
+    assert (piece.records, piece.next_offset, piece.log_start) == ((), 2, 2)
 
 
 # -- transactions ---------------------------------------------------------------------------------------------
@@ -294,6 +319,61 @@ async def test_whoever_attaches_while_the_broker_stops_is_refused(stage, monkeyp
     assert not queues._at_work._tasks
 
 
+# -- exclusive consumers --------------------------------------------------------------------------------------
+
+
+async def holders(stage):
+    rows = await stage.broker.log.read(lambda tx: tx.rows("SELECT consumer FROM exclusive_consumers"))
+    return [consumer for (consumer,) in rows]
+
+
+async def test_an_exclusive_subscription_is_free_again_though_that_could_not_be_told_at_once(
+    stage, monkeypatch, eventually
+):
+    monkeypatch.setattr(queues_module, "RELEASE_AGAIN_S", 0.01)
+    await stage.subscribe(mode="exclusive")
+    worker = await stage.worker()
+    released, refused = exclusivity.release, []
+
+    def release(*given):
+        if len(refused) < 2:
+            refused.append(given)
+            raise CatalogUnavailable(reason="away")
+        released(*given)
+
+    monkeypatch.setattr(exclusivity, "release", release)
+    assert await holders(stage) == ["worker"]
+    worker.leave()
+
+    async def is_free():
+        return await holders(stage) == []
+
+    await eventually(is_free)
+    assert len(refused) == 2
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown(), asyncio.CancelledError()])
+async def test_whoever_does_not_get_in_holds_no_exclusive_subscription(stage, monkeypatch, eventually, error):
+    await stage.subscribe(mode="exclusive")
+    log = stage.broker.log
+    write = log.write
+
+    async def write_and_fail(operation, *given, **named):
+        await write(operation, *given, **named)
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(log, "write", write_and_fail)
+    with pytest.raises(type(error)):
+        await stage.worker()
+
+    async def is_free():
+        return await holders(stage) == []
+
+    await eventually(is_free)
+    await stage.worker("another")
+
+
 # -- epochs ---------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +462,36 @@ async def test_a_dead_letter_is_there_once_though_nobody_could_tell_whether_it_w
 
 
 # -- dead letters and redrive ---------------------------------------------------------------------------------
+
+
+def batch_with_time(timestamp):
+    """Two messages, of which the second has a time that its batch does not tell."""
+    first, second = (0, timestamp) if timestamp > 0 else (-timestamp, 0)
+    records = [Record(b"1", timestamp=first), Record(b"2", timestamp=second)]
+    batch = bytearray(build_batch(records))
+    struct.pack_into(">qq", batch, BASE_TIMESTAMP_START, 0, 0)
+    seal(batch, 0, len(batch))
+    return batch
+
+
+@pytest.mark.parametrize("timestamp", [-2, -(10**15), 10**15, 2**63 - 2])
+async def test_a_message_with_a_time_that_cannot_be_becomes_a_dead_letter_all_the_same(
+    stage, eventually, timestamp
+):
+    await stage.subscribe(attempts_max=1)
+    worker = await stage.worker()
+    await stage.broker.log.append(stage.where(), batch_with_time(timestamp))
+    began = stage.broker.queues.now()
+    assert await worker.nack(*await worker.take(2)) == [OK, OK]
+
+    async def arrived():
+        return stage.broker.log.topics.knows(DEAD) and len(await stage.broker.read(DEAD)) == 2
+
+    await eventually(arrived)
+    first, second = await stage.broker.read(DEAD)
+    assert first.timestamp == 0
+    assert began <= second.timestamp <= stage.broker.queues.now()
+    assert worker.lost == []
 
 
 async def test_dead_letters_that_their_topic_refuses_hold_up_no_others(stage, eventually):

@@ -1,7 +1,8 @@
 """Exclusive subscriptions: which consumer has one, over all brokers.
 
 A consumer attaches at every broker that owns a partition, and each of them notes it here under its own session. Whoever
-comes is refused while a broker that lives has noted another consumer. What the dead have noted does not count.
+comes is refused while another broker that lives has noted another consumer. What the dead have noted does not count;
+nor what the broker itself has noted, which knows who is attached to it: such a row is only left over.
 """
 
 from typing import Final
@@ -14,7 +15,7 @@ from millpond.model.ids import Session
 
 ANOTHER: Final = f"""
     SELECT consumer FROM exclusive_consumers
-    WHERE subscription_id = ? AND consumer <> ? AND session IN ({LIVING}) ORDER BY session LIMIT 1
+    WHERE subscription_id = ? AND consumer <> ? AND session <> ? AND session IN ({LIVING}) ORDER BY session LIMIT 1
 """  # noqa: S608  # our own text
 FORGET_THE_DEAD: Final = f"""
     DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session NOT IN ({LIVING})
@@ -27,9 +28,9 @@ RELEASE: Final = "DELETE FROM exclusive_consumers WHERE subscription_id = ? AND 
 
 
 def hold(tx: Transaction, subscription: Subscription, session: Session, consumer: str, token: str) -> None:
-    """Note a consumer, or raise `SubscriptionBusy` if another one has the subscription."""
+    """Note a consumer, or raise `SubscriptionBusy` if another one has the subscription at another broker."""
     lock(tx, subscription)
-    found = tx.rows(ANOTHER, (subscription.id, consumer))
+    found = tx.rows(ANOTHER, (subscription.id, consumer, session))
     if found:
         reason = f"it is exclusive, and {found[0][0]!r} has it"
         raise SubscriptionBusy(subscription=subscription.name, reason=reason)

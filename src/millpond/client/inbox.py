@@ -2,7 +2,8 @@
 
 What is not worth taking any more is dropped before anybody can: what the broker revoked, what lay here until its time
 was up, and whatever came from a former owner of a partition. What is in order behind a message that was refused is held
-until the broker has said what it revoked. Room is given back for each that was taken or dropped.
+until the broker has said what it revoked. Room is given back for each that was taken or dropped, until it is closed:
+then nothing more is to come.
 """
 
 import threading
@@ -90,9 +91,7 @@ class Inbox:
     def arrive(self, partition: int, epoch: int, deliveries: Sequence[BaseDelivery]) -> None:
         with self._changed:
             if self.closed or epoch < self._epochs.get(partition, 0):
-                for each in deliveries:
-                    each.is_live = False
-                    self._give_back(each)
+                self._pass_over(deliveries)
                 return
             if epoch > self._epochs.get(partition, 0):
                 self._epochs[partition] = epoch
@@ -120,7 +119,8 @@ class Inbox:
         with self._changed:
             self.closed = True
             self.failure = self.failure or failure
-            self._drop(self._live.values())
+            self._pass_over(self._live.values())
+            self._live.clear()
             self._waiting.clear()
             self._holds.clear()
             self._changed.notify_all()
@@ -144,15 +144,24 @@ class Inbox:
         with self._lock:
             return self._look()
 
-    def look_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
-        return self._in_time(self._look, timeout_s)
+    def look_until(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
+        """For threads: waits. None when it is over, as `wake` makes it ask, or it was closed."""
+        return self._in_time(self._look, None, is_over)
+
+    def wake(self) -> None:
+        """Whoever waits looks again whether it is over."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _in_time(
-        self, find: Callable[[], BaseDelivery | None], timeout_s: float | None
+        self,
+        find: Callable[[], BaseDelivery | None],
+        timeout_s: float | None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> BaseDelivery | None:
         with self._changed:
             until = None if timeout_s is None else self._now() + timeout_s
-            while (found := find()) is None and not self.closed:
+            while (found := find()) is None and not self.closed and not is_over():
                 if not self._changed.wait(None if until is None else until - self._now()):
                     return None
             return found
@@ -224,6 +233,12 @@ class Inbox:
             self._on_let_go()
         elif hold.is_over:
             del self._holds[place]
+
+    def _pass_over(self, deliveries: Iterable[BaseDelivery]) -> None:
+        for each in deliveries:
+            each.is_live = False
+            if not self.closed:
+                self._give_back(each)
 
     def _drop(self, gone: Iterable[BaseDelivery]) -> None:
         for each in list(gone):

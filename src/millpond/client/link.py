@@ -1,7 +1,7 @@
 """A subscriber's stream to one broker: a task writes credit and answers, another reads what the broker says.
 
-Lives on an event loop; only `answer` and `give_back` may be called from any thread. A broker that is silent although
-an answer is due is given up: when nothing else is said, an empty answer is sent from time to time.
+Lives on an event loop; only `answer` and `give_back` may be called from any thread. When a broker says nothing for a
+while it is sent an empty answer, which it answers whatever else it is busy with; if it stays silent, it is given up.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from millpond.model.errors import Unreachable
 from millpond.stubs import queue_pb2 as pb
 
 HEARTBEAT_S: Final = 5.0
+WATCH_S: Final = 1.0
 DUE_PART: Final = 4
 """Credit is given back when so great a part of it (1/4) has come together."""
 DELAY_MS_MAX: Final = 2**32 - 1
@@ -114,7 +115,6 @@ class Link:
         self.paused = False
         self.departs = False
         """Whether it has been told to leave."""
-        self.outbox = Outbox()
         self.credit = credit
         self._connections = connections
         self._attaching = attaching
@@ -124,6 +124,7 @@ class Link:
         self._on_lost = on_lost
         self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
+        self.outbox = Outbox(self._loop.time)
         self._thread = threading.get_ident()
         self._news = asyncio.Event()
         self._is_waking = False
@@ -271,12 +272,14 @@ class Link:
     async def _watch(self, call: Any) -> None:
         """When nothing is said for a while, ask for something; who does not answer is not there."""
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(min(WATCH_S, HEARTBEAT_S))
+            if self.outbox.is_late:
+                self._news.set()
             silent_s = self._loop.time() - self._heard_at
             if silent_s > HEARTBEAT_S + self._connections.attempt_s:
                 self._connections.forget(self.address)
                 call.cancel()
-            elif silent_s > HEARTBEAT_S and not self.outbox.waits:
+            elif silent_s > HEARTBEAT_S and not self.outbox.beats:
                 self._must_beat = True
                 self._news.set()
 

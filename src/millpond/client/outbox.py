@@ -1,10 +1,13 @@
 """Answers of one connection on their way to its broker: pure, but that any thread may add one.
 
-While some are under way the next ones collect, so single answers are quick and thousands travel together.
+While some are under way the next ones collect, so single answers are quick and thousands travel together. A broker
+answers a request when all its partitions are saved: when that takes long, each partition gets requests of its own, so
+that one that cannot be saved holds up no other.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from millpond.client.delivery import ACK, NACK, OUTCOMES, Acknowledgement, BaseDelivery, Kind, Outcome
@@ -13,6 +16,10 @@ from millpond.stubs import queue_pb2 as pb
 UNDER_WAY_MAX: Final = 4
 ACKS_UNDER_WAY_MAX: Final = 2
 """Requests: one that is being made durable, and one for the broker's next commit, which a third would only join."""
+LATE_S: Final = 1.0
+"""A request that has waited for so long waits for a partition that cannot be saved."""
+UNDER_WAY_WHEN_LATE_MAX: Final = 28
+"""One of each partition. Brokers read no further when 32 are under way, and a heartbeat must get through."""
 ANSWERS_MAX: Final = 5_000
 """In one request; brokers take 10,000."""
 
@@ -27,10 +34,21 @@ class Item(NamedTuple):
     ms: int | None
 
 
+class Request(NamedTuple):
+    sent_at: float
+    items: list[Item]
+    partition: int | None
+    """If it is of one partition only, because others are late."""
+
+
 class Outbox:
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._pending: deque[Item] = deque()
-        self._under_way: dict[int, list[Item]] = {}
+        self._apart: dict[int, deque[Item]] = {}
+        """While a request is late: what is pending, by partition."""
+        self._under_way: dict[int, Request] = {}
+        """The oldest first."""
         self._number = 0
 
     def add(self, item: Item) -> None:
@@ -38,21 +56,57 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        return not self._pending and not self._under_way
+        return not self._pending and not self._apart and not self._under_way
 
     @property
-    def waits(self) -> bool:
-        """Whether an answer of the broker is due."""
-        return bool(self._under_way)
+    def is_late(self) -> bool:
+        """Whether an answer of the broker is long due."""
+        oldest = next(iter(self._under_way.values()), None)
+        return oldest is not None and oldest.sent_at + LATE_S <= self._now()
+
+    @property
+    def beats(self) -> bool:
+        """Whether a heartbeat is under way."""
+        return any(not request.items for request in self._under_way.values())
 
     def heartbeat(self) -> pb.Answers:
         """A request without answers, which is answered, too."""
         return self._sent([], pb.Answers())
 
     def next_request(self) -> pb.Answers | None:
+        if self.is_late:
+            self._part()
+            return self._next_apart()
+        if self._apart:
+            self._rejoin()
         if not self._pending or len(self._under_way) >= self._under_way_max:
             return None
-        acks, nacks, extends = taken = self._taken()
+        return self._request_of(self._pending)
+
+    def _part(self) -> None:
+        while self._pending:
+            item = self._pending.popleft()
+            self._apart.setdefault(item.delivery.partition, deque()).append(item)
+
+    def _rejoin(self) -> None:
+        """Of a partition nothing overtakes what came before it."""
+        apart, self._apart = self._apart, {}
+        self._pending.extendleft(reversed([*chain.from_iterable(apart.values())]))
+
+    def _next_apart(self) -> pb.Answers | None:
+        if len(self._under_way) >= UNDER_WAY_WHEN_LATE_MAX:
+            return None
+        busy = {request.partition for request in self._under_way.values()}
+        partition = next((each for each in self._apart if each not in busy), None)
+        if partition is None:
+            return None
+        request = self._request_of(self._apart[partition], partition)
+        if not self._apart[partition]:
+            del self._apart[partition]
+        return request
+
+    def _request_of(self, pending: deque[Item], partition: int | None = None) -> pb.Answers:
+        acks, nacks, extends = taken = _taken(pending)
         request = pb.Answers(acks=[each.delivery.ack_id for each in acks])
         if nacks:
             request.nacks.extend([each.delivery.ack_id for each in nacks])
@@ -61,15 +115,15 @@ class Outbox:
         if extends:
             request.extends.extend([each.delivery.ack_id for each in extends])
             request.extend_ms = extends[0].ms or 0
-        return self._sent([item for items in taken for item in items], request)
+        return self._sent([item for items in taken for item in items], request, partition)
 
     def settle(self, results: pb.Results) -> list[Item]:
         """The broker's word. Returns what is worth a look: refusals, by either side."""
-        items = self._under_way.pop(results.request, None)
-        if items is None:
+        request = self._under_way.pop(results.request, None)
+        if request is None:
             return []
         notable = []
-        for item, answer in zip(items, results.answers, strict=True):
+        for item, answer in zip(request.items, results.answers, strict=True):
             item.acknowledgement.settle(OUTCOMES.get(answer, Outcome.UNKNOWN))
             if answer != ANSWER_OK or item.kind is NACK:
                 notable.append(item)
@@ -77,8 +131,9 @@ class Outbox:
 
     def lose(self) -> Sequence[Item]:
         """The connection is gone, and every delivery with it."""
-        lost = [item for items in self._under_way.values() for item in items]
-        self._under_way = {}
+        lost = [item for request in self._under_way.values() for item in request.items]
+        lost += chain.from_iterable(self._apart.values())
+        self._under_way, self._apart = {}, {}
         while self._pending:
             lost.append(self._pending.popleft())
         for item in lost:
@@ -90,21 +145,21 @@ class Outbox:
         """Acks wait for company. Others may not fit into one request, and do not wait for each other."""
         return ACKS_UNDER_WAY_MAX if self._pending[-1].kind is ACK else UNDER_WAY_MAX
 
-    def _taken(self) -> tuple[list[Item], list[Item], list[Item]]:
-        """Acks, nacks and extends from the front, as long as one request can say it: it has one delay for all nacks,
-        one time for extends."""
-        taken: tuple[list[Item], list[Item], list[Item]] = ([], [], [])
-        pending = self._pending
-        for _ in range(min(len(pending), ANSWERS_MAX)):
-            item = pending[0]
-            same = taken[item.kind]
-            if same and same[0].ms != item.ms:
-                break
-            same.append(pending.popleft())
-        return taken
-
-    def _sent(self, items: list[Item], request: pb.Answers) -> pb.Answers:
+    def _sent(self, items: list[Item], request: pb.Answers, partition: int | None = None) -> pb.Answers:
         self._number += 1
         request.request = self._number
-        self._under_way[self._number] = items
+        self._under_way[self._number] = Request(self._now(), items, partition)
         return request
+
+
+def _taken(pending: deque[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Acks, nacks and extends from the front, as long as one request can say it: it has one delay for all nacks,
+    one time for extends."""
+    taken: tuple[list[Item], list[Item], list[Item]] = ([], [], [])
+    for _ in range(min(len(pending), ANSWERS_MAX)):
+        item = pending[0]
+        same = taken[item.kind]
+        if same and same[0].ms != item.ms:
+            break
+        same.append(pending.popleft())
+    return taken

@@ -128,6 +128,11 @@ class AsyncProducer:
             await self._sender.room(self._buffer_bytes_max)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether `ready` has nothing to wait for."""
+        return bool(self._lanes) and self.has_room
+
+    @property
     def has_room(self) -> bool:
         return self._sender.held_bytes < self._buffer_bytes_max
 

@@ -18,6 +18,7 @@ from millpond.client.message import Placed, record_of
 from millpond.client.payloads import AsyncPayloads
 from millpond.client.producer import TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of
+from millpond.client.turns import Turns
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
 from millpond.records import Header, Record
@@ -44,6 +45,7 @@ class AsyncPublisher:
         self._inline_bytes_max = inline_bytes_max
         self._producers: dict[str, AsyncProducer] = {}
         self._payloads = AsyncPayloads(address=self._address, timeout=timeout)
+        self._turns = Turns()
         self._closed = False
 
     async def publish(
@@ -74,7 +76,18 @@ class AsyncPublisher:
         """As `publish`, but returns as soon as the message waits its turn (and its body is uploaded)."""
         record = record_of(data, key, headers_of(attributes, deliver_at, delay), None)
         producer = self.producer(topic)
-        return await producer.submit_record(await self.referring(producer, record))
+        if key is None:
+            return await producer.submit_record(await self.referring(producer, record))
+        if self._turns.is_free((topic, key)) and self._goes_at_once(producer, record):
+            return await producer.submit_record(record)
+        with self._turns.take((topic, key)) as turn:
+            record = await self.referring(producer, record)
+            await turn.come()
+            return await producer.submit_record(record)
+
+    def _goes_at_once(self, producer: AsyncProducer, record: Record) -> bool:
+        """Whether nothing has to be waited for, so that no later one can overtake it."""
+        return producer.is_ready and len(record.value or b"") <= self._carried_by(producer)
 
     def producer(self, topic: str) -> AsyncProducer:
         """The one for this topic."""
@@ -101,6 +114,9 @@ class AsyncPublisher:
 
     async def _carried_bytes_max(self, producer: AsyncProducer) -> int:
         await producer.ready()
+        return self._carried_by(producer)
+
+    def _carried_by(self, producer: AsyncProducer) -> int:
         where = producer.configs.get(PAYLOAD)
         if where == BY_REFERENCE:
             return self._inline_bytes_max

@@ -12,6 +12,7 @@ to any more (no such topic, no such subscription, another consumer of its name) 
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -51,6 +52,8 @@ TAKEN_AT_ONCE: Final = 100
 """Then answers and credit get their turn, though there is more to take."""
 REFUSED_MAX: Final = 1_000
 """Of answers that were refused, how many are remembered until the next flush."""
+
+logger = logging.getLogger(__name__)
 
 
 class AsyncSubscriber:
@@ -200,7 +203,7 @@ class AsyncSubscriber:
         """A link to every broker that there should be one to."""
         try:
             await self._make()
-            while True:
+            while not self._inbox.closed:
                 self._look_now.clear()
                 await self._keep_up(await self._owners())
                 try:
@@ -210,6 +213,9 @@ class AsyncSubscriber:
                     continue
         except MillpondError as error:
             self._fail(error)
+        except Exception as error:  # a bug must end iteration, not leave it waiting
+            logger.exception("subscriber %r failed in a way nobody foresaw", self.consumer)
+            self._fail(Defect(reason=repr(error)))
 
     async def _make(self) -> None:
         if self._create is None:
@@ -309,8 +315,13 @@ class AsyncSubscriber:
         self._refused.append((item.delivery, item.acknowledgement.outcome))
 
     def _fail(self, error: MillpondError) -> None:
+        """Nothing more is taken, so no broker may go on sending."""
         self._inbox.close(error)
         self._news.set()
+        self._look_now.set()
+        for link in self._links.values():
+            if not link.departs:
+                self._background(link.leave(self._timeout_s))
 
     async def close(self) -> None:
         """Wait until every answer is durable, and leave in order: what was not answered goes to others at once,

@@ -6,6 +6,7 @@ with Subscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
         delivery.ack()
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -105,7 +106,7 @@ class Subscriber:
     def run(self, handler: Callable[[Delivery], Any], *, workers: int | None = None) -> None:
         """Give every delivery to `handler`, until the subscriber is closed (by another thread). So many threads run it,
         but of a key only one at a time, in order. What it returns from is acknowledged, unless it has answered itself;
-        what it fails with is logged, and the message refused."""
+        what it fails with is logged, and the message refused. `SystemExit` and its like end `run`, too."""
         self.start()
         ThreadWorkers(self._inbox, workers or self._workers, handler).run()
         self._check()
@@ -165,18 +166,20 @@ class ThreadWorkers:
         self._lanes = Lanes(count)
         self._changed = threading.Condition()
         self._ended = False
+        self._fatal: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"millpond-worker-{number}", daemon=True)
             for number in range(count)
         ]
 
     def run(self) -> None:
-        """Until the inbox is closed, or whoever runs it is interrupted. What has been begun is brought to its end."""
+        """Until the inbox is closed, or whoever runs it is interrupted, or a handler wants everything to end. What has
+        been begun is brought to its end."""
         for thread in self._threads:
             thread.start()
         try:
-            while not self._inbox.closed:
-                delivery = self._inbox.look_in_time(None)
+            while not self._inbox.closed and not self._is_over():
+                delivery = self._inbox.look_until(self._is_over)
                 if delivery is not None:
                     with self._changed:
                         self._lanes.add(delivery, self._inbox.order)
@@ -187,18 +190,29 @@ class ThreadWorkers:
                 self._changed.notify_all()
             for thread in self._threads:
                 thread.join()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _is_over(self) -> bool:
+        return self._fatal is not None
 
     def _work(self, number: int) -> None:
         while (delivery := self._next(number)) is not None:
             if self._inbox.claim(delivery):
-                failure: Exception | None = None
-                try:
-                    self._handler(delivery)
-                except Exception as error:  # noqa: BLE001  # the message is refused, and the others go on
-                    failure = error
-                conclude(delivery, failure)
+                self._handle(delivery)
             with self._changed:
                 self._lanes.done(number)
+
+    def _handle(self, delivery: BaseDelivery) -> None:
+        failure: BaseException | None = None
+        try:
+            self._handler(delivery)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # it is refused, and the others go on
+            failure = error
+        except BaseException as error:  # noqa: BLE001  # whoever called `run` is told: here nobody would hear of it
+            failure = self._fatal = error
+            self._inbox.wake()
+        conclude(delivery, failure)
 
     def _next(self, number: int) -> BaseDelivery | None:
         with self._changed:

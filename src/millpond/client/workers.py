@@ -46,7 +46,7 @@ class Lanes:
         self._busy[number] -= 1
 
 
-def conclude(delivery: BaseDelivery, failure: Exception | None) -> None:
+def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
     """Answer for a handler that has not."""
     if failure is not None:
         logger.error("the handler failed with %r, which is refused", delivery, exc_info=failure)
@@ -93,11 +93,20 @@ class AsyncWorkers:
                 self._lanes.done(number)
 
     async def _handle(self, delivery: BaseDelivery, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             found = handler(delivery)
             if inspect.isawaitable(found):
                 await found
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            failure = error  # of something that it waited for: nobody meant this worker
         except Exception as error:  # noqa: BLE001  # whatever it is, the message is refused and the others go on
             failure = error
         conclude(delivery, failure)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from millpond.catalog import partitions, transactions
 from millpond.catalog.database import Transaction
-from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult
+from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult, failed
 from millpond.log.threads import ReadCatalog
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
@@ -36,7 +36,7 @@ class Elsewhere:
             limit = stable if read_committed else end
             return await self._read(request, log_start, end, limit, read_committed)
         except MillpondError as error:
-            return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+            return failed(request, error, log_start, end)
 
     async def _read(
         self, request: FetchRequest, log_start: int, end: int, limit: int, read_committed: bool

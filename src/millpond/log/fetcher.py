@@ -66,6 +66,13 @@ class FetchResult:
         return self.error is None and self.next_offset < min(self.last_stable_offset, self.end_offset)
 
 
+def failed(request: FetchRequest, error: MillpondError, log_start: int, end: int) -> FetchResult:
+    """Whoever asked for what expired meanwhile is told where the log starts by now."""
+    if isinstance(error, OffsetOutOfRange):
+        log_start, end = error.facts["log_start"], error.facts["end_offset"]
+    return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+
+
 class Share(NamedTuple):
     """What one partition may take of an answer."""
 
@@ -177,7 +184,7 @@ class Fetcher:
             log_start, end = partition.log_start, partition.end_offset
             return await self._read(partition, request, share, read_committed)
         except MillpondError as error:
-            return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+            return failed(request, error, log_start, end)
 
     async def _read(
         self, partition: Partition, request: FetchRequest, share: Share, read_committed: bool

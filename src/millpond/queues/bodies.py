@@ -9,7 +9,8 @@ from millpond.model.payloads import HEADER, Reference, parse_reference
 from millpond.records import Record
 
 CopyBody = Callable[[str, str, str], Awaitable[UUID]]
-"""From a topic, an id, to a topic: the id there. A copy that no message comes to refer to is collected in time."""
+"""From a topic, an id, to a topic: the id there, the same when it is tried again. A copy that no message comes to refer
+to is collected in time."""
 
 
 async def nothing_to_copy(source: str, payload: str, target: str) -> UUID:

@@ -7,7 +7,7 @@ cannot take holds up nobody: it waits in the catalog, and the others pass it.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,21 +15,23 @@ from millpond.catalog import subscriptions as catalog
 from millpond.catalog.database import Transaction
 from millpond.catalog.subscriptions import DeadLetter, Standing, Subscription
 from millpond.log import Log
-from millpond.model.configs import BY_REFERENCE, PAYLOAD
+from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, PAYLOAD, TAKES_PAYLOADS
 from millpond.model.errors import (
     FlushFailed,
     InvalidInput,
     InvalidSubscription,
     MillpondError,
+    PayloadsNotTaken,
     TopicExists,
 )
 from millpond.model.ids import TopicPartition, check_topic_name
 from millpond.model.payloads import HEADER as PAYLOAD_HEADER
 from millpond.model.subscriptions import RESERVED_HEADERS, Exhausted, SubscriptionConfig
+from millpond.model.topics import Topic
 from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
 from millpond.queues.limits import QueueLimits
 from millpond.queues.outcomes import Dead
-from millpond.records import Header, Record, build_batch, iter_records
+from millpond.records import NO_OFFSET, NO_TIMESTAMP, Header, Record, build_batch, iter_records
 
 SOURCE_TOPIC: Final = "millpond-source-topic"
 SOURCE_PARTITION: Final = "millpond-source-partition"
@@ -56,6 +58,17 @@ def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
             raise InvalidSubscription(reason="its dead letters cannot go to its own topic")
 
 
+def check_bodies(config: SubscriptionConfig, topic: Topic, target: Topic) -> None:
+    """Refuse a topic for letters that cannot take the bodies which messages leave in the store."""
+    if (
+        config.on_exhausted is Exhausted.DEAD_LETTER
+        and topic.config().payloads
+        and not target.config().payloads
+    ):
+        reason = f"topic {target.name!r} cannot take bodies by reference, as {topic.name!r} has them"
+        raise InvalidSubscription(reason=reason)
+
+
 def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
     return config.dead_letter_topic or f"{topic}.{name}.dead"
 
@@ -63,6 +76,7 @@ def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
 def letter_of(
     record: Record, dead: Dead, standing: Standing, subscription: Subscription, topic: str, now_ms: int
 ) -> DeadLetter:
+    """With the time of its message; unless that is none, or yet to come, which producers can make it: it is now."""
     kept = [header for header in record.headers if is_public(header[0])]
     added: list[Header] = [
         (SOURCE_TOPIC, topic.encode()),
@@ -71,7 +85,8 @@ def letter_of(
         (SUBSCRIPTION, subscription.name.encode()),
         (ATTEMPTS, str(dead.attempts).encode()),
     ]
-    letter = replace(record, headers=(*kept, *added), offset=-1)
+    timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
+    letter = replace(record, headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)
     return DeadLetter(standing, record.offset, topic_of(subscription, topic), now_ms, batch)
 
@@ -127,7 +142,7 @@ class DeadLetters:
         """Whether the topic takes letters, though not necessarily each of these."""
         try:
             await self._append(target, letters)
-        except InvalidInput as error:
+        except (InvalidInput, PayloadsNotTaken) as error:
             if len(letters) > 1:
                 return all([await self._move(target, [letter]) for letter in letters])
             logger.warning("a dead letter for topic %r waits: %s", target, error)
@@ -146,7 +161,7 @@ class DeadLetters:
 
     async def _places(self, target: str, letters: Sequence[DeadLetter]) -> dict[DeadLetter, TopicPartition]:
         if not self._log.topics.knows(target):
-            await self._make(target, by_reference=any(has_body(_record(letter)) for letter in letters))
+            await self._make(target, {self._payloads_of(_source(_record(letter))) for letter in letters})
         topic = self._log.topics.named(target)
         return {
             letter: TopicPartition(topic.id, letter.standing.partition % topic.partitions)
@@ -157,15 +172,27 @@ class DeadLetters:
         record = _record(letter)
         if not has_body(record):
             return letter.record
-        source = (dict(record.headers)[SOURCE_TOPIC] or b"").decode()
+        source = _source(record)
+        if (
+            self._payloads_of(source) in TAKES_PAYLOADS
+            and self._payloads_of(letter.target) not in TAKES_PAYLOADS
+        ):
+            raise PayloadsNotTaken(topic=letter.target)  # rather than lose the body
         moved = await with_bodies_in(letter.target, source, [record], self._copy_body)
-        return build_batch([replace(each, offset=-1) for each in moved])
+        return build_batch([replace(each, offset=NO_OFFSET) for each in moved])
 
-    async def _make(self, target: str, *, by_reference: bool) -> None:
+    def _payloads_of(self, topic: str) -> str | None:
+        """Which bodies of a topic lie in the store. Those of one that is gone are gone, too."""
+        topics = self._log.topics
+        return topics.named(topic).describe_config()[PAYLOAD].value if topics.knows(topic) else None
+
+    async def _make(self, target: str, payloads: Collection[str | None]) -> None:
+        """As its first letters want it. It takes bodies if theirs may lie in the store, though none of these does."""
         sizes = [topic.config().max_message_bytes for topic in self._log.topics.all()]
         configs = {"max.message.bytes": str(max(sizes) + LETTER_BYTES_MORE)} if sizes else {}
-        if by_reference:
-            configs[PAYLOAD] = BY_REFERENCE
+        for kind in (BY_REFERENCE, LARGE_BY_REFERENCE):
+            if kind in payloads:
+                configs[PAYLOAD] = kind
         try:
             await self._log.create_topic(target, 1, configs)
         except TopicExists:
@@ -184,6 +211,10 @@ def _cut(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
         size += len(letter.record)
     if piece:
         yield piece
+
+
+def _source(letter: Record) -> str:
+    return (dict(letter.headers)[SOURCE_TOPIC] or b"").decode()
 
 
 def _record(letter: DeadLetter) -> Record:

@@ -285,39 +285,52 @@ class PartitionQueue:
     # -- delivering -------------------------------------------------------------------------------------------
 
     async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """What cannot be read now goes back as if it had never been delivered; what is no more is void."""
         missing = [each.offset for each in deliveries if each.offset not in self._held]
-        receivers = self._receivers
+        if missing:
+            await self._deliver_read(deliveries, missing)
+        else:
+            self._hand_out(deliveries, {}, self._receivers)
+
+    async def _deliver_read(self, deliveries: Sequence[Delivery], missing: Sequence[int]) -> None:
+        """What cannot be read now goes back as if it had never been delivered, with what follows it in its key; what
+        is no more is void."""
+        receivers = dict(self._receivers)
+        purses = {each.name: each.purse for each in self.dispatcher.consumers}
         refusal: MillpondError | None = None
         read: Mapping[int, Record] = {}
-        if missing:
-            receivers = dict(receivers)
-            purses = {each.name: each.purse for each in self.dispatcher.consumers}
-            try:
-                read = await self._read_again(missing)
-            except MillpondError as error:
-                refusal = error
-            deliveries = self._still_wanted(deliveries, read, purses, receivers)
-        found: dict[str, list[Delivered]] = {}
-        without: list[Delivery] = []
-        for delivery in deliveries:
-            offset, consumer, _, _ = delivery
-            record = self._release_held(offset) or read.get(offset)
-            if record is None:
-                without.append(delivery)
-                continue
-            if (to := found.get(consumer)) is None:
-                to = found[consumer] = []
-            to.append(Delivered(delivery, record))
+        try:
+            read = await self._read_again(missing)
+        except MillpondError as error:
+            refusal = error
+        deliveries = self._still_wanted(deliveries, read, purses, receivers)
+        without = [each for each in deliveries if each.offset not in self._held and each.offset not in read]
         if without:
             self._take_back(without, are_gone=refusal is None)
+            rest = [each for each in deliveries if each.offset in self._held or each.offset in read]
+            deliveries = self._still_wanted(rest, read, purses, receivers)
+            self._forget_revoked(rest)
+        self._hand_out(deliveries, read, receivers)
+        if refusal is not None:
+            raise refusal
+
+    def _hand_out(
+        self,
+        deliveries: Sequence[Delivery],
+        read: Mapping[int, Record],
+        receivers: Mapping[str, Receiver],
+    ) -> None:
+        """Each has its message, which is held or was read."""
+        found: dict[str, list[Delivered]] = {}
+        for delivery in deliveries:
+            offset, consumer, _, _ = delivery
+            if (to := found.get(consumer)) is None:
+                to = found[consumer] = []
+            to.append(Delivered(delivery, self._release_held(offset) or read[offset]))
         for name, delivered in found.items():
             receiver = receivers.get(name)
             if receiver is not None and self._receivers.get(name) is receiver:
                 receiver.deliver(self, delivered)  # else it left meanwhile, and its leases with it
                 self._metrics.deliveries.inc(len(delivered))
-        if refusal is not None:
-            raise refusal
 
     def _still_wanted(
         self,
@@ -326,8 +339,8 @@ class PartitionQueue:
         purses: Mapping[str, Purse],
         receivers: Mapping[str, Receiver],
     ) -> list[Delivery]:
-        """Those that were not revoked, nor this partition closed, while they were read. Of the others their consumers
-        never hear, so they get their room back."""
+        """Those that were not revoked, nor this partition closed, meanwhile. Of the others their consumers never hear,
+        so they get their room back."""
         wanted: list[Delivery] = []
         for each in deliveries:
             if self.closed is None and self.dispatcher.is_leased(each):
@@ -378,6 +391,11 @@ class PartitionQueue:
         for name in sorted({each.consumer for each in revoked}):
             if (receiver := self._receivers.get(name)) is not None:
                 receiver.revoke(self, [each for each in revoked if each.consumer == name])
+
+    def _forget_revoked(self, deliveries: Sequence[Delivery]) -> None:
+        """None of these was handed out, so nobody needs to be told."""
+        offsets = {each.offset for each in deliveries}
+        self.dispatcher.revoked = [each for each in self.dispatcher.revoked if each.offset not in offsets]
 
     def _hold(self, found: Sequence[Found]) -> None:
         limit, held = self._limits.held_bytes_max, self._held

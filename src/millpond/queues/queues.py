@@ -5,11 +5,11 @@ the other here; and who may attach is decided here.
 """
 
 import asyncio
-import contextlib
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from millpond.catalog import exclusivity
 from millpond.catalog.schema import read_meta
@@ -22,6 +22,7 @@ from millpond.model.errors import (
     Stopping,
     SubscriptionBusy,
     SubscriptionReplaced,
+    Unavailable,
     UnknownConsumer,
     UnknownSubscription,
 )
@@ -50,6 +51,10 @@ from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
 from millpond.queues.stored import EARLIEST, Start, StoredSubscriptions
 from millpond.records import Buffer
+
+RELEASE_AGAIN_S: Final = 0.5
+"""How soon it is tried again to tell the others that an exclusive subscription is free."""
+logger = logging.getLogger(__name__)
 
 
 class Queues:
@@ -201,11 +206,6 @@ class Queues:
             self._check_room(active, consumer)
             if consumer in active.attachments:
                 self._detach(active, consumer, SubscriptionReplaced(subscription=name), graceful=False)
-            token = secrets.token_hex(8)
-            if subscription.config.mode is Mode.EXCLUSIVE:
-                await self._log.write(
-                    lambda tx: exclusivity.hold(tx, subscription, self._session, consumer, token)
-                )
             attachment = Attachment(
                 subscription,
                 topic,
@@ -213,15 +213,23 @@ class Queues:
                 member,
                 AckIds(secret, subscription.id, member),
                 self._at_work.look_again,
-                token,
+                secrets.token_hex(8),
             )
-            active.attachments[consumer] = attachment
-            try:
-                await self._at_work.fill(active)
-            except BaseException:
-                self._detach(active, consumer, Stopping(), graceful=True)
-                raise
+            await self._join(active, attachment)
         return attachment
+
+    async def _join(self, active: Active, attachment: Attachment) -> None:
+        """All of it or nothing: whoever fails here, or is cancelled, leaves nothing behind."""
+        try:
+            await self._hold(attachment)
+            active.attachments[attachment.name] = attachment
+            await self._at_work.fill(active)
+        except SubscriptionBusy:
+            raise
+        except BaseException:
+            active.detach(attachment.name, Stopping(), graceful=True)
+            self._release_later(attachment)
+            raise
 
     def detach(self, attachment: Attachment, *, graceful: bool = True) -> None:
         for active in self._at_work.of(attachment.subscription.id):
@@ -247,14 +255,35 @@ class Queues:
 
     def _detach(self, active: Active, name: str, error: MillpondError, *, graceful: bool) -> None:
         attachment = active.detach(name, error, graceful=graceful)
-        if attachment is not None and attachment.subscription.config.mode is Mode.EXCLUSIVE:
+        if attachment is not None:
+            self._release_later(attachment)
+
+    async def _hold(self, attachment: Attachment) -> None:
+        subscription, token = attachment.subscription, attachment.token
+        if subscription.config.mode is Mode.EXCLUSIVE:
+            await self._log.write(
+                lambda tx: exclusivity.hold(tx, subscription, self._session, attachment.name, token)
+            )
+
+    def _release_later(self, attachment: Attachment) -> None:
+        if attachment.subscription.config.mode is Mode.EXCLUSIVE:
             self._at_work.keep_task(self._release(attachment))
 
     async def _release(self, attachment: Attachment) -> None:
-        """If it cannot be told, it is when the next consumer comes here, or this broker goes."""
+        """Until it can be told. When this broker goes it need not be: what the dead hold does not count."""
+        while True:
+            if await self._is_released(attachment) or self._at_work.stopping:
+                return
+            await asyncio.sleep(RELEASE_AGAIN_S)
+
+    async def _is_released(self, attachment: Attachment) -> bool:
         subscription, token = attachment.subscription, attachment.token
-        with contextlib.suppress(MillpondError):
+        try:
             await self._log.write(lambda tx: exclusivity.release(tx, subscription, self._session, token))
+        except Unavailable as error:
+            logger.warning("others cannot have subscription %r yet: %s", subscription.name, error)
+            return False
+        return True
 
     async def _check_members(self, subscription: Subscription, member: str) -> None:
         """Each of them has a state that stays."""

@@ -12,9 +12,9 @@ from millpond.catalog.subscriptions import Subscription
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSubscription
-from millpond.model.subscriptions import check_name, config_from
+from millpond.model.subscriptions import SubscriptionConfig, check_name, config_from
 from millpond.model.topics import Topic
-from millpond.queues.deadletters import check_topic
+from millpond.queues.deadletters import check_bodies, check_topic
 from millpond.queues.limits import QueueLimits
 
 
@@ -70,7 +70,7 @@ class StoredSubscriptions:
         check_name(name)
         config = config_from(values)
         known = await self._log.topic(topic)
-        check_topic(config, topic, name)
+        self._check_letters(config, known, name)
         if len(await self.all_of(topic)) >= self._limits.subscriptions_max:
             raise InvalidSubscription(reason=f"topic {topic!r} has {self._limits.subscriptions_max} already")
         timed = await self._times(known, start)
@@ -89,7 +89,7 @@ class StoredSubscriptions:
         config = config_from(values, subscription.config)
         if config.mode is not subscription.config.mode:
             raise InvalidSubscription(reason="the mode cannot be altered; make another subscription")
-        check_topic(config, topic, name)
+        self._check_letters(config, await self._log.topic(topic), name)
         await self._log.write(lambda tx: catalog.alter(tx, subscription, config))
         return await self.find(topic, name)
 
@@ -113,6 +113,12 @@ class StoredSubscriptions:
         return subscription
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _check_letters(self, config: SubscriptionConfig, topic: Topic, name: str) -> None:
+        """A topic of their own that is not there yet is made as they want it."""
+        check_topic(config, topic.name, name)
+        if self._log.topics.knows(config.dead_letter_topic):
+            check_bodies(config, topic, self._log.topics.named(config.dead_letter_topic))
 
     async def _times(self, topic: Topic, start: Start) -> dict[int, int]:
         """Where the time lies in each partition, if it is a time that is asked for."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -141,20 +142,27 @@ class Payloads:
 
     async def copy(self, topic: str, payload: str, to_topic: str, new_id: UUID | None = None) -> UUID:
         """Give another topic a copy, inside the store where it can. It has an id of its own, since a message may refer
-        to a young one only. Whoever brings the new id may try again: what is there already is that copy."""
+        to a young one only. Whoever tries again, soon or with the same new id, is given the copy that is there."""
         source = await self._key(topic, parse_payload_id(payload))
         now_ms = self._clock.now_ms()
-        copy_id = new_id or new_payload_id(now_ms)
+        copy_id = new_id or self._copy_id(source, now_ms)
         check_age(copy_id, now_ms, self._limits.publish_within_ms)
         target = await self._key(to_topic, copy_id)
         try:
             await self._in_pool(lambda: self._store.copy(source, target))
         except ObjectMissing as error:
             raise UnknownPayload(topic=topic, payload=payload) from error
-        except ObjectExists as error:
-            if new_id is None:
-                raise PayloadExists(topic=to_topic, payload=str(copy_id)) from error
+        except ObjectExists:
+            pass
         return copy_id
+
+    def _copy_id(self, source: str, now_ms: int) -> UUID:
+        """The same for a while, in which a message may well refer to it: who tries every few seconds, for days, leaves
+        few copies."""
+        while_ms = max(1, self._limits.publish_within_ms // 2)
+        return new_payload_id(
+            now_ms - now_ms % while_ms, lambda size: sha256(source.encode()).digest()[:size]
+        )
 
     async def close(self) -> None:
         self._closed = True

@@ -56,6 +56,16 @@ def test_a_release_that_comes_late_does_not_end_the_next_one(catalog, subscripti
         hold(catalog, subscription, B, "bert")
 
 
+def test_what_a_broker_has_left_behind_itself_does_not_keep_it_from_letting_the_next_one_in(
+    catalog, subscription
+):
+    hold(catalog, subscription, A, "anna", "1")
+    hold(catalog, subscription, A, "bert", "2")
+    release(catalog, subscription, A, "1")
+    with pytest.raises(SubscriptionBusy, match="'bert' has it"):
+        hold(catalog, subscription, B, "anna")
+
+
 def test_what_a_dead_broker_has_noted_does_not_count(catalog, subscription):
     hold(catalog, subscription, A, "anna")
     catalog.write(lambda tx: writers.bury(tx, A, NOW))

@@ -7,15 +7,31 @@ import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
 from millpond.client.delivery import Acknowledgement, Kind, Outcome
-from millpond.client.outbox import ACKS_UNDER_WAY_MAX, ANSWERS_MAX, UNDER_WAY_MAX, Item, Outbox
+from millpond.client.outbox import (
+    ACKS_UNDER_WAY_MAX,
+    ANSWERS_MAX,
+    LATE_S,
+    UNDER_WAY_MAX,
+    UNDER_WAY_WHEN_LATE_MAX,
+    Item,
+    Outbox,
+)
 from millpond.stubs import queue_pb2 as pb
 
 LINK = NoLink()
 OK, STALE = pb.ANSWER_OK, pb.ANSWER_STALE
 
 
-def add(outbox, kind, number, ms=None):
-    item = Item(kind, delivery(LINK, number), Acknowledgement(), ms)
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def add(outbox, kind, number, ms=None, partition=0):
+    item = Item(kind, delivery(LINK, number, partition=partition), Acknowledgement(), ms)
     outbox.add(item)
     return item
 
@@ -25,7 +41,7 @@ def ids(*numbers):
 
 
 def test_answers_that_collected_go_in_one_request_and_each_hears_its_own_result():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     acks = [add(outbox, Kind.ACK, number) for number in (1, 2)]
     nack = add(outbox, Kind.NACK, 3, 500)
     extend = add(outbox, Kind.EXTEND, 4, 9_000)
@@ -41,13 +57,13 @@ def test_answers_that_collected_go_in_one_request_and_each_hears_its_own_result(
 
 
 def test_a_nack_without_a_delay_is_left_to_the_broker():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     add(outbox, Kind.NACK, 1)
     assert not outbox.next_request().HasField("nack_delay_ms")
 
 
 def test_different_delays_need_different_requests_and_keep_their_order():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     for number, ms in ((1, 5), (2, 5), (3, 7), (4, 5)):
         add(outbox, Kind.NACK, number, ms)
     requests = [outbox.next_request() for _ in range(3)]
@@ -59,7 +75,7 @@ def test_different_delays_need_different_requests_and_keep_their_order():
 
 
 def test_only_so_many_requests_are_under_way_and_none_is_too_large():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     for number in range(ANSWERS_MAX + 1):
         add(outbox, Kind.ACK, number)
     sizes = [len(outbox.next_request().acks) for _ in range(2)]
@@ -73,7 +89,7 @@ def test_only_so_many_requests_are_under_way_and_none_is_too_large():
 
 
 def test_a_refusal_does_not_wait_for_company_as_acks_do():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     for number in range(ACKS_UNDER_WAY_MAX):
         add(outbox, Kind.ACK, number)
         outbox.next_request()
@@ -89,7 +105,7 @@ def test_a_refusal_does_not_wait_for_company_as_acks_do():
 
 
 def test_a_lost_connection_answers_for_everything_that_was_not_answered():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     sent = add(outbox, Kind.ACK, 1)
     outbox.next_request()
     pending = add(outbox, Kind.NACK, 2)
@@ -100,11 +116,56 @@ def test_a_lost_connection_answers_for_everything_that_was_not_answered():
 
 
 def test_a_heartbeat_is_a_request_without_answers():
-    outbox = Outbox()
+    outbox = Outbox(Clock())
     beat = outbox.heartbeat()
-    assert (len(beat.acks), outbox.waits) == (0, True)
+    assert (len(beat.acks), outbox.beats) == (0, True)
     outbox.settle(pb.Results(request=beat.request))
-    assert not outbox.waits
+    assert not outbox.beats
+
+
+def ack_of(outbox, clock, *partitions):
+    """Requests of these partitions, which are not answered in time."""
+    for partition in partitions:
+        add(outbox, Kind.ACK, 1, partition=partition)
+    request = outbox.next_request()
+    clock.now += LATE_S
+    return request
+
+
+def test_a_partition_that_cannot_be_saved_holds_up_no_other():
+    clock = Clock()
+    outbox = Outbox(clock)
+    late = ack_of(outbox, clock, 0, 1)
+    assert outbox.is_late
+    for number in (2, 3):
+        for partition in (0, 1):
+            add(outbox, Kind.ACK, number, partition=partition)
+    stuck, free = outbox.next_request(), outbox.next_request()
+    assert (stuck.acks, free.acks) == ([b"0/1/2", b"0/1/3"], [b"1/1/2", b"1/1/3"]), "each by itself"
+    add(outbox, Kind.ACK, 4, partition=0)
+    add(outbox, Kind.ACK, 4, partition=1)
+    assert outbox.next_request() is None, "and one at a time"
+    outbox.settle(pb.Results(request=free.request, answers=[OK, OK]))
+    again = outbox.next_request()
+    assert again.acks == [b"1/1/4"]
+    for each, count in ((late, 2), (stuck, 2), (again, 1)):
+        outbox.settle(pb.Results(request=each.request, answers=[OK] * count))
+    add(outbox, Kind.ACK, 5, partition=1)
+    add(outbox, Kind.ACK, 5, partition=0)
+    assert outbox.next_request().acks == [b"0/1/4", b"1/1/5", b"0/1/5"], "together again, in their order"
+
+
+def test_requests_have_a_limit_though_many_partitions_cannot_be_saved():
+    clock = Clock()
+    outbox = Outbox(clock)
+    ack_of(outbox, clock, 0)
+    items = [add(outbox, Kind.ACK, 2, partition=partition) for partition in range(50)]
+    while outbox.next_request() is not None:
+        clock.now += LATE_S
+    assert len(outbox._under_way) == UNDER_WAY_WHEN_LATE_MAX
+    assert not outbox.is_idle
+    assert set(items) < set(outbox.lose())
+    assert outbox.is_idle
 
 
 async def test_an_acknowledgement_can_be_awaited_by_several_and_by_one_that_gives_up():

@@ -152,6 +152,42 @@ async def test_only_large_bodies_go_by_reference_where_the_topic_says_so(setting
         assert by_reference == [False, False, True, True]
 
 
+@pytest.mark.parametrize("payload", ["large", "reference"])
+async def test_bodies_by_reference_keep_the_order_of_their_key_though_uploads_do_not(
+    setting, monkeypatch, payload
+):
+    await setting.broker.log.create_topic("mixed", 1, {"payload": payload, "max.message.bytes": "2000"})
+    sizes = [4_000, 10, 3_000, None, 1_500, 20]
+    async with setting.publisher(inline_bytes_max=100) as publisher:
+        upload, uploading, gates = publisher._payloads.upload, [], defaultdict(asyncio.Event)
+
+        async def upload_slowly(topic, body):
+            uploading.append(len(body))
+            await gates[len(body)].wait()
+            return await upload(topic, body)
+
+        async def all_upload():
+            return len(uploading) == 3
+
+        monkeypatch.setattr(publisher._payloads, "upload", upload_slowly)
+        for _ in range(2):  # a producer that does not know its topic yet, and one that does
+            calls = [
+                asyncio.ensure_future(publisher.publish("mixed", b"k", None if size is None else bytes(size)))
+                for size in sizes
+            ]
+            await until(all_upload)
+            calls[2].cancel()
+            for size in (1_500, 4_000):
+                await asyncio.sleep(0.01)
+                gates[size].set()
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(done.pop(2), asyncio.CancelledError)
+            assert [each.number for each in done] == sorted(each.number for each in done)
+            assert len(publisher._turns) == 0
+            uploading.clear()
+            gates.clear()
+
+
 async def test_delayed_messages_come_when_it_is_time(setting):
     await setting.publish((b"later", b"x"), deliver_at=datetime(2200, 1, 1, tzinfo=UTC))
     await setting.publish((b"soon", b"x"), delay=0.1)
@@ -280,6 +316,44 @@ async def test_a_handler_may_answer_itself_and_need_not_be_async(setting):
         await subscriber.run(handle)
         await asyncio.gather(*closing)
     assert counts == [0, 1, 2]
+
+
+async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_its_worker_goes_on(setting):
+    await setting.publish((b"k", b"x"), (b"k", b"y"))
+    handled = []
+
+    async def handle(delivery):
+        handled.append((delivery.value, delivery.metadata.retry_count))
+        if len(handled) == 1:
+            gone = asyncio.get_running_loop().create_future()
+            gone.cancel()
+            await gone
+        if len(handled) == 3:
+            closing.append(asyncio.ensure_future(subscriber.close()))
+
+    closing = []
+    subscriber = setting.subscriber()
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await subscriber.run(handle)
+        await asyncio.gather(*closing)
+    assert handled == [(b"x", 0), (b"x", 1), (b"y", 0)]
+
+
+async def test_whoever_cancels_run_ends_its_handlers(setting):
+    await setting.publish((b"k", b"x"))
+    begun = asyncio.Event()
+
+    async def handle(_):
+        begun.set()
+        await asyncio.sleep(WAIT_SECONDS_MAX)
+
+    async with setting.subscriber() as subscriber:
+        running = asyncio.ensure_future(subscriber.run(handle))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
 
 
 # -- several at a time -----------------------------------------------------------------------------------------------
@@ -414,6 +488,28 @@ async def test_another_of_the_same_name_ends_it_with_the_reason(setting):
                 await take(first, 1)
             await setting.publish((b"k", b"x"))
             assert len(await take(second, 1)) == 1
+
+
+async def test_a_subscriber_that_has_failed_leaves_all_brokers_and_asks_no_more(setting, monkeypatch):
+    subscriber = setting.subscriber(consumer="me")
+    aliases = {setting.address, setting.address.replace("127.0.0.1", "localhost")}
+    looks = []
+
+    async def owners():
+        looks.append(True)
+        return aliases
+
+    monkeypatch.setattr(subscriber, "_owners", owners)
+    async with subscriber:
+        with pytest.raises(SubscriptionReplaced):
+            await take(subscriber, 1)
+        await until(lambda: _are_attached(setting, 0))
+        await setting.publish((b"k", b"x"))
+        async with setting.subscriber() as another:
+            [delivery] = await take(another, 1)
+            assert delivery.metadata.retry_count == 0
+        assert subscriber._supervising.done()
+        assert len(looks) < 10
 
 
 async def test_an_exclusive_subscription_has_one_consumer(setting):

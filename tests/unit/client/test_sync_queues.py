@@ -1,5 +1,6 @@
 """Subscribers and publishers without an event loop, and from several threads."""
 
+import asyncio
 import threading
 from collections import defaultdict
 
@@ -118,6 +119,47 @@ def test_threads_share_the_work_and_keep_the_order_of_keys(address, topic):
     assert not running_it.is_alive()
     assert seen == {key: list(range(30)) for key in keys}
     assert len(failed) == 4 * len(keys)
+
+
+def test_a_handler_whose_own_work_was_cancelled_has_failed_and_its_thread_goes_on(address, topic):
+    publish(address, topic, (b"k", b"x"))
+    counts = []
+
+    def handle(delivery):
+        counts.append(delivery.metadata.retry_count)
+        if len(counts) == 1:
+            raise asyncio.CancelledError
+        done.set()
+
+    done = threading.Event()
+    subscriber = Subscriber(address, topic, "s")
+    running_it = threading.Thread(target=subscriber.run, args=[handle], daemon=True)
+    running_it.start()
+    assert done.wait(WAIT_SECONDS_MAX)
+    subscriber.close()
+    running_it.join(WAIT_SECONDS_MAX)
+    assert counts == [0, 1]
+
+
+def test_a_handler_that_wants_the_program_to_end_ends_run_and_its_message_is_refused(address, topic):
+    publish(address, topic, (b"k", b"x"))
+    raised = []
+
+    def run_it():
+        try:
+            subscriber.run(leave, workers=2)
+        except SystemExit as error:
+            raised.append(error.code)
+
+    def leave(_):
+        raise SystemExit(3)
+
+    with Subscriber(address, topic, "s") as subscriber:
+        running_it = threading.Thread(target=run_it, daemon=True)
+        running_it.start()
+        running_it.join(WAIT_SECONDS_MAX)
+        assert raised == [3]
+        assert subscriber.receive(WAIT_SECONDS_MAX).metadata.retry_count == 1
 
 
 def test_several_threads_may_iterate_over_one_subscriber(address, topic):

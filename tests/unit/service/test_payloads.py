@@ -253,6 +253,22 @@ async def test_a_copy_may_be_tried_again_under_the_same_id(payloads, clock, fres
     assert await whole(payloads, "others", str(copy)) == b"the body"
 
 
+async def test_a_copy_that_is_asked_for_again_and_again_is_made_once_in_a_while(
+    broker, payloads, clock, fresh
+):
+    payload = fresh()
+    await payloads.store("films", payload, chunks(b"the body"))
+    copies = []
+    for _ in range(24):
+        copies.append(await payloads.copy("films", payload, "others"))
+        clock.advance(HOUR_MS)
+    assert len(set(copies)) <= 5
+    assert len(list(broker.store.list("payloads/"))) == 1 + len(set(copies))
+    another = fresh()
+    await payloads.store("films", another, chunks(b"another"))
+    assert await whole(payloads, "others", str(await payloads.copy("films", another, "others"))) == b"another"
+
+
 async def test_copies_that_cannot_be(payloads, clock, fresh):
     payload = fresh()
     with pytest.raises(UnknownPayload):

@@ -1,0 +1,58 @@
+"""Who is next: whoever comes to a place takes a turn there, and turns end in the order in which they were taken.
+
+A place is remembered only while somebody is there. Lives on an event loop.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from types import TracebackType
+from typing import Self
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._last: dict[Hashable, Turn] = {}
+
+    def __len__(self) -> int:
+        """Places where somebody is."""
+        return len(self._last)
+
+    def is_free(self, place: Hashable) -> bool:
+        return place not in self._last
+
+    def take(self, place: Hashable) -> "Turn":
+        """Behind all who are there: `with` it, do what may be done at the same time, then wait until it has `come`."""
+        turn = self._last[place] = Turn(self, place, self._last.get(place))
+        return turn
+
+    def forget(self, place: Hashable, turn: "Turn") -> None:
+        if self._last.get(place) is turn:
+            del self._last[place]
+
+
+class Turn:
+    def __init__(self, turns: Turns, place: Hashable, before: "Turn | None") -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns = turns
+        self._place = place
+        self._before = before.over if before is not None else None
+
+    async def come(self) -> None:
+        if self._before is not None:
+            await asyncio.wait([self._before])  # whoever is cancelled here leaves it alone
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Whoever leaves before the turn has come lets nobody pass those before."""
+        if self._before is None or self._before.done():
+            self._end()
+        else:
+            self._before.add_done_callback(lambda _: self._end())
+
+    def _end(self) -> None:
+        self.over.set_result(None)
+        self._turns.forget(self._place, self)
