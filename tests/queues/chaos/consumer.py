@@ -37,8 +37,9 @@ async def answer(delivery, dice):
         return
     await asyncio.sleep(dice.random() * 0.004)
     say("acking", delivery)
+    sent_at = time.monotonic_ns()
     outcome = await delivery.ack()
-    say("acked", delivery, outcome=outcome.value)
+    say("acked", delivery, outcome=outcome.value, sent_at=sent_at)
 
 
 async def main(address, name, seed):
