@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two processes: many tests wait more than they work. All of Spark's go to one, which keeps one session.
-PARALLEL ?= -n 2 --dist loadgroup
+# More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
+PARALLEL ?= -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve watch demo test test-long coverage test-peers lint format bench docs stubs pins clean
