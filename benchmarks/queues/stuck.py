@@ -22,7 +22,7 @@ from millpond.queues.tracked import Entry
 BACKLOG, QUICK_BACKLOG = 1_000_000, 20_000
 OTHERS, QUICK_OTHERS = 10_000_000, 20_000
 MACHINE, QUICK_MACHINE = 10_000_000, 200_000
-PROBES = 500
+PROBES = 2_000
 ROUNDS = 3
 HOUR_S = 3600.0
 LONG = {"ack_timeout_ms": str(12 * 3_600_000), "leases_max": "5000"}

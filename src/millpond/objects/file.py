@@ -208,7 +208,7 @@ class FileStore:
         """A file with the parts, synced, that is nobody's object yet. Its lock says that its writer lives."""
         path, descriptor = self._new_temporary()
         try:
-            files.write_all(descriptor, parts, 0)
+            files.write_gently(descriptor, parts)
             os.fsync(descriptor)
             yield path
         finally:

@@ -10,6 +10,8 @@ from pathlib import Path
 from millpond.model.errors import StoreFull, StoreUnavailable
 from millpond.records.buffers import Buffer
 
+PIECE_BYTES = 1024 * 1024
+"""How much of a large object is on its way to the disk at a time."""
 _GATHER_MAX = os.sysconf("SC_IOV_MAX")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -28,6 +30,21 @@ def write_all(descriptor: int, parts: Sequence[Buffer], position: int) -> None:
     """Write the parts at `position`. The kernel takes at most IOV_MAX buffers a call, and may take less."""
     for first in range(0, len(parts), _GATHER_MAX):
         position = _write_some(descriptor, list(parts[first : first + _GATHER_MAX]), position)
+
+
+def write_gently(descriptor: int, parts: Sequence[Buffer]) -> None:
+    """Write the parts from the start, a little at a time, each on the disk before the next: another file's fsync, which
+    somebody waits for, then waits for a little of this one and not for all of it."""
+    piece: list[Buffer] = []
+    position = size = 0
+    for part in parts:
+        piece.append(part)
+        size += len(part)
+        if size >= PIECE_BYTES:
+            write_all(descriptor, piece, position)
+            os.fdatasync(descriptor)
+            position, piece, size = position + size, [], 0
+    write_all(descriptor, piece, position)
 
 
 def _write_some(descriptor: int, parts: list[Buffer], position: int) -> int:
