@@ -4,7 +4,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import psycopg
 
 from benchmarks.cluster.servers import on_servers
 from benchmarks.engine.places import folder
@@ -28,6 +31,8 @@ QUICK_BROKERS, QUICK_TOPICS = 10, 10
 LEASE_MS = 10**9
 METADATA_VERSION = 12
 REPEATS = 5
+CONNECTIONS = (1, 8, 32)
+COMMIT_S, QUICK_COMMIT_S = 5.0, 1.0
 
 
 class Bench:
@@ -78,7 +83,9 @@ def run(report: Report, *, quick: bool) -> None:
             _measure(bench, database, brokers, many)
         finally:
             database.close()
+        commits = _commits(place.catalog, QUICK_COMMIT_S if quick else COMMIT_S)
     report.table(("step", "ms", "CPU ms"), bench.rows)
+    report.line(commits)
     report.line(_metadata(brokers, many))
 
 
@@ -102,6 +109,28 @@ def _measure(bench: Bench, database: Database, brokers: int, many: int) -> None:
     bench.time("work out who gives what to one more", lambda: moves(owners, joined, family=topic_of), 1)
     bench.write("declare a broker dead and share out what it owned", lambda tx: _replace(tx, sessions[-1]))
     bench.read("read what that has moved", lambda tx: topology.read(tx, known))
+
+
+def _commits(url: str, seconds: float) -> str:
+    """How many small transactions a second this PostgreSQL takes, each of one row that nobody else changes."""
+    with psycopg.connect(url, autocommit=True) as setup:
+        setup.execute("CREATE TABLE busy (id int PRIMARY KEY, value bigint) WITH (fillfactor = 50)")
+        setup.execute("INSERT INTO busy SELECT n, 0 FROM generate_series(0, 99) n")
+    found = []
+    for count in CONNECTIONS:
+        with ThreadPoolExecutor(count) as threads:
+            done = threads.map(lambda number: _commit_for(url, number, seconds), range(count))
+            found.append(f"{sum(done) / seconds:,.0f} with {count}")
+    return f"Small transactions a second, by connections at once: {', '.join(found)}."
+
+
+def _commit_for(url: str, row: int, seconds: float) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        done, until = 0, time.monotonic() + seconds
+        while time.monotonic() < until:
+            connection.execute("UPDATE busy SET value = value + 1 WHERE id = %s", (row,))
+            done += 1
+    return done
 
 
 def _register(tx: Transaction, session: Session, number: int) -> None:
