@@ -89,6 +89,11 @@ class Stage:
         await self.broker.stop()
         return await self.begin()
 
+    async def goes_on(self):
+        """None of the broker's services has ended."""
+        await asyncio.sleep(0.05)
+        assert not self.broker._services.done()
+
     async def topic(self, name="orders", partitions=1, **configs):
         return await self.broker.log.create_topic(name, partitions, configs)
 

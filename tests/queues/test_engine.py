@@ -96,54 +96,6 @@ async def test_a_delivery_that_is_extended_does_not(stage):
     assert await worker.ack(held) == [OK]
 
 
-async def test_a_message_that_failed_as_often_as_it_may_becomes_a_dead_letter_once(stage, eventually):
-    await stage.subscribe(attempts_max=2, backoff_ms=0)
-    worker = await stage.worker()
-    await stage.publish(b"bad", key=b"k", headers=(("color", b"red"), ("millpond-attempts", b"999")))
-    for _ in range(2):
-        assert await worker.nack(*await worker.take()) == [OK]
-
-    async def is_there():
-        return stage.broker.log.topics.knows("orders.billing.dead") and await stage.values(
-            "orders.billing.dead"
-        )
-
-    await eventually(is_there)
-    [letter] = await stage.broker.read("orders.billing.dead")
-    assert (letter.value, letter.key) == (b"bad", b"k")
-    assert letter.headers == (
-        ("color", b"red"),
-        ("millpond-source-topic", b"orders"),
-        ("millpond-source-partition", b"0"),
-        ("millpond-source-offset", b"0"),
-        ("millpond-subscription", b"billing"),
-        ("millpond-attempts", b"2"),
-    )
-    assert await stage.floor() == 1
-    await worker.nothing()
-    assert await stage.values("orders.billing.dead") == [b"bad"]
-
-
-async def test_dead_letters_wait_while_their_topic_cannot_take_them(stage, eventually):
-    await stage.topic("dead", **{"max.message.bytes": "200"})
-    await stage.subscribe(attempts_max=1, dead_letter_topic="dead")
-    worker = await stage.worker()
-    await stage.publish(bytes(500))
-    assert await worker.nack(*await worker.take()) == [OK]
-    await stage.publish(b"next")
-    assert values(await worker.take()) == [b"next"]
-    assert await stage.values("dead") == []
-    assert (await stage.broker.queues.describe("orders", "billing")).dead_letters_waiting == 1
-    await stage.broker.log.alter_config("dead", {"max.message.bytes": "100000"})
-    stage.broker.queues.dead_letters.wake()
-
-    async def arrived():
-        return await stage.values("dead") == [bytes(500)]
-
-    await eventually(arrived)
-    assert (await stage.broker.queues.describe("orders", "billing")).dead_letters_waiting == 0
-
-
 async def test_dropped_and_blocked_messages(stage):
     await stage.subscribe("dropping", attempts_max=1, on_exhausted="drop")
     await stage.subscribe("blocking", attempts_max=1, on_exhausted="block", mode="key_shared")
@@ -571,61 +523,6 @@ async def test_consume_and_produce_is_one_thing(stage):
     assert await commit(held[1:], b"two") == [OK]
     assert await stage.values("out") == [b"one", b"eins", b"two"]
     assert await stage.floor() == 2
-
-
-async def test_dead_letters_go_back_once_and_only_to_their_own(stage, eventually):
-    await stage.subscribe(attempts_max=1)
-    await stage.subscribe("shipping")
-    worker, other = await stage.worker(), await stage.worker(name="shipping")
-    await stage.publish(b"bad")
-    await worker.nack(*await worker.take())
-    assert await other.ack(*await other.take()) == [OK]
-
-    async def redriven():
-        return await stage.broker.queues.redrive("orders", "billing") == 1
-
-    await eventually(redriven)
-    [held] = await worker.take()
-    assert (held.value, held.attempts) == (b"bad", 0)
-    await other.nothing()
-    assert await worker.ack(held) == [OK]
-    assert await stage.broker.queues.redrive("orders", "billing") == 0
-
-
-async def test_a_producer_cannot_address_a_message_to_one_subscription(stage, eventually):
-    """Nor by what it saw on a message that the broker has addressed: the others would never get its own."""
-    for name in ("billing", "shipping"):
-        await stage.subscribe(name, attempts_max=1)
-    billing, shipping = await stage.worker(), await stage.worker(name="shipping")
-    await stage.publish(b"bad")
-    await billing.nack(*await billing.take())
-    assert await shipping.ack(*await shipping.take()) == [OK]
-
-    async def redriven():
-        return await stage.broker.queues.redrive("orders", "billing") == 1
-
-    await eventually(redriven)
-    [sent_back] = await billing.take()
-    [seen] = [each for each in await stage.broker.read("orders") if each.offset == sent_back.offset]
-    copied = dict(seen.headers)["millpond-redrive-to"]
-    for forged in (b"nobody", b"shipping", b"", b"billing:", b"\xff:" + bytes(32), b":" * 200, copied):
-        await stage.publish(b"to all", headers=(("millpond-redrive-to", forged),))
-        for worker in (billing, shipping):
-            [held] = await worker.take()
-            assert held.value == b"to all"
-            assert await worker.ack(held) == [OK]
-
-
-async def test_letters_that_somebody_else_wrote_stop_no_redrive(stage):
-    await stage.subscribe()
-    await stage.topic("orders.billing.dead")
-    own = (("millpond-subscription", b"billing"), ("millpond-source-topic", b"orders"))
-    for number in (b"9" * 5_000, b"-1", b"one", b"7", b"\xb2"):
-        headers = (*own, ("millpond-source-partition", number))
-        await stage.publish(number, topic="orders.billing.dead", headers=headers)
-    worker = await stage.worker()
-    assert await stage.broker.queues.redrive("orders", "billing") == 5
-    assert len(await worker.take(5)) == 5
 
 
 async def test_members_of_a_multicast_are_counted(stage, monkeypatch):

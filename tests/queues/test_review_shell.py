@@ -1,8 +1,6 @@
 """The queue's shell under suspicion: races between awaits, failures that reach too far, things done twice."""
 
 import asyncio
-import dataclasses
-import struct
 
 import pytest
 
@@ -13,8 +11,6 @@ from millpond.model.errors import (
     CorruptObject,
     FlushFailed,
     InvalidRecord,
-    InvalidSubscription,
-    InvalidTopicName,
     MillpondError,
     OutcomeUnknown,
     StoreUnavailable,
@@ -24,17 +20,12 @@ from millpond.model.errors import (
 )
 from millpond.queues import Answer, at_work
 from millpond.queues import queues as queues_module
-from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Piece
 from millpond.queues.pulling import PullerName
-from millpond.queues.redriving import redrive
 from millpond.records import Record, build_batch
-from millpond.records.batch import seal
 from millpond.service import NewMessage
 
 OK, STALE, NOT_OWNER = Answer.OK, Answer.STALE, Answer.NOT_OWNER
-DEAD = "orders.billing.dead"
-BASE_TIMESTAMP_START = 27
 
 
 def values(held):
@@ -70,11 +61,6 @@ def gate(function):
         return await function(*given, **named)
 
     return gated, entered, opened
-
-
-async def services_go_on(stage):
-    await asyncio.sleep(0.05)
-    assert not stage.broker._services.done()
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -263,24 +249,7 @@ async def test_a_subscription_that_is_deleted_while_somebody_attaches_ends_nothi
     opened.set()
     with pytest.raises(UnknownSubscription):
         await attaching
-    await services_go_on(stage)
-
-
-async def test_dead_letters_that_wait_when_every_topic_is_gone_end_nothing(stage, eventually):
-    await stage.topic("dead", **{"max.message.bytes": "200"})
-    await stage.subscribe(attempts_max=1, dead_letter_topic="dead")
-    worker = await stage.worker()
-    await stage.publish(bytes(500))
-    assert await worker.nack(*await worker.take()) == [OK]
-    for name in ("dead", "orders"):
-        await stage.broker.log.delete_topic(name)
-    stage.broker.queues.dead_letters.wake()
-    await services_go_on(stage)
-
-    async def arrived():
-        return stage.broker.log.topics.knows("dead") and await stage.values("dead") == [bytes(500)]
-
-    await eventually(arrived)
+    await stage.goes_on()
 
 
 async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stage, monkeypatch):
@@ -407,198 +376,6 @@ async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_sav
     [again] = await worker.take()
     assert again.value == b"1"
     assert await worker.ack(again) == [OK]
-
-
-# -- saving ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [StoreUnavailable(reason="away"), CorruptObject(key="k", reason="damaged")])
-async def test_a_dead_letter_that_cannot_be_read_holds_up_no_other_partition(stage, monkeypatch, error):
-    await stage.broker.log.add_partitions("orders", 2)
-    await stage.subscribe(attempts_max=1, ack_timeout_ms=60_000)
-    worker = await stage.worker()
-    for partition in (0, 1):
-        await stage.publish(b"1", partition=partition)
-    bad, good = sorted(await worker.take(2), key=lambda each: each.partition)
-    feed = stage.broker.queues._feed
-    read = feed.read
-
-    async def read_some(where, offset):
-        if where.partition == 0:
-            raise error.copy()
-        return await read(where, offset)
-
-    monkeypatch.setattr(feed, "read", read_some)
-    async with asyncio.timeout(5):
-        nacking = asyncio.create_task(worker.nack(bad))
-        await asyncio.sleep(0)
-        assert await worker.ack(good) == [OK]
-    monkeypatch.undo()
-    await nacking
-
-
-async def test_a_dead_letter_is_there_once_though_nobody_could_tell_whether_it_was_saved(stage, monkeypatch):
-    await stage.subscribe(attempts_max=1)
-    worker = await stage.worker()
-    await stage.publish(b"bad")
-    held = await worker.take()
-    log, letters = stage.broker.log, stage.broker.queues.dead_letters
-    write, lost = log.write, []
-
-    async def write_and_lose(operation, *given, **named):
-        result = await write(operation, *given, **named)
-        if not lost and await log.read(lambda tx: tx.rows("SELECT count(*) FROM dead_letters")) == [(1,)]:
-            lost.append(result)
-            await letters.move_all()  # as another broker may do, or this one by its clock
-            raise OutcomeUnknown
-        return result
-
-    monkeypatch.setattr(log, "write", write_and_lose)
-    await worker.nack(*held)
-    assert lost
-    await worker.nothing(0.5)
-    await letters.move_all()
-    assert await stage.values(DEAD) == [b"bad"]
-
-
-# -- dead letters and redrive ---------------------------------------------------------------------------------
-
-
-def batch_with_time(timestamp):
-    """Two messages, of which the second has a time that its batch does not tell."""
-    first, second = (0, timestamp) if timestamp > 0 else (-timestamp, 0)
-    records = [Record(b"1", timestamp=first), Record(b"2", timestamp=second)]
-    batch = bytearray(build_batch(records))
-    struct.pack_into(">qq", batch, BASE_TIMESTAMP_START, 0, 0)
-    seal(batch, 0, len(batch))
-    return batch
-
-
-@pytest.mark.parametrize("timestamp", [-2, -(10**15), 10**15, 2**63 - 2])
-async def test_a_message_with_a_time_that_cannot_be_becomes_a_dead_letter_all_the_same(
-    stage, eventually, timestamp
-):
-    await stage.subscribe(attempts_max=1)
-    worker = await stage.worker()
-    await stage.broker.log.append(stage.where(), batch_with_time(timestamp))
-    began = stage.broker.queues.now()
-    assert await worker.nack(*await worker.take(2)) == [OK, OK]
-
-    async def arrived():
-        return stage.broker.log.topics.knows(DEAD) and len(await stage.broker.read(DEAD)) == 2
-
-    await eventually(arrived)
-    first, second = await stage.broker.read(DEAD)
-    assert first.timestamp == 0
-    assert began <= second.timestamp <= stage.broker.queues.now()
-    assert worker.lost == []
-
-
-async def test_dead_letters_that_their_topic_refuses_hold_up_no_others(stage, eventually):
-    letters = stage.broker.queues.dead_letters
-    letters._limits = dataclasses.replace(letters._limits, dead_letters_per_step=2)
-    await stage.topic("small", **{"max.message.bytes": "500"})
-    await stage.subscribe("refused", attempts_max=1, dead_letter_topic="small")
-    await stage.subscribe("taken", attempts_max=1)
-    await stage.publish(*[bytes(1_000)] * 5, b"fits")
-    for name in ("refused", "taken"):
-        worker = await stage.worker(name=name)
-        held = await worker.take(6)
-        assert await worker.nack(*held) == [OK] * 6
-
-    async def arrived():
-        known = stage.broker.log.topics.knows("orders.taken.dead")
-        return (
-            known
-            and len(await stage.values("orders.taken.dead")) == 6
-            and await stage.values("small") == [b"fits"]
-        )
-
-    await eventually(arrived)
-    assert (await stage.broker.queues.describe("orders", "refused")).dead_letters_waiting == 5
-
-
-async def test_many_large_dead_letters_are_moved_without_being_held_all_at_once(stage, eventually):
-    await stage.subscribe(attempts_max=1, ack_timeout_ms=60_000)
-    worker = await stage.worker()
-    for number in range(12):
-        await stage.publish(bytes([number]) * 900_000)
-    held = await worker.take(12)
-    sizes, append = [], stage.broker.log.append_jointly
-
-    async def measure(appends, also):
-        sizes.append(sum(map(len, appends.values())))
-        return await append(appends, also)
-
-    stage.broker.log.append_jointly = measure
-    assert await worker.nack(*held) == [OK] * 12
-
-    async def arrived():
-        known = stage.broker.log.topics.knows(DEAD)
-        return known and stage.broker.log.partition(stage.where(DEAD)).end_offset == 12
-
-    await eventually(arrived)
-    assert max(sizes) < 6_000_000
-
-
-async def bury(stage, *values_, name="billing", count=None):
-    """Make dead letters of these messages."""
-    worker = await stage.worker(name=name)
-    await stage.publish(*values_)
-    assert await worker.nack(*await worker.take(len(values_))) == [OK] * len(values_)
-    await stage.broker.queues.dead_letters.move_all()
-    return worker
-
-
-async def test_two_redrives_at_a_time_send_nothing_back_twice(stage):
-    subscription = await stage.subscribe(attempts_max=1)
-    worker = await bury(stage, b"bad")
-    queues, topic = stage.broker.queues, stage.broker.log.topics.named("orders")
-    addressing = Addressing(b"secret", topic.id)
-    both = [redrive(stage.broker.log, queues._feed, subscription, topic, addressing, 0, 1) for _ in range(2)]
-    results = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(each for each in results if isinstance(each, int)) == 1
-    assert values(await worker.take()) == [b"bad"]
-    await worker.nothing()
-    assert await stage.values("orders") == [b"bad", b"bad"]
-
-
-async def test_a_redrive_begins_anew_with_a_dead_letter_topic_that_was_made_anew(stage):
-    await stage.subscribe(attempts_max=1)
-    worker = await bury(stage, b"1")
-    queues = stage.broker.queues
-    assert await queues.redrive("orders", "billing") == 1
-    assert await worker.ack(*await worker.take()) == [OK]
-    await stage.broker.log.delete_topic(DEAD)
-    await bury(stage, b"2")
-    assert await queues.redrive("orders", "billing") == 1
-
-
-async def test_a_redrive_of_several_letters_is_not_too_large_for_their_topic(stage):
-    await stage.broker.log.alter_config("orders", {"max.message.bytes": "1000"})
-    await stage.subscribe(attempts_max=1)
-    worker = await stage.worker()
-    for number in range(5):
-        await stage.publish(bytes([number]) * 700)
-    assert await worker.nack(*await worker.take(5)) == [OK] * 5
-    await stage.broker.queues.dead_letters.move_all()
-    assert await stage.broker.queues.redrive("orders", "billing") == 5
-    assert values(await worker.take(5)) == [bytes([number]) * 700 for number in range(5)]
-
-
-async def test_a_dead_letter_topic_that_cannot_be_is_refused_at_once(stage):
-    with pytest.raises(InvalidTopicName):
-        await stage.subscribe("x" * 200, dead_letter_topic="no/topic")
-    with pytest.raises(InvalidSubscription, match="its own"):
-        await stage.subscribe(dead_letter_topic="orders")
-    await stage.subscribe()
-    with pytest.raises(InvalidSubscription, match="its own"):
-        await stage.broker.queues.alter("orders", "billing", {"dead_letter_topic": "orders"})
-    long = "t" * 240
-    await stage.topic(long)
-    with pytest.raises(InvalidTopicName):
-        await stage.subscribe(topic=long)
-    await stage.subscribe(topic=long, on_exhausted="drop")
 
 
 # -- room -----------------------------------------------------------------------------------------------------
