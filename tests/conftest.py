@@ -1,5 +1,6 @@
 """Fixtures for every folder of tests."""
 
+import os
 import tempfile
 import uuid
 import warnings
@@ -11,6 +12,12 @@ import pytest
 FIGURES = pytest.StashKey[list[str]]()
 SPARK = "tests/spark/"
 STARTS_ITS_OWN_SPARK = (f"{SPARK}sink/test_kills.py", f"{SPARK}test_clusters.py")
+FREE_PORTS = {f"MILLPOND_{face}_LISTEN": "127.0.0.1:0" for face in ("KAFKA", "GRPC", "HTTP")}
+
+
+def pytest_configure() -> None:
+    """A broker that a test starts as a process takes no default port, unless told to: another one may have it."""
+    os.environ.update(FREE_PORTS)
 
 
 @pytest.hookimpl(optionalhook=True)
