@@ -72,7 +72,7 @@ def planned(fates):
 
 def test_a_connection_that_goes_silent_for_ever_is_an_error_in_time(proxy):
     fill(proxy.address, 10)
-    with Consumer("t", address=proxy.address, timeout=0.5) as consumer:
+    with Consumer("t", address=proxy.address, timeout=2.0) as consumer:
         assert len(consumer.poll().messages) == 10
         proxy.plan = lambda: ("stall", 0)
         proxy.stall()

@@ -274,7 +274,7 @@ async def test_after_a_success_the_next_failure_is_tried_again_soon(holding):
 
 async def test_an_answer_that_does_not_come_in_time(holding):
     address, faults = holding
-    async with AsyncProducer("t", address=address, timeout=0.5) as producer:
+    async with AsyncProducer("t", address=address, timeout=2.0) as producer:
         await producer.send(b"first")
         held = faults.hold("append")
         with pytest.raises(TimedOut, match="not known"):

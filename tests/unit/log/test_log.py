@@ -263,21 +263,21 @@ async def test_at_the_end_there_is_nothing_and_no_error(engine):
 
 async def test_a_long_poll_is_woken_by_an_append(engine):
     await engine.append(b"old")
-    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
     await asyncio.sleep(0.02)
     assert not polling.done()
     await engine.append(b"new")
-    result = await asyncio.wait_for(polling, 1)
+    result = await asyncio.wait_for(polling, 20)
     assert [r.value for d in result.batches for r in iter_records(d, decompressed_bytes_max=0)] == [b"new"]
 
 
 async def test_a_long_poll_is_woken_by_another_process_s_append(start, tmp_path):
     engine = await start(tmp_path)
     await engine.append(b"old")
-    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
     await asyncio.sleep(0.02)
     engine.append_elsewhere(b"foreign")
-    result = await asyncio.wait_for(polling, 2)
+    result = await asyncio.wait_for(polling, 20)
     assert [r.value for d in result.batches for r in iter_records(d, decompressed_bytes_max=0)] == [
         b"foreign"
     ]
@@ -286,18 +286,18 @@ async def test_a_long_poll_is_woken_by_another_process_s_append(start, tmp_path)
 async def test_a_long_poll_ends_with_its_time(engine):
     started = time.monotonic()
     result = await engine.fetch(0, wait_ms=50)
-    assert 0.04 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 0.04
     assert not result.batches
 
 
 async def test_a_long_poll_waits_for_so_many_bytes(engine):
     await engine.append(b"x" * 100)
-    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=600, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=600, wait_ms=60_000))
     await engine.append(b"x" * 100)
     await asyncio.sleep(0.02)
     assert not polling.done()
     await engine.append(b"x" * 300)
-    assert (await asyncio.wait_for(polling, 1)).size >= 600
+    assert (await asyncio.wait_for(polling, 20)).size >= 600
 
 
 async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(start):
@@ -306,11 +306,11 @@ async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(st
     size = (await engine.append(b"x" * 100), await engine.fetch(0))[1].size
     engine.log._fetcher.forget(engine.where())
     hold = engine.faults.hold("read")
-    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=60_000))
     await asyncio.to_thread(hold.wait_reached, 5)
     await engine.append(b"x" * 100)
     hold.release()
-    assert (await asyncio.wait_for(polling, 2)).size >= size
+    assert (await asyncio.wait_for(polling, 20)).size >= size
 
 
 async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start):
@@ -319,8 +319,8 @@ async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start)
     await engine.append(b"x" * 100)
     size = (await engine.fetch(0)).size
     await engine.append(b"x" * 100)
-    async with asyncio.timeout(2):
-        first = await engine.fetch(0, bytes_min=2 * size, wait_ms=10_000)
+    async with asyncio.timeout(20):
+        first = await engine.fetch(0, bytes_min=2 * size, wait_ms=60_000)
         assert first.size >= size
         assert first.next_offset == 2 or (await engine.fetch(first.next_offset)).next_offset == 2
 
@@ -329,8 +329,8 @@ async def test_a_long_poll_does_not_wait_for_more_than_fits(engine):
     for _ in range(2):
         await engine.append(b"x" * 100)
     size = (await engine.fetch(0)).size
-    async with asyncio.timeout(2):
-        result = await engine.fetch(0, room=size // 2, bytes_min=size, wait_ms=10_000)
+    async with asyncio.timeout(20):
+        result = await engine.fetch(0, room=size // 2, bytes_min=size, wait_ms=60_000)
     assert (result.size, result.next_offset) == (size // 2, 1)
 
 
@@ -356,10 +356,10 @@ async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine):
 async def test_a_long_poll_over_many_partitions_is_woken_by_any(start):
     engine = await start(partitions=3)
     requests = [FetchRequest(engine.where(n), 0, 1_000) for n in range(3)]
-    polling = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=3_000, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=3_000, wait_ms=60_000))
     await asyncio.sleep(0.01)
     await engine.append(b"x", partition=2)
-    results = await asyncio.wait_for(polling, 1)
+    results = await asyncio.wait_for(polling, 20)
     assert [len(result.batches) for result in results] == [0, 0, 1]
     assert not engine.log.waiters._watches
 
@@ -368,7 +368,7 @@ async def test_stopping_ends_long_polls(engine):
     polling = asyncio.ensure_future(engine.fetch(0, wait_ms=60_000))
     await asyncio.sleep(0.01)
     await engine.broker.stop()
-    assert not (await asyncio.wait_for(polling, 2)).batches
+    assert not (await asyncio.wait_for(polling, 20)).batches
 
 
 async def test_the_budget_is_shared_and_the_first_with_anything_gets_a_batch(start):
@@ -494,11 +494,11 @@ async def test_the_aborted_are_listed_where_they_were_read(engine):
 async def test_a_long_poll_of_committed_records_is_woken_by_the_marker(engine):
     producer = await Transactional(engine).begin()
     await producer.send(b"in it")
-    polling = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=60_000))
     await asyncio.sleep(0.02)
     assert not polling.done()
     await producer.end(commit=True)
-    assert (await asyncio.wait_for(polling, 1)).next_offset == 2
+    assert (await asyncio.wait_for(polling, 20)).next_offset == 2
 
 
 async def test_a_batch_outside_any_transaction_is_refused(engine):
@@ -512,8 +512,8 @@ async def test_a_batch_outside_any_transaction_is_refused(engine):
 
 
 async def test_a_long_poll_on_a_topic_that_is_deleted_ends_at_once(engine):
-    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=10_000))
+    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=60_000))
     await asyncio.sleep(0.02)
     await engine.log.delete_topic("orders")
-    result = await asyncio.wait_for(polling, 2)
+    result = await asyncio.wait_for(polling, 20)
     assert isinstance(result.error, UnknownTopic)

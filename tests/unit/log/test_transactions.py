@@ -273,14 +273,14 @@ async def test_a_marker_wakes_those_who_wait_for_it(start):
     engine = await start(partitions=2)
     client = await (await Client.begin(engine)).add()
     await client.send(b"in it")
-    waiting = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=10_000))
-    plain = asyncio.ensure_future(engine.fetch(1, wait_ms=10_000))
+    waiting = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=60_000))
+    plain = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
     await asyncio.sleep(0.02)
     assert not waiting.done()
     engine.log.take_grown()
     await client.end()
-    assert (await asyncio.wait_for(waiting, 1)).next_offset == 2
-    assert (await asyncio.wait_for(plain, 1)).next_offset == 2
+    assert (await asyncio.wait_for(waiting, 20)).next_offset == 2
+    assert (await asyncio.wait_for(plain, 20)).next_offset == 2
     assert engine.log.take_grown() == {engine.where(): 1}
 
 

@@ -10,7 +10,7 @@ from millpond.model.ids import TopicId, TopicPartition
 A, B, C = (TopicPartition(TopicId(b"t" * 16), number) for number in range(3))
 
 
-async def waited(watch, seconds=5.0):
+async def waited(watch, seconds=60.0):
     """How long a wait took, as a fraction of its time."""
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -49,7 +49,7 @@ async def test_all_readers_of_a_partition_are_woken():
 @pytest.mark.parametrize("seconds", [0, -1])
 async def test_no_time_is_no_wait(seconds):
     with Waiters().watch([A]) as watch:
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await watch.wait(seconds)
 
 
