@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.records import (
+    NO_OFFSET,
     Codec,
     MarkerKind,
     Record,
@@ -34,7 +35,9 @@ CONTENTS = st.none() | st.binary(max_size=100) | st.builds(bytes, st.integers(0,
 HEADERS = st.lists(st.tuples(st.text(max_size=12), st.none() | st.binary(max_size=12)), max_size=4).map(tuple)
 TIMESTAMPS = st.integers(0, 1 << 52) | st.integers(1_700_000_000_000, 1_700_000_100_000)
 RECORDS = st.lists(
-    st.builds(Record, value=CONTENTS, key=CONTENTS, headers=HEADERS, timestamp=TIMESTAMPS),
+    st.builds(
+        Record, value=CONTENTS, key=CONTENTS, headers=HEADERS, timestamp=TIMESTAMPS, offset=st.just(NO_OFFSET)
+    ),
     min_size=1,
     max_size=8,
 )

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from kio.records import readers, schema, writers
 from kio.serial.errors import BufferUnderflow
 
-from millpond.records import Codec, Record, build_batch, iter_records, read_header, stamp, validate, walk
+from millpond.records import (
+    NO_OFFSET,
+    Codec,
+    Record,
+    build_batch,
+    iter_records,
+    read_header,
+    stamp,
+    validate,
+    walk,
+)
 
 LIMIT = 1 << 22
 CONTENTS = st.none() | st.binary(max_size=200)
@@ -27,6 +37,7 @@ RECORDS = st.lists(
         key=CONTENTS,
         headers=HEADERS,
         timestamp=SECONDS.map(lambda seconds: seconds * 1000),
+        offset=st.just(NO_OFFSET),
     ),
     min_size=1,
     max_size=8,

@@ -1,7 +1,6 @@
 """Bodies that lie in the object store move with their messages: a message in another topic refers to a copy there."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 from millpond.model.errors import InvalidPayload, PayloadsNotTaken, UnknownPayload, UnknownTopic
@@ -38,4 +37,4 @@ async def _with_body(record: Record, source: str, target: str, copy: CopyBody) -
     except (InvalidPayload, UnknownPayload, PayloadsNotTaken, UnknownTopic):
         return record
     kept = [header for header in record.headers if header[0] != HEADER]
-    return replace(record, headers=(*kept, (HEADER, str(after).encode())))
+    return record._replace(headers=(*kept, (HEADER, str(after).encode())))

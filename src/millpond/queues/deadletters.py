@@ -8,7 +8,6 @@ cannot take holds up nobody: it waits in the catalog, and the others pass it.
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from millpond.catalog import subscriptions as catalog
@@ -86,7 +85,7 @@ def letter_of(
         (ATTEMPTS, str(dead.attempts).encode()),
     ]
     timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
-    letter = replace(record, headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
+    letter = record._replace(headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)
     return DeadLetter(standing, record.offset, topic_of(subscription, topic), now_ms, batch)
 
@@ -179,7 +178,7 @@ class DeadLetters:
         ):
             raise PayloadsNotTaken(topic=letter.target)  # rather than lose the body
         moved = await with_bodies_in(letter.target, source, [record], self._copy_body)
-        return build_batch([replace(each, offset=NO_OFFSET) for each in moved])
+        return build_batch([each._replace(offset=NO_OFFSET) for each in moved])
 
     def _payloads_of(self, topic: str) -> str | None:
         """Which bodies of a topic lie in the store. Those of one that is gone are gone, too."""

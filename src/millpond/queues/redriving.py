@@ -5,7 +5,6 @@ redrive has come is kept in the same commit, so that one that is broken off repe
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from millpond.catalog import partitions
@@ -115,7 +114,7 @@ def _revived(
     source = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b""
     kept = [header for header in letter.headers if is_public(header[0])]
     headers = (*kept, addressing.header(subscription.name, letter))
-    return _partition(source), replace(letter, headers=headers, offset=-1, timestamp=now_ms)
+    return _partition(source), letter._replace(headers=headers, offset=-1, timestamp=now_ms)
 
 
 def _partition(text: bytes) -> int:

@@ -43,7 +43,7 @@ def read_marker(buffer: Buffer, position: int = 0) -> Marker:
 def _batch_records(  # noqa: C901  # written out on purpose
     buffer: Buffer, position: int, header: BatchHeader, limit: int
 ) -> Iterator[Record]:
-    """Written out, because it runs for every message that anybody reads: numbers of one byte, and lengths of two, are
+    """Written out, because it runs for every message that anybody reads: numbers of one byte, lengths and offsets of two, are
     read here, and headers that there are none of; all else by the functions below, which also say what is wrong."""
     if header.record_count < 0 or header.last_offset > INT64_MAX:
         raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
@@ -68,6 +68,9 @@ def _batch_records(  # noqa: C901  # written out on purpose
             timestamp += base_timestamp
         if at < end and (raw := data[at]) < 0x80:
             delta, at = raw >> 1 ^ -(raw & 1), at + 1
+        elif at + 1 < end and (high := data[at + 1]) < 0x80:
+            raw = raw & 0x7F | high << 7
+            delta, at = raw >> 1 ^ -(raw & 1), at + 2
         else:
             delta, at = read_varint(data, at, end)
         if at < end and (raw := data[at]) < 0x80 and not raw & 1 and raw >> 1 < end - at:

@@ -1,6 +1,6 @@
 """One record, decoded. Only the edges of the broker ever see one: the hot path moves whole batches."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
@@ -8,8 +8,7 @@ NO_OFFSET = -1
 Header = tuple[str, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A message. `offset` and `timestamp` are absolute, and -1 while nobody has given them."""
 
     value: bytes | None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millpond.model.errors import CorruptBatch
 from millpond.reading.visible import visible
-from millpond.records import HEADER_SIZE, Codec, Record, build_batch, crc32c, walk
+from millpond.records import HEADER_SIZE, NO_OFFSET, Codec, Record, build_batch, crc32c, walk
 from millpond.spark.kernels.sections import lay_out, lay_out_in_groups
 from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.rows import ROWS_PER_BATCH, RowMaker
@@ -46,6 +46,7 @@ records = st.lists(
         bytes_or_none,
         st.lists(st.tuples(st.text(max_size=5), bytes_or_none), max_size=3).map(tuple),
         st.integers(0, 2**41),
+        st.just(NO_OFFSET),
     ),
     min_size=1,
     max_size=20,

@@ -22,7 +22,7 @@ from millpond.frontends.web.convert import (
 )
 from millpond.frontends.web.schemas import Base64, NewMessage
 from millpond.model.errors import InvalidRequest
-from millpond.records import Record
+from millpond.records import NO_OFFSET, Record
 
 bytes_or_null = st.none() | st.binary(max_size=50)
 header_names = st.text(max_size=10).filter(lambda name: name.isprintable())
@@ -32,6 +32,7 @@ records = st.builds(
     key=bytes_or_null,
     headers=st.lists(st.tuples(header_names, bytes_or_null), max_size=3).map(tuple),
     timestamp=st.integers(0, 2**60),
+    offset=st.just(NO_OFFSET),
 )
 
 
