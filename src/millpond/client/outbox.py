@@ -79,7 +79,7 @@ class Outbox:
             return self._next_apart()
         if self._apart:
             self._rejoin()
-        if not self._pending or len(self._under_way) >= self._under_way_max:
+        if not self._pending or len(self._under_way) >= self._under_way_max or self._waits_for_company():
             return None
         return self._request_of(self._pending)
 
@@ -139,6 +139,11 @@ class Outbox:
         for item in lost:
             item.acknowledgement.settle(Outcome.LOST)
         return lost
+
+    def _waits_for_company(self) -> bool:
+        """A request costs both sides as much as a hundred acks: a second one goes when it has as many as the first."""
+        oldest = next(iter(self._under_way.values()), None)
+        return oldest is not None and self._pending[-1].kind is ACK and len(self._pending) < len(oldest.items)
 
     @property
     def _under_way_max(self) -> int:

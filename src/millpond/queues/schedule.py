@@ -100,7 +100,7 @@ class Schedule:
             self._delay(head)
             return
         owner = key.owner or self._owner_of(key)
-        if owner is not None and self._may_go(key, owner):
+        if owner is not None and (self._strict or self._may_go(key, owner)):
             key.queued = head.offset
             heapq.heappush(owner.queue, head.offset)
 

@@ -76,16 +76,30 @@ def test_different_delays_need_different_requests_and_keep_their_order():
 
 def test_only_so_many_requests_are_under_way_and_none_is_too_large():
     outbox = Outbox(Clock())
-    for number in range(ANSWERS_MAX + 1):
+    for number in range(3 * ANSWERS_MAX):
         add(outbox, Kind.ACK, number)
-    sizes = [len(outbox.next_request().acks) for _ in range(2)]
-    assert sizes == [ANSWERS_MAX, 1]
-    for number in range(ACKS_UNDER_WAY_MAX):
-        add(outbox, Kind.ACK, number)
-        request = outbox.next_request()
-    assert request is None
+    sizes = [len(outbox.next_request().acks) for _ in range(ACKS_UNDER_WAY_MAX)]
+    assert sizes == [ANSWERS_MAX, ANSWERS_MAX]
+    assert outbox.next_request() is None
     outbox.settle(pb.Results(request=1, answers=[OK] * ANSWERS_MAX))
-    assert len(outbox.next_request().acks) == 2, "what waited goes together"
+    assert len(outbox.next_request().acks) == ANSWERS_MAX
+
+
+def test_a_second_request_goes_when_it_has_as_many_acks_as_the_first():
+    outbox = Outbox(Clock())
+    for number in range(3):
+        add(outbox, Kind.ACK, number)
+    first = outbox.next_request()
+    for number in (3, 4):
+        add(outbox, Kind.ACK, number)
+        assert outbox.next_request() is None
+    add(outbox, Kind.ACK, 5)
+    assert outbox.next_request().acks == ids(3, 4, 5)
+    add(outbox, Kind.ACK, 6)
+    outbox.settle(pb.Results(request=first.request, answers=[OK] * 3))
+    assert outbox.next_request() is None, "the second one is under way"
+    outbox.settle(pb.Results(request=first.request + 1, answers=[OK] * 3))
+    assert outbox.next_request().acks == ids(6), "alone: there is nobody to wait for"
 
 
 def test_a_refusal_does_not_wait_for_company_as_acks_do():

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from millpond.frontends.rpc.convert import PART_BYTES
 from millpond.frontends.rpc.errors import error_message
@@ -16,13 +17,15 @@ from millpond.frontends.rpc.limits import RpcLimits
 from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
 from millpond.queues import Answer, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
 from millpond.queues.deadletters import is_public
+from millpond.queues.outcomes import OK
 from millpond.queues.partition_queue import Delivered
 from millpond.queues.tracked import CREDIT_MAX
 from millpond.stubs import queue_pb2 as pb
 
 VALUE_BYTES_DEFAULT = 256 * 1024
+ANSWER_OK: Final = pb.ANSWER_OK
 ANSWERS = {
-    Answer.OK: pb.ANSWER_OK,
+    Answer.OK: ANSWER_OK,
     Answer.STALE: pb.ANSWER_STALE,
     Answer.UNKNOWN: pb.ANSWER_UNKNOWN,
     Answer.NOT_OWNER: pb.ANSWER_NOT_OWNER,
@@ -295,7 +298,8 @@ class Subscribing:
             delay_ms=delay_ms,
             by_ms=answers.extend_ms,
         )
-        results = pb.Results(request=answers.request, answers=[ANSWERS[each] for each in found])
+        said = [ANSWER_OK if each is OK else ANSWERS[each] for each in found]
+        results = pb.Results(request=answers.request, answers=said)
         self._results.append(results)
         self.attachment.nudge()
 
