@@ -43,8 +43,9 @@ def read_marker(buffer: Buffer, position: int = 0) -> Marker:
 def _batch_records(  # noqa: C901  # written out on purpose
     buffer: Buffer, position: int, header: BatchHeader, limit: int
 ) -> Iterator[Record]:
-    """Written out, because it runs for every message that anybody reads: numbers of one byte, lengths and offsets of two, are
-    read here, and headers that there are none of; all else by the functions below, which also say what is wrong."""
+    """Written out, because it runs for every message that anybody reads: numbers of one byte, lengths and offsets of
+    two, and headers that there are none of, are read here; all else by the functions below, which also say what is
+    wrong."""
     if header.record_count < 0 or header.last_offset > INT64_MAX:
         raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
     data = _payload(buffer, position, header, limit)
