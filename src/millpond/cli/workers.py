@@ -245,7 +245,12 @@ async def _run_once(worker: Worker) -> str:
 
 
 def _end_of(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:  # most of the real-time signals have no name
+        return f"was ended by signal {-code}"
 
 
 def run_workers(settings: Settings, count: int, announce: Callable[[list[Worker], float], None]) -> None:

@@ -87,3 +87,11 @@ async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):
     supervisor = workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)
     with pytest.raises(CannotStart, match=os.strerror(12)):
         await supervisor.run()
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [(3, "ended with exit code 3"), (-9, "was ended by SIGKILL"), (-40, "was ended by signal 40")],
+)
+def test_how_one_ended_is_said(code, end):
+    assert workers._end_of(code) == end
