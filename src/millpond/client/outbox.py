@@ -45,6 +45,8 @@ class Outbox:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pending: deque[Item] = deque()
+        self._hurries = False
+        """Whether there may be more than acks among what is pending."""
         self._apart: dict[int, deque[Item]] = {}
         """While a request is late: what is pending, by partition."""
         self._under_way: dict[int, Request] = {}
@@ -53,6 +55,8 @@ class Outbox:
 
     def add(self, item: Item) -> None:
         self._pending.append(item)
+        if item.kind is not ACK:
+            self._hurries = True
 
     @property
     def is_idle(self) -> bool:
@@ -81,7 +85,11 @@ class Outbox:
             self._rejoin()
         if not self._pending or len(self._under_way) >= self._under_way_max or self._waits_for_company():
             return None
-        return self._request_of(self._pending)
+        hurried, self._hurries = self._hurries, False  # before anything is taken: another thread may add more
+        request = self._request_of(self._pending)
+        if hurried and self._pending:
+            self._hurries = True
+        return request
 
     def _part(self) -> None:
         while self._pending:
@@ -92,6 +100,7 @@ class Outbox:
         """Of a partition nothing overtakes what came before it."""
         apart, self._apart = self._apart, {}
         self._pending.extendleft(reversed([*chain.from_iterable(apart.values())]))
+        self._hurries = True
 
     def _next_apart(self) -> pb.Answers | None:
         if len(self._under_way) >= UNDER_WAY_WHEN_LATE_MAX:
@@ -143,12 +152,12 @@ class Outbox:
     def _waits_for_company(self) -> bool:
         """A request costs both sides as much as a hundred acks: a second one goes when it has as many as the first."""
         oldest = next(iter(self._under_way.values()), None)
-        return oldest is not None and self._pending[-1].kind is ACK and len(self._pending) < len(oldest.items)
+        return oldest is not None and not self._hurries and len(self._pending) < len(oldest.items)
 
     @property
     def _under_way_max(self) -> int:
         """Acks wait for company. Others may not fit into one request, and do not wait for each other."""
-        return ACKS_UNDER_WAY_MAX if self._pending[-1].kind is ACK else UNDER_WAY_MAX
+        return UNDER_WAY_MAX if self._hurries else ACKS_UNDER_WAY_MAX
 
     def _sent(self, items: list[Item], request: pb.Answers, partition: int | None = None) -> pb.Answers:
         self._number += 1
