@@ -3,23 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.ports import free_address
+
 STOP_SECONDS_MAX = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class BrokerProcess:
     def __init__(self, folder: Path, **settings: str) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = free_address()
         self._folder = folder
         only_kafka = {"kafka_listen": self.address, "grpc_listen": "", "http_listen": ""}
         self._settings = {**only_kafka, "group_initial_rebalance_delay": "0ms", **settings}

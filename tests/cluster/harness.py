@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from tests.ports import free_address
 
 READY_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 40.0
@@ -67,7 +68,7 @@ class Node:
         self._announced = 0
         self.listeners: dict[str, str] = {}
         """Where others are told to find it."""
-        self.bound: dict[str, str] = {}
+        self.bound = {face: free_address() for face in FACES}
         """What it listens on."""
         self.is_paused = False
 
@@ -83,7 +84,7 @@ class Node:
         self._announced = len(self.announcements())
         command = [sys.executable, "-m", "millpond", "serve", "--json", *self._options]
         for face in FACES:
-            command += [f"--{face}", self.bound.get(face, "127.0.0.1:0")]
+            command += [f"--{face}", self.bound[face]]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._output("out").open("ab") as out, self._output("log").open("ab") as log:

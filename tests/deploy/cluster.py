@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.deploy.composition import BROKERS, environment
+from tests.ports import free_address
 
-ANY_PORT = "127.0.0.1:0"
 FACES = ("kafka", "grpc", "http")
 STOP_SECONDS_MAX = 30.0
 
@@ -23,7 +23,7 @@ class BrokerProcess:
         self._log = folder / f"{name}.log"
         self.environment = environment(name)
         self._place(catalog, s3)
-        self._listen(dict.fromkeys(FACES, ANY_PORT))
+        self._listen({face: free_address() for face in FACES})
         self._process: subprocess.Popen[str] | None = None
 
     @property

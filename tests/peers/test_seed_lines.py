@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from peers.home import program, run
 from tests.peers.support import available
-from tests.seeds.processes import PATIENCE_SECONDS, PROGRAMS, environment, eventually, free_port
+from tests.ports import free_port
+from tests.seeds.processes import PATIENCE_SECONDS, PROGRAMS, environment, eventually
 from tests.seeds.test_documents import LOCAL_KAFKA, MINIKAFKA
 
 from peers import programs

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.seeds.processes import environment, free_port
+from tests.ports import free_port
+from tests.seeds.processes import environment
 
 from millpond import Admin, Producer
 

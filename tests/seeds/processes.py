@@ -4,18 +4,20 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+from tests.ports import free_address
+
+from millpond.model.addresses import FACES
+
 PROGRAMS = Path(sys.executable).parent
 PATIENCE_SECONDS = 60.0
 """No answer after so long is no answer. Nothing is measured by it."""
 LOOK_SECONDS = 0.02
-FREE = "127.0.0.1:0"
 
 
 def eventually(check, what):
@@ -25,12 +27,6 @@ def eventually(check, what):
         assert time.monotonic() < deadline, f"still not: {what}"
         time.sleep(LOOK_SECONDS)
     return answer
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def environment(**variables):
@@ -111,7 +107,7 @@ class Server:
     def __init__(self, folder, *, variables=None, **settings):
         self._folder = Path(folder)
         self._variables = variables or {}
-        self._settings = {"kafka_listen": FREE, "grpc_listen": FREE, "http_listen": FREE, **settings}
+        self._settings = {f"{face}_listen": free_address() for face in FACES} | settings
         self._process = None
 
     def __enter__(self):

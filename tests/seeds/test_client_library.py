@@ -6,8 +6,9 @@ import sys
 import textwrap
 
 import pytest
+from tests.ports import free_port
 from tests.seeds.minikafka import MiniKafka
-from tests.seeds.processes import PATIENCE_SECONDS, Server, environment, eventually, free_port
+from tests.seeds.processes import PATIENCE_SECONDS, Server, environment, eventually
 
 from millpond import Admin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer, Settings
 from millpond.model.errors import InvalidTopicName, TimedOut, UnknownTopic, Unreachable

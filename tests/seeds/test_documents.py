@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.seeds.processes import PATIENCE_SECONDS, Server, Talker, environment, eventually, free_port
+from tests.ports import free_port
+from tests.seeds.processes import PATIENCE_SECONDS, Server, Talker, environment, eventually
 
 PAGE = (Path(__file__).parents[2] / "docs/seeds.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

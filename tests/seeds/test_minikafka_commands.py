@@ -7,8 +7,9 @@ from concurrent import futures
 
 import grpc
 import pytest
+from tests.ports import free_port
 from tests.seeds.minikafka import MiniKafka, refusal
-from tests.seeds.processes import PATIENCE_SECONDS, PROGRAMS, Talker, environment, eventually, free_port
+from tests.seeds.processes import PATIENCE_SECONDS, PROGRAMS, Talker, environment, eventually
 
 from millpond.cli.minikafka import parse_go_duration_ms
 

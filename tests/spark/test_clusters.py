@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.spark.topics import fill, serving
 
 COUNT = 3_000
@@ -89,12 +90,6 @@ def process(work: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         running.terminate()
         running.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(running: subprocess.Popen[bytes], port: int) -> None:

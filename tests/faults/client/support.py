@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+from tests.ports import free_address
 
 from millpond import Consumer
 from millpond.model.errors import MillpondError
@@ -20,9 +21,7 @@ class BrokerProcess:
     """A broker as a process of its own, which can be killed and started again on the same directory and port."""
 
     def __init__(self, folder, **settings):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = free_address()
         self._folder = folder
         self._settings = {"kafka_listen": "", "http_listen": "", "grpc_listen": self.address, **settings}
         self._process = None

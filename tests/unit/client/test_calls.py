@@ -7,6 +7,7 @@ import grpc
 import pytest
 from google.protobuf.any_pb2 import Any
 from google.rpc import error_details_pb2, status_pb2
+from tests.ports import free_port
 
 from millpond import AsyncAdmin
 from millpond.client.errors import DETAILS_KEY
@@ -130,9 +131,7 @@ async def test_who_is_sent_elsewhere_goes_there(stub, other, name, reason):
 @pytest.mark.parametrize("name", ONCE)
 async def test_a_broker_that_is_not_there_yet_is_waited_for(name):
     """Nothing was sent, so it is certain that nothing was done."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    late = StubBroker()
+    port, late = free_port(), StubBroker()
     async with AsyncAdmin(address=f"127.0.0.1:{port}", timeout=10.0) as admin:
         asking = asyncio.ensure_future(ONCE[name](admin))
         await asyncio.sleep(LATE_S)
