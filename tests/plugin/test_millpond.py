@@ -199,7 +199,7 @@ def test_a_late_transaction_is_aborted(pond):
 
 
 def test_an_unavailable_store_refuses_and_comes_back(pond):
-    producer = pond.producer("orders", timeout=0.3)
+    producer = pond.producer("orders", timeout=2.0)
     producer.send(b"before")
     with pond.unavailable(), pytest.raises(MillpondError):
         producer.send(b"refused")

@@ -11,7 +11,7 @@ from millpond.queues import Deliveries, PartitionLost, Revocation
 from millpond.records import Record
 from millpond.settings import Settings
 
-QUICK = {"ack_timeout_ms": 300, "backoff_ms": 20, "backoff_max_ms": 100}
+QUICK = {"ack_timeout_ms": 1_000, "backoff_ms": 20, "backoff_max_ms": 100}
 
 
 class Held:

@@ -159,7 +159,7 @@ async def test_a_partition_that_closes_while_it_reads_gives_the_room_back(
 
 
 async def test_a_consumer_that_answers_too_late_has_been_heard_of(stage):
-    await stage.subscribe(mode="key_shared", ack_timeout_ms=200, backoff_ms=0, attempts_max=100)
+    await stage.subscribe(mode="key_shared", ack_timeout_ms=1_000, backoff_ms=0, attempts_max=100)
     slow = await stage.worker("slow")
     await stage.publish(b"1", key=b"k")
     [held] = await slow.take()

@@ -19,7 +19,7 @@ from tests.seeds.processes import Server, environment, eventually
 from millpond import Admin, Consumer, Producer, Publisher, Subscriber
 from millpond.stubs import queue_pb2
 
-QUICK = {"ack_timeout_ms": "500", "backoff_ms": "20", "backoff_max_ms": "100", "attempts_max": "50"}
+QUICK = {"ack_timeout_ms": "1500", "backoff_ms": "20", "backoff_max_ms": "100", "attempts_max": "50"}
 HOLDER = """
 import sys, time
 from millpond import Subscriber

@@ -72,6 +72,14 @@ class Ledger:
         except MillpondError as error:
             self.refused[type(error).__name__] += 1
 
+    async def submit(self, producer, value):
+        """None if it was refused at once, such as by a broker that says nothing of the topic in time."""
+        try:
+            return await producer.submit(value)
+        except MillpondError as error:
+            self.refused[type(error).__name__] += 1
+            return None
+
     async def note_async(self, value, future):
         try:
             self.placed[value] = await future

@@ -143,7 +143,7 @@ def test_ids_that_were_forged_damaged_or_belong_to_others_acknowledge_nothing(qu
 
 
 def test_one_that_does_not_hold_a_message_cannot_settle_it_with_an_id_of_the_past(queues):
-    queues.subscribe("quick", ack_timeout_ms=200, backoff_ms=0)
+    queues.subscribe("quick", ack_timeout_ms=1_000, backoff_ms=0)
     queues.produce(1)
     first = queues.consumer("first", "quick", credit=1)
     [old] = first.deliveries(1)

@@ -99,7 +99,7 @@ async def test_a_nack_brings_it_back_with_its_count_and_after_its_delay(setting)
 
 
 async def test_a_stale_answer_is_told_and_harms_nobody(setting):
-    await setting.broker.queues.alter("t", "s", {"ack_timeout_ms": 200})
+    await setting.broker.queues.alter("t", "s", {"ack_timeout_ms": 1_000})
     await setting.publish((b"k", b"a"))
     async with setting.subscriber(prefetch=1) as subscriber:
         [first] = await take(subscriber, 1)
@@ -434,7 +434,7 @@ async def _failing(transaction, delivery):
 
 
 async def test_a_transaction_with_a_delivery_that_has_gone_to_others_does_nothing(setting):
-    await setting.broker.queues.alter("t", "s", {"ack_timeout_ms": 200})
+    await setting.broker.queues.alter("t", "s", {"ack_timeout_ms": 1_000})
     await setting.publish((b"k", b"order"))
     async with setting.subscriber() as subscriber:
         [old] = await take(subscriber, 1)
