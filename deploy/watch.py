@@ -14,21 +14,24 @@ Snapshot = dict[Path, int]
 
 
 def main(folder: str, *command: str) -> int:
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        while True:
-            run_until_changed(Path(folder), command)
-            print(f"{folder} has changed: starting again", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    """A signal is only noted: one that interrupted the start of the command would leave it running."""
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: told.append(number))
+    while True:
+        run_until_changed(Path(folder), command, told)
+        if told:
+            return 128 + told[0]
+        print(f"{folder} has changed: starting again", file=sys.stderr, flush=True)
 
 
-def run_until_changed(folder: Path, command: Sequence[str]) -> None:
-    """A command that ends by itself, because it was broken, is waited for like one that goes on."""
+def run_until_changed(folder: Path, command: Sequence[str], told: Sequence[int]) -> None:
+    """Or until told to end. A command that ends by itself, because it was broken, is waited for like one that goes
+    on."""
     before = snapshot(folder)
     process = subprocess.Popen(command)
     try:
-        while snapshot(folder) == before:
+        while not told and snapshot(folder) == before:
             time.sleep(LOOK_SECONDS)
     finally:
         stop(process)

@@ -56,6 +56,14 @@ def test_a_new_file_counts_as_a_change(program, watched):
     eventually(lambda: has_ended(first), "the program was started again")
 
 
+def test_told_to_end_while_it_starts_the_program_again_it_leaves_none_behind(program, watched):
+    first = process_of(watched, "one")
+    (program.parent / "new.py").write_text("")
+    eventually(lambda: has_ended(first), "the program is started again")
+    watched.signal(signal.SIGTERM)
+    assert watched.wait() == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_with_what_it_runs(watched, number):
     first = process_of(watched, "one")

@@ -56,6 +56,10 @@ class Talker:
     def _listen(self):
         self.lines.extend(line.rstrip("\n") for line in iter(self._process.stdout.readline, ""))
 
+    def _hear_the_end(self):
+        self._listener.join(PATIENCE_SECONDS)
+        assert not self._listener.is_alive(), "it has left something behind that still runs"
+
     def __enter__(self):
         return self
 
@@ -63,7 +67,7 @@ class Talker:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self._listener.join()
+        self._hear_the_end()
         self._process.stdout.close()
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -97,7 +101,7 @@ class Talker:
     def wait(self):
         """Its exit code."""
         code = self._process.wait(PATIENCE_SECONDS)
-        self._listener.join()
+        self._hear_the_end()
         return code
 
 
