@@ -7,6 +7,7 @@ requests take effect and are not answered.
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,8 @@ class Proxy:
         self._back = asyncio.Event()
         self._refuses = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
+        """Those that are closed and still have something to write, too."""
         self._thread.start()
         self._server: asyncio.Server = self._call(asyncio.start_server(self._accept, "127.0.0.1", 0))
         self.heal()
@@ -74,6 +77,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None, "it runs in one"
         self._tasks.add(task)
+        self._transports.add(writer.transport)
         try:
             if not self._refuses:
                 await self._forth.wait()  # a connection is not made either
@@ -86,6 +90,7 @@ class Proxy:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await self._connect()
+        self._transports.add(there_writer.transport)
         try:
             async with asyncio.TaskGroup() as ways:
                 ways.create_task(_pass_on(reader, there_writer, self._forth))
@@ -129,6 +134,8 @@ class Proxy:
         tasks = list(self._tasks)
         self._cut()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in list(self._transports):
+            transport.abort()
         await asyncio.sleep(CLOSING_SECONDS)
 
 
