@@ -258,10 +258,15 @@ producer = Producer("t", address={address!r})
 producer.send(b"a")
 consumer = Consumer("t", 2, address={address!r})
 consumer.positions()
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+done = threading.Event()
+def interrupt():  # again and again: a signal that comes just before a thread begins to wait does not wake it
+    while not done.wait(1.0):
+        os.kill(os.getpid(), signal.SIGINT)
 try:
+    threading.Thread(target=interrupt, daemon=True).start()
     consumer.poll(wait=60.0)
 except KeyboardInterrupt:
+    done.set()
     print("interrupted")
 producer.send(b"b")
 print([message.value for message in consumer.poll(wait=30.0).messages])
