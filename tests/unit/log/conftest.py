@@ -143,3 +143,16 @@ def eventually():
                 await asyncio.sleep(0.002)
 
     return wait_until
+
+
+@pytest.fixture
+def no_thread(monkeypatch):
+    """From here on nothing may leave the event loop to read."""
+
+    def forbid(engine):
+        def refuse(*_):
+            raise AssertionError("a read left the event loop")
+
+        monkeypatch.setattr(engine.log._threads._pool, "submit", refuse)
+
+    return forbid
