@@ -1,6 +1,7 @@
 """How long the scenarios wait."""
 
 SECONDS_MAX = 30.0
-POLL_SECONDS = 0.1
+POLL_SECONDS = 3.0
+"""A poll ends as soon as it has something, so this is for those that have to join a group first."""
 JOIN_SECONDS = 0.5
-"""For members of groups: kafka-python begins to join anew when a poll ends before its join does."""
+"""For those that look at something else between the polls of a member."""

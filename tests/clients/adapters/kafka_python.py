@@ -25,6 +25,9 @@ with warnings.catch_warnings():
 
 ANSWER_SECONDS_MAX = 30.0
 BATCH_MAX = 10_000
+FIRST_JOIN_SECONDS = 5.0
+"""A poll that ends while kafka-python 3.0 joins a group loses what that join brings: it begins to join anew or, if it
+joined a second time because it had learnt of partitions meanwhile, waits for ever, without heartbeats."""
 
 
 def common(address: str) -> dict:
@@ -127,6 +130,8 @@ class PythonConsumer:
             self.library.assign([kafka.TopicPartition(*place) for place in places])
 
     def poll(self, seconds):
+        if not self.library.assignment():
+            seconds = max(seconds, FIRST_JOIN_SECONDS)
         found = checked(self.library.poll, timeout_ms=int(seconds * 1000))
         return [_message(each) for batch in found.values() for each in batch]
 

@@ -3,6 +3,7 @@
 The answer waits for the other members. From v4 a new member without an instance id is only given its id and must
 join again with it; static members exist from v5. From v9 a leader that was started anew is told whom it leads and
 that it must not assign anything. Before v1 there was one timeout for session and rebalance.
+kafka-python 3.0 drops an answer that comes between two of its polls: give them seconds, not milliseconds.
 """
 
 from collections.abc import Awaitable
