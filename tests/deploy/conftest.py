@@ -1,15 +1,13 @@
 """PostgreSQL and S3 for the brokers of compose.yaml."""
 
-import logging
 import secrets
 from urllib.parse import urlsplit
 
-import boto3
 import psycopg
 import pytest
-from moto.server import ThreadedMotoServer
 from tests.deploy.cluster import Cluster
 from tests.deploy.composition import BROKERS, environment
+from tests.s3 import running_moto
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +23,8 @@ def catalog(postgres_url):
 @pytest.fixture(scope="module")
 def s3():
     """A server with the bucket that the file's brokers use."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url, given = f"http://{host}:{port}", environment(BROKERS[0])
-    client = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-    )
-    client.create_bucket(Bucket=urlsplit(given["MILLPOND_STORE"]).netloc)
-    client.close()
-    yield url
-    server.stop()
+    with running_moto(urlsplit(environment(BROKERS[0])["MILLPOND_STORE"]).netloc) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,16 @@ and swallows answers to requests it has passed on. In process: uploads that are 
 import asyncio
 import contextlib
 import http.client
-import logging
 import random
 import socket
 import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
-import boto3
 import pytest
+from tests.s3 import running_moto
 
 from millpond import Broker, Record, Settings, TopicPartition
 from millpond.model.errors import FlushFailed, MillpondError, StoreUnavailable, Unavailable
@@ -114,23 +114,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def moto():
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{host}:{port}",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
-    yield host, port
-    server.stop()
+    with running_moto(BUCKET) as endpoint:
+        address = urlsplit(endpoint)
+        yield address.hostname, address.port
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ a real server, such as MinIO, instead of moto.
 """
 
 import itertools
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from random import Random
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto.server import ThreadedMotoServer
+from tests.s3 import running_moto
 
 from millpond.model.ids import Session, new_session
 from millpond.objects.file import FileStore
@@ -45,13 +44,8 @@ def s3_config() -> Iterator[dict[str, str]]:
         make_bucket(endpoint, config)
         yield {**config, "endpoint": endpoint}
         return
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    make_bucket(f"http://{host}:{port}", config)
-    yield {**config, "endpoint": f"http://{host}:{port}"}
-    server.stop()
+    with running_moto(BUCKET) as endpoint:
+        yield {**config, "endpoint": endpoint}
 
 
 def make_bucket(endpoint: str, config: dict[str, str]) -> None:

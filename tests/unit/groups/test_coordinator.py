@@ -398,7 +398,7 @@ async def test_time_passes_by_itself(timed, client_of):
     async with asyncio.timeout(20):
         slow = client_of(groups, "slow", group_id="slow", session_timeout_ms=60_000)
         await slow.join()  # its sync and its session are due much later than what follows
-        alice = client_of(groups, "alice", session_timeout_ms=1_000)
+        alice = client_of(groups, "alice", session_timeout_ms=4_000)
         assert (await alice.join()).generation == 1
         await alice.sync()
         with suppress(UnknownGroup):  # an empty group without offsets is soon forgotten, by itself too

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 
@@ -9,12 +10,15 @@ from millpond.broker import Broker
 from millpond.catalog import appends
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.log import FetchRequest
+from millpond.log.limits import LogLimits
 from millpond.model.ids import TopicPartition
 from millpond.records import Record, build_batch, iter_records
 from millpond.settings import Settings
 from millpond.testing import Faults, FaultyStore, SimulatedClock
 
 MIB = 1024 * 1024
+HOUR_MS = 3_600_000
+"""No lease is renewed while a test counts commits, or fails them one by one."""
 
 
 class Uploading(FaultyStore):
@@ -107,7 +111,7 @@ async def start():
             faults, clock = Faults(), clock or SimulatedClock()
             wrapper = Uploading if uploads else FaultyStore
             broker = Broker(
-                Settings(**places, **chosen),
+                Settings(**{"lease": HOUR_MS, **places, **chosen}),
                 clock=clock,
                 wrap_store=lambda store: wrapper(store, faults),
                 maintain=False,
@@ -125,6 +129,23 @@ async def engine(start):
 
 
 @pytest.fixture
+def limited(monkeypatch):
+    """Limits of the log that no setting names, for engines that are started afterwards."""
+
+    def chosen(**limits):
+        monkeypatch.setattr("millpond.settings.LogLimits", partial(LogLimits, **limits))
+
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def unhurried_reads(monkeypatch):
+    """A read brings all it was asked for, on a machine that stalls for a second, too."""
+    monkeypatch.setattr("millpond.reading.reader.READ_S_MAX", 60.0)
+    monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 60.0)
+
+
+@pytest.fixture
 def settle():
     """Let whatever is ready on the loop run."""
 
@@ -137,7 +158,7 @@ def settle():
 
 @pytest.fixture
 def eventually():
-    async def wait_until(condition, seconds=5):
+    async def wait_until(condition, seconds=20):
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.002)

@@ -9,6 +9,8 @@ import weakref
 
 import pytest
 
+import millpond.log.flusher
+from millpond.log.budget import ByteBudget
 from millpond.log.flusher import Flight
 from millpond.model.errors import (
     FlushFailed,
@@ -40,8 +42,15 @@ def committed_flushes(engine):
     return sum(ways)
 
 
+class TimelessBudget(ByteBudget):
+    """However slow the machine, nothing is added to it meanwhile."""
+
+    def has(self, size, now_s):
+        return super().has(size, 0.0)
+
+
 async def reached(hold):
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
 
 
 def hold_and_fail(faults):
@@ -92,6 +101,7 @@ async def test_a_flush_is_sealed_at_its_size(start):
 
 async def test_small_flushes_ride_in_the_catalog_within_their_budget(start):
     engine = await start(inline_bytes_max=4 * KIB, inline_bytes_per_second=6 * KIB)
+    engine.log._flusher._budget = TimelessBudget(6 * KIB)
     await engine.append(b"x" * 3 * KIB)
     await engine.append(b"x" * 5 * KIB)  # too large
     await engine.append(b"x" * 3 * KIB)  # over the budget
@@ -109,14 +119,15 @@ async def test_a_failed_append_is_refused_and_the_next_one_works(start):
     assert await engine.values() == [b"kept"]
 
 
-async def test_after_a_failure_appends_are_refused_at_once_for_a_while(start):
+async def test_after_a_failure_appends_are_refused_at_once_for_a_while(start, limited):
+    limited(refuse_ms=2_000)
     engine = await start(**DIRECT)
     engine.faults.fail_before("append", StoreFull(reason="no room"))
     with pytest.raises(StoreFull):
         await engine.append(b"a")
     with pytest.raises(StoreFull):
         await engine.submit(b"b")  # refused before it is buffered
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(2.0)
     await engine.append(b"c")
 
 
@@ -167,11 +178,8 @@ async def test_room_is_waited_for_in_turn(start):
     assert engine.log.held_bytes == 0
 
 
-async def test_who_waits_too_long_for_room_is_refused(start, monkeypatch):
-    import millpond.settings
-
-    limits = millpond.settings.LogLimits
-    monkeypatch.setattr(millpond.settings, "LogLimits", lambda **given: limits(buffer_wait_ms=50, **given))
+async def test_who_waits_too_long_for_room_is_refused(start, limited):
+    limited(buffer_wait_ms=50)
     engine = await start(**DIRECT, buffer_bytes_max=10 * KIB)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"x" * 9 * KIB)
@@ -189,12 +197,12 @@ async def test_one_append_larger_than_the_buffer_still_gets_through(start):
     assert (await engine.append(b"x" * 9 * KIB)).base_offset == 0
 
 
-async def test_draining_answers_everything_and_takes_no_more(start):
+async def test_draining_answers_everything_and_takes_no_more(start, eventually):
     engine = await start(**DIRECT, flush_bytes=4 * KIB)
     hold = engine.faults.hold("append")
     answers = [await engine.submit(b"x" * 2 * KIB) for _ in range(7)]
     stopping = asyncio.ensure_future(engine.broker.stop())
-    await asyncio.sleep(0.01)
+    await eventually(lambda: engine.log._flusher._drained is not None)
     with pytest.raises(Stopping):
         await engine.submit(b"late")
     hold.release()
@@ -338,10 +346,12 @@ async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences
     slow = engine.faults.hold("append")
     first = await engine.submit(b"0", producer=(7, 0, 0))
     await reached(slow)
-    engine.faults.fail_before("append")
+    failing = hold_and_fail(engine.faults)
     second = await engine.submit(b"1", producer=(7, 0, 1))
+    await reached(failing)
     third = await engine.submit(b"2", producer=(7, 0, 2))
-    await asyncio.wait([second], timeout=5)
+    failing.release()
+    await asyncio.wait([second], timeout=20)
     assert isinstance(second.exception(), StoreUnavailable)
     await asyncio.sleep(0.25)
     with pytest.raises(FlushFailed):
@@ -388,12 +398,11 @@ async def test_flushes_that_are_done_are_given_back_to_memory(start):
             make(self, *arguments)
             seen.add(self)
 
-    import millpond.log.flusher
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(millpond.log.flusher, "Flight", Traced)
         hold = engine.faults.hold("append")
         answers = [await engine.submit(b"x")]
+        await reached(hold)
         for _ in range(30):
             following = engine.faults.hold("append")
             answers.append(await engine.submit(b"x"))

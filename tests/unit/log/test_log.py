@@ -85,7 +85,7 @@ async def test_an_append_to_a_topic_that_is_deleted_meanwhile_is_refused(start):
     engine = await start(inline_bytes_max=0)
     hold = engine.faults.hold("append")
     answer = await engine.submit(b"x")
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     deleting = asyncio.ensure_future(engine.log.delete_topic("orders"))
     await asyncio.sleep(0.01)
     late = await engine.submit(b"y")
@@ -307,7 +307,7 @@ async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(st
     engine.log._fetcher.forget(engine.where())
     hold = engine.faults.hold("read")
     polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=60_000))
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     await engine.append(b"x" * 100)
     hold.release()
     assert (await asyncio.wait_for(polling, 20)).size >= size
@@ -404,7 +404,7 @@ async def test_readers_of_one_place_share_one_read(start):
     hold = engine.faults.hold("read")
     engine.faults.fail_before("read", times=9)
     readers = [asyncio.ensure_future(engine.fetch(0)) for _ in range(5)]
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     readers[0].cancel()  # one who leaves does not take the read with it
     hold.release()
     assert [len(r.batches) for r in await asyncio.gather(*readers[1:])] == [1, 1, 1, 1]

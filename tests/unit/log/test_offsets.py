@@ -126,7 +126,7 @@ async def test_an_object_replaced_under_the_search_is_looked_up_again(start):
     now = engine.clock.now_ms()
     hold = engine.faults.hold("read")
     search = asyncio.ensure_future(found_at(engine, now))
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     assert await engine.broker.maintenance.merging.run_once() == 10
     engine.broker.maintenance.garbage._grace_ms = 0
     assert await engine.broker.maintenance.garbage.run_once() == 10

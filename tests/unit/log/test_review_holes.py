@@ -31,7 +31,7 @@ DIRECT = {"inline_bytes_max": 0, "flush_bytes": 1}
 
 
 async def reached(hold):
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
 
 
 def hold_and_fail(faults):

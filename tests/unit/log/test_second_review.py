@@ -35,7 +35,7 @@ def ours():
 
 
 async def reached(hold):
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
 
 
 async def outcomes(futures):
@@ -179,7 +179,8 @@ async def test_producers_that_expired_leave_memory_too(engine):
     assert (await engine.append(b"y", producer=(1, 0, 1))).base_offset == 5
 
 
-async def test_errors_that_are_raised_again_keep_no_old_tracebacks(start):
+async def test_errors_that_are_raised_again_keep_no_old_tracebacks(start, limited):
+    limited(refuse_ms=60_000)
     engine = await start(**DIRECT, topic=True)
     engine.faults.fail_before("append")
     with suppress(StoreUnavailable):
@@ -209,7 +210,7 @@ async def test_a_start_that_fails_leaves_no_thread_running(monkeypatch):
     before = ours()
     with pytest.raises(CatalogUnavailable):
         await Broker(IN_MEMORY).start()
-    assert ours() == before
+    assert ours() <= before
 
 
 async def test_a_stop_that_was_cancelled_goes_on_and_may_be_awaited_again(start, tmp_path):

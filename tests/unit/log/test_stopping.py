@@ -11,8 +11,6 @@ from millpond.settings import Settings
 
 READS = 200
 READS_ON = 20_000
-SETTLED_S = 0.5
-"""After it has begun to stop: by then reads that have not begun are dropped."""
 
 
 async def test_reads_that_wait_for_their_turn_are_dropped(tmp_path):
@@ -23,10 +21,11 @@ async def test_reads_that_wait_for_their_turn_are_dropped(tmp_path):
         may_end.wait()
 
     def let_go() -> None:
-        while not broker.log.waiters.closed:
+        pool = broker.log._threads._pool
+        while not pool._shutdown:
             time.sleep(0.01)
-        time.sleep(SETTLED_S)
-        may_end.set()
+        with pool._shutdown_lock:  # under which those that have not begun are dropped
+            may_end.set()
 
     settings = Settings(data_dir=tmp_path)
     async with Broker(settings, maintain=False) as broker:

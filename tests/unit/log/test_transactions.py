@@ -340,7 +340,7 @@ async def test_a_batch_outside_any_transaction_harms_nobody(start):
     client = await Client.begin(engine)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"first")
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     before = await engine.submit(b"before")
     with pytest.raises(InvalidTransactionState):
         await client.submit(b"outside")

@@ -11,6 +11,8 @@ from millpond.testing import Faults, SimulatedClock, running_broker
 
 MIB = 1024 * 1024
 START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+"""No lease is renewed while a test counts commits."""
 
 
 class Kept:
@@ -75,7 +77,7 @@ async def start():
         async def started(folder=None, *, clock=None, topic=None, **settings):
             faults, clock = Faults(), clock or SimulatedClock(START_MS)
             broker = await stack.enter_async_context(
-                running_broker(folder, clock=clock, faults=faults, **settings)
+                running_broker(folder, clock=clock, faults=faults, **{"lease": HOUR_MS, **settings})
             )
             kept = Kept(broker, faults, clock)
             if topic is not False:

@@ -231,7 +231,7 @@ async def test_what_is_being_read_while_it_is_compacted_is_not_kept(start, tmp_p
     await put(kept, (b"a", b"2"))
     hold = kept.faults.hold("read", applied=True)
     reading = asyncio.ensure_future(records(kept))
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     kept.log.forget_cached(kept.where())
     hold.release()
     assert len(await reading) == 2
@@ -414,7 +414,7 @@ async def test_extents_that_changed_meanwhile_win_and_no_segment_stays(start, tm
     await fill(kept, 10)
     hold = kept.faults.hold("put", applied=True)
     compacting = asyncio.ensure_future(kept.upkeep.compaction.run_once())
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 5))
     await kept.upkeep.merging._merge(rows)  # as a Spark job might: the broker's own merging would spare them
     theirs = [key for key in segments(kept) if key.endswith("-2")]
@@ -431,7 +431,7 @@ async def test_merging_leaves_alone_what_is_being_compacted_and_merges_the_rest(
     await fill(kept, 10)
     hold = kept.faults.hold("put", applied=True)
     compacting = asyncio.ensure_future(kept.upkeep.compaction.run_once())
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     await fill(kept, 4, seed=2)
     assert await kept.upkeep.merging.run_once() == 0
     hold.release()
@@ -511,7 +511,7 @@ async def test_readers_read_and_producers_append_and_abort_meanwhile(start, tmp_
             await kept.upkeep.merging.run_once()
             await kept.upkeep.garbage.run_once()
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         for job in (produce, read, read, tidy):
             tasks.create_task(job())
     await kept.upkeep.compaction.run_once()

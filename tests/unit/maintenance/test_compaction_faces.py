@@ -14,7 +14,7 @@ from millpond.testing import running_broker
 POLICY = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1"}
 COLD = {"tail_bytes_max": 0, "cache_bytes_max": 0}
 TOPIC = "prices"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

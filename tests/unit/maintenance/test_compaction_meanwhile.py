@@ -48,7 +48,7 @@ async def compacting(kept):
     """Yields a task: a compaction that has put its first segment, and goes on when the block ends."""
     hold = kept.faults.hold("put", applied=True)
     task = asyncio.ensure_future(kept.upkeep.compaction.run_once())
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     try:
         yield task
     finally:

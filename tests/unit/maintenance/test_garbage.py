@@ -37,7 +37,7 @@ async def test_an_object_with_one_living_extent_stays(start):
 
     hold = kept.faults.hold("append")
     first = asyncio.ensure_future(kept.append(b"first"))
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     both = [asyncio.ensure_future(kept.append(b"x", partition=n)) for n in (0, 1)]
     await asyncio.sleep(0.01)
     hold.release()

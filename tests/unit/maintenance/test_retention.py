@@ -295,7 +295,7 @@ async def test_an_extent_merged_away_under_the_look_is_seen_by_the_next(start, t
     kept.clock.advance(12_000)
     hold = kept.faults.hold("read")
     looking = asyncio.ensure_future(kept.expire())
-    await asyncio.to_thread(hold.wait_reached, 5)
+    await asyncio.to_thread(hold.wait_reached, 20)
     assert await kept.upkeep.merging.run_once() == 8
     assert await kept.upkeep.garbage.run_once() == 8
     hold.release()

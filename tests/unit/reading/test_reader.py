@@ -52,7 +52,7 @@ async def broker():
 
 async def test_several_objects_are_read_at_a_time_and_come_in_order(broker):
     where = await filled(broker)
-    reader = StoreReader(broker.database, Together(broker.store), extents_per_read=100)
+    reader = StoreReader(broker.database, Together(broker.store), extents_per_read=100, timer=lambda: 0.0)
     assert values(reader.read_runs(where, 0, 10_000)) == [b"%d" % number for number in range(OBJECTS)]
     reader.close()
 
@@ -74,6 +74,7 @@ async def test_a_fetch_that_takes_long_is_answered_with_what_there_is(broker, mo
     """Else a reader gives up before it is answered, and begins anew for ever."""
     where, other = await filled(broker), await filled(broker, "other")
     monkeypatch.setattr(broker.log.reader, "_extents_per_read", 3)
+    monkeypatch.setattr(broker.log.reader, "_timer", lambda: 0.0)
     monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 0.0)
     for each in (where, other):
         assert list(broker.log.partition(each).tail.drain()), "it is in the store only"
@@ -100,6 +101,6 @@ async def test_an_object_that_is_missing_among_several_is_looked_up_again(broker
         return broker.store.read(key, start, length)
 
     store.read = read
-    reader = StoreReader(broker.database, store, extents_per_read=100)
+    reader = StoreReader(broker.database, store, extents_per_read=100, timer=lambda: 0.0)
     assert len(values(reader.read_runs(where, 0, 10_000))) == OBJECTS
     assert len(missed) == 1
