@@ -68,6 +68,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(line)
 
 
+@pytest.fixture
+def unhurried_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read brings all it was asked for, on a machine that stalls for a second, too."""
+    monkeypatch.setattr("millpond.reading.reader.READ_S_MAX", 60.0)
+    monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 60.0)
+
+
 @pytest.fixture(scope="session")
 def java() -> None:
     from millpond.spark.sessions import java_command

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 from tests.clients.conftest import Setting
-from tests.clients.patience import SECONDS_MAX
+from tests.clients.patience import POLL_SECONDS, SECONDS_MAX
 from tests.clients.process import BrokerProcess
 
 POLICY = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "delete_retention_ms": "1"}
@@ -82,7 +82,7 @@ def test_a_log_whose_last_records_are_gone_is_read_to_its_end(compacting):
     producer.send(topic, None, key=b"d")
     producer.flush()
     give_up = time.monotonic() + SECONDS_MAX
-    while compacting.reader(topic).poll(0.3) and time.monotonic() < give_up:
+    while compacting.reader(topic).poll(POLL_SECONDS) and time.monotonic() < give_up:
         time.sleep(0.1)
     readers = [compacting.reader(topic) for _ in range(7)]
     for offset, reader in enumerate(readers):

@@ -14,8 +14,8 @@ from typing import Any
 
 CHUNK_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 10.0
-CLOSING_SECONDS = 0.05
-"""For the loop to let its sockets go."""
+TURNS_TO_CLOSE = 10
+"""Of the loop, so that it lets its sockets go, and hears of those whom it has just let in."""
 Target = tuple[str, int] | str
 """A host and a port, or the path of a unix socket."""
 
@@ -131,12 +131,12 @@ class Proxy:
 
     async def _end(self) -> None:
         self._server.close()
-        tasks = list(self._tasks)
-        self._cut()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in list(self._transports):
-            transport.abort()
-        await asyncio.sleep(CLOSING_SECONDS)
+        for _ in range(TURNS_TO_CLOSE):
+            self._cut()
+            for transport in list(self._transports):
+                transport.abort()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0.005)
 
 
 async def _pass_on(

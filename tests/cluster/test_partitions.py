@@ -17,6 +17,8 @@ from tests.cluster.proxy import Proxy, proxy_to
 from tests.s3 import REGION
 
 CUT_SECONDS = 2 * LEASE_SECONDS
+UNHURRIED = "30s"
+"""A lease for those who are to keep their partitions, on a busy machine, too."""
 FLAP_SECONDS = 0.4
 ASK_SECONDS = 0.5
 RECOVER_SECONDS_MAX = 60.0
@@ -99,7 +101,7 @@ def test_a_broker_without_the_store_acknowledges_nothing_until_it_heals(
     brokers: Brokers, to_store: Proxy, figures: list[str]
 ) -> None:
     """It keeps its partitions, whose clients wait. Nothing rides in the catalog here, so all needs the store."""
-    brokers.settings["inline_bytes_max"] = "0B"
+    brokers.settings |= {"inline_bytes_max": "0B", "lease": UNHURRIED}
     endpoint = quote(f"http://{to_store.address}", safe=":/")
     before, _, _ = brokers.storage.partition("?")
     node = brokers.make(storage=f"{before}?endpoint={endpoint}&region={REGION}")
@@ -132,6 +134,7 @@ def test_a_broker_without_the_store_acknowledges_nothing_until_it_heals(
 def test_clients_that_are_cut_off_from_a_broker_go_on_when_it_heals(
     brokers: Brokers, figures: list[str]
 ) -> None:
+    brokers.settings["lease"] = UNHURRIED
     with proxy_to(("127.0.0.1", 0)) as to_kafka, proxy_to(("127.0.0.1", 0)) as to_grpc:
         node = brokers.make(kafka_advertise=to_kafka.address, grpc_advertise=to_grpc.address)
         node.start()

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from tests.cluster.harness import eventually
+from tests.ports import free_port
 
 from millpond.catalog.open import CATALOG_FILE
 from millpond.cli.workers import check, settings_of
@@ -213,14 +214,14 @@ def test_after_a_crash_of_everything_nobody_waits_for_leases(start, tmp_path):
 def port_taken_behind_a_free_one():
     """The number of the one that is taken."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port - 1)).close()
-            except OSError:
-                continue
+        port = free_port()
+        try:
+            socket.create_server(("127.0.0.1", port - 1)).close()
+        except OSError:
+            continue
+        with socket.create_server(("127.0.0.1", port)):
             yield port
-            return
+        return
 
 
 def test_if_one_worker_cannot_start_none_does(start, tmp_path):

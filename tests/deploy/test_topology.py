@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 
 from millpond import Admin, Consumer, Producer
 
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 60.0
 
 
 def send(broker, topic, *values):

@@ -14,6 +14,8 @@ from millpond.model.errors import InvalidSettings, MillpondError, Stopping, Unkn
 from millpond.testing import Millpond
 from millpond.testing.background import run_in_background
 
+pytestmark = pytest.mark.usefixtures("unhurried_reads")
+
 
 @pytest.fixture
 def pond():
@@ -164,7 +166,7 @@ def groups(pond):
 
 def test_members_that_are_not_heard_of_are_gone(pond):
     join_group(pond)
-    pond.advance("9s")
+    pond.advance("3s")
     assert groups(pond) == ["readers"]
     pond.advance("9s")
     assert groups(pond) == []
@@ -199,8 +201,8 @@ def test_a_late_transaction_is_aborted(pond):
 
 
 def test_an_unavailable_store_refuses_and_comes_back(pond):
+    pond.producer("orders").send(b"before")
     producer = pond.producer("orders", timeout=2.0)
-    producer.send(b"before")
     with pond.unavailable(), pytest.raises(MillpondError):
         producer.send(b"refused")
     assert pond.producer("orders").send(b"after") == 2

@@ -12,7 +12,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
 STRICT = ("--strict-markers", "--strict-config", "-W", "error")
 WITHOUT = ("-p", "no:schemathesis", "-p", "no:hypothesispytest")
 """Large plugins of this project's own tests, slow to import."""
-SECONDS_MAX = 60
+SECONDS_MAX = 180
 WRITES_ONE = """
     def test_it(millpond):
         assert millpond.producer("orders").send(b"one") == 1

@@ -11,7 +11,10 @@ from millpond.queues import Deliveries, PartitionLost, Revocation
 from millpond.records import Record
 from millpond.settings import Settings
 
-QUICK = {"ack_timeout_ms": 1_000, "backoff_ms": 20, "backoff_max_ms": 100}
+QUICK = {"ack_timeout_ms": 60_000, "backoff_ms": 20, "backoff_max_ms": 100}
+HOUR_MS = 3_600_000
+"""No lease is renewed meanwhile: a test may be about the next write, whoever's it is."""
+WAIT_SECONDS_MAX = 30
 
 
 class Held:
@@ -38,7 +41,7 @@ class Worker:
         self.attachment.grant(messages, size)
         return self
 
-    async def take(self, count=1, seconds=5):
+    async def take(self, count=1, seconds=WAIT_SECONDS_MAX):
         """At least so many deliveries."""
         held = []
         async with asyncio.timeout(seconds):
@@ -80,7 +83,9 @@ class Stage:
         self._stack, self.folder = stack, folder
 
     async def begin(self, **chosen):
-        self.broker = Broker(Settings(data_dir=self.folder, **chosen), maintain=False)
+        self.broker = Broker(
+            Settings(**{"data_dir": self.folder, "lease": HOUR_MS, **chosen}), maintain=False
+        )
         await self._stack.enter_async_context(self.broker)
         return self
 
@@ -139,7 +144,7 @@ async def stage(tmp_path):
 
 @pytest.fixture
 def eventually():
-    async def wait_until(condition, seconds=5):
+    async def wait_until(condition, seconds=WAIT_SECONDS_MAX):
         async with asyncio.timeout(seconds):
             while not await condition():
                 await asyncio.sleep(0.01)

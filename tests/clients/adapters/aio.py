@@ -13,9 +13,9 @@ from tests.clients.adapters.base import (
     HEARTBEAT_MS,
     RECONNECT_MS,
     REQUEST_BYTES_MAX,
-    SESSION_TIMEOUT_MS,
     Message,
     Refused,
+    session_timeout_ms,
 )
 
 ANSWER_SECONDS_MAX = 30.0
@@ -131,7 +131,7 @@ class AioConsumer:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_committed" if read_committed else "read_uncommitted",
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=session_timeout_ms(instance_id),
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_wait_ms=FETCH_WAIT_MS,
             retry_backoff_ms=RECONNECT_MS,

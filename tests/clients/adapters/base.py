@@ -10,6 +10,8 @@ REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """Clients would refuse large messages themselves; here the broker is to decide."""
 SESSION_TIMEOUT_MS = 6_000
 """The shortest that Kafka allows."""
+STATIC_SESSION_TIMEOUT_MS = 45_000
+"""For a member to be away and come back as a new process, on a busy machine, too."""
 HEARTBEAT_MS = 300
 RECONNECT_MS = 100
 FETCH_WAIT_MS = 100
@@ -17,6 +19,10 @@ FETCH_WAIT_MS = 100
 Header = tuple[str, bytes]
 Place = tuple[str, int]
 """Topic and partition."""
+
+
+def session_timeout_ms(instance_id: str | None) -> int:
+    return SESSION_TIMEOUT_MS if instance_id is None else STATIC_SESSION_TIMEOUT_MS
 
 
 class Message(NamedTuple):

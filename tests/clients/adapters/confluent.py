@@ -18,9 +18,9 @@ from tests.clients.adapters.base import (
     HEARTBEAT_MS,
     RECONNECT_MS,
     REQUEST_BYTES_MAX,
-    SESSION_TIMEOUT_MS,
     Message,
     Refused,
+    session_timeout_ms,
 )
 
 ANSWER_SECONDS_MAX = 30.0
@@ -118,7 +118,7 @@ class ConfluentConsumer:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "session.timeout.ms": session_timeout_ms(instance_id),
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "fetch.error.backoff.ms": FETCH_WAIT_MS,

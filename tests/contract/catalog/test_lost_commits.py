@@ -281,7 +281,10 @@ def test_refusals_inside_a_lost_commit_come_back_as_they_were(catalog):
     assert (str(outcomes[2].error), outcomes[2].error.facts) == ("a message", {"detail": 5})
 
 
-def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(postgres_catalog, postgres_url):
+def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(
+    postgres_catalog, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("millpond.catalog.postgres.ACQUIRE_TIMEOUT_S", 30.0)
     catalog = postgres_catalog
     database = PostgresDatabase(postgres_url, schema=catalog.database._schema)
     where, committer = catalog.where(), Committer(database, catalog.writer())
@@ -290,7 +293,7 @@ def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(postg
 
         def hold():
             with database.read() as tx:
-                barrier.wait(10)
+                barrier.wait(30)
                 return tx.rows("SELECT pg_backend_pid()")[0][0]
 
         pids = [future.result() for future in [threads.submit(hold) for _ in range(8)]]

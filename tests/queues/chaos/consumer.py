@@ -39,7 +39,8 @@ async def answer(delivery, dice):
     say("acking", delivery)
     sent_at = time.monotonic_ns()
     outcome = await delivery.ack()
-    say("acked", delivery, outcome=outcome.value, sent_at=sent_at)
+    attempt = delivery.metadata.retry_count
+    say("acked", delivery, outcome=outcome.value, sent_at=sent_at, attempt=attempt)
 
 
 async def main(address, name, seed):

@@ -212,7 +212,7 @@ async def work_together(spark, path, seconds: float, figures, label: str) -> Non
 
         async def enough() -> None:
             """On a busy machine it takes its time until every pipeline has had its share."""
-            while (passed := time.perf_counter() - started) < 3 * seconds:
+            while (passed := time.perf_counter() - started) < 15 * seconds:
                 if passed >= seconds and pipelines.have_worked():
                     return
                 await asyncio.sleep(0.1)

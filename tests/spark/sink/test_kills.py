@@ -106,7 +106,7 @@ class Job:
 
 def kill_again_and_again(root: Path, places: list[str], figures: list[str]) -> None:
     """Every other kill hits the batch that was killed before; it then has died at two places."""
-    job = Job(root, files=len(places) + 2)
+    job = Job(root, files=len(places) + 6)
     try:
         for number, place in enumerate(places):
             begun, noted = job.kill_at(place, after_a_batch=number % 2 == 0)

@@ -139,10 +139,8 @@ def limited(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def unhurried_reads(monkeypatch):
-    """A read brings all it was asked for, on a machine that stalls for a second, too."""
-    monkeypatch.setattr("millpond.reading.reader.READ_S_MAX", 60.0)
-    monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 60.0)
+def all_that_is_asked_for(unhurried_reads):
+    """Tests say what one fetch brings."""
 
 
 @pytest.fixture
