@@ -8,6 +8,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from tests.unit.cli.conftest import LONGEST_S
 
 from millpond.cli import main as entry
 from millpond.cli import options
@@ -87,7 +88,7 @@ def test_a_broker_says_where_it_is_and_drains_when_told_to(tmp_path, number):
     assert second.returncode == 1
     assert "Another broker is running" in second.stderr
     process.send_signal(number)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -102,7 +103,7 @@ def test_an_announcement_for_people(tmp_path):
     process = subprocess.Popen([*SERVE, "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert "is ready after" in process.stdout.readline()
     process.terminate()
-    rest, _ = process.communicate(timeout=10)
+    rest, _ = process.communicate(timeout=LONGEST_S)
     assert "stopped" in rest
 
 

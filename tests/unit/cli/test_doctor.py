@@ -7,15 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import Millpond
+from tests.unit.cli.conftest import LONGEST_S, Millpond
 
-from millpond.cli import checks
+from millpond.cli import checks, ports
 
 FREE_PORTS = ["--set=kafka_listen=127.0.0.1:0", "--set=grpc_listen=127.0.0.1:0", "--set=http_listen="]
+NOWHERE = Millpond("127.0.0.1:1")
 
 
-def findings(*arguments, code=0):
-    done = Millpond("127.0.0.1:1")("doctor", "--json", *FREE_PORTS, *arguments)
+def findings(*arguments, code=0, run=NOWHERE):
+    done = run("doctor", "--json", *FREE_PORTS, *arguments)
     assert done.code == code, done.out.decode() + done.err
     return {each["check"]: each for each in done.json["findings"]}
 
@@ -29,8 +30,9 @@ def test_a_healthy_machine(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_broker_that_runs_is_recognized(millpond):
-    found = findings(f"--set=grpc_listen={millpond.address}")
+def test_a_broker_that_runs_is_recognized(millpond, monkeypatch):
+    monkeypatch.setattr(ports, "ASK_S", LONGEST_S)
+    found = findings(f"--set=grpc_listen={millpond.address}", run=millpond.inside)
     assert found["grpc port"]["found"] == f"{millpond.address} is a Millpond that answers"
 
 
@@ -81,7 +83,7 @@ def test_settings_that_cannot_work(setting, check, words, tmp_path):
 
 
 def test_what_people_see(tmp_path):
-    done = Millpond("127.0.0.1:1")("doctor", *FREE_PORTS, "--data-dir=/proc/nothing")
+    done = NOWHERE("doctor", *FREE_PORTS, "--data-dir=/proc/nothing")
     assert done.code == 1
     assert done.lines[0].split() == ["CHECK", "STATUS", "FOUND"]
     assert "  data: choose another --data-dir, or let this user write there" in done.lines

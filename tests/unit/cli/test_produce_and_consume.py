@@ -5,6 +5,7 @@ import signal
 import socket
 
 import pytest
+from tests.ports import free_address
 from tests.unit.cli.conftest import Millpond, at_a_terminal
 
 from millpond.cli.temporary import TemporaryBroker
@@ -234,7 +235,7 @@ def test_following_begins_before_the_topic_exists(millpond, topic):
 
 
 def test_following_goes_on_when_a_broker_that_was_killed_is_back(tmp_path, topic):
-    with TemporaryBroker(tmp_path, {"grpc": "127.0.0.1:0"}) as broker:
+    with TemporaryBroker(tmp_path, {"grpc": free_address()}) as broker:
         own = Millpond(broker.listeners["grpc"])
         own.inside("produce", topic, "--message", "before")
         with own.started("consume", topic, "--follow", "--timeout", "1") as reader:

@@ -10,7 +10,8 @@ import pytest
 from millpond.cli.subscription import CONFIG_NAMES, parse_start
 from millpond.model.subscriptions import SubscriptionConfig
 
-WAIT = ("--wait", "0.5")
+WAIT = ("--wait", "30")
+"""Where a count ends it."""
 
 
 def lines(done):
@@ -70,12 +71,12 @@ def test_what_a_broker_refuses_is_a_sentence(millpond, topic):
 def test_what_is_printed_is_acknowledged_and_does_not_come_again(millpond, topic):
     millpond.inside("produce", topic, "--key-separator", ":", given=b"k:one\nk:two\nk:three\n")
     millpond.inside("subscription", "create", topic, "s")
-    first = lines(millpond("consume", topic, "--subscription", "s", "--count", "2", "--json"))
+    first = lines(millpond("consume", topic, "--subscription", "s", "--count", "2", *WAIT, "--json"))
     assert [(each["number"], each["key"], each["value"], each["retry_count"]) for each in first] == [
         (1, "k", "one", 0),
         (2, "k", "two", 0),
     ]
-    rest = millpond("consume", topic, "--subscription", "s", "--show-key", *WAIT)
+    rest = millpond("consume", topic, "--subscription", "s", "--show-key", "--count", "1", *WAIT)
     assert (rest.code, rest.lines) == (0, ["k:three"])
     assert millpond.inside("subscription", "describe", topic, "s", "--json").json["backlog"] == 0
 
@@ -83,7 +84,7 @@ def test_what_is_printed_is_acknowledged_and_does_not_come_again(millpond, topic
 def test_what_is_given_back_or_refused_comes_again(millpond, topic):
     millpond.inside("produce", topic, given=b"poison\n")
     millpond.inside(*("subscription", "create", topic, "s", "--attempts", "2", "--backoff", "0s", "--json"))
-    take = ("consume", topic, "--subscription", "s", "--count", "1", "--json")
+    take = ("consume", topic, "--subscription", "s", "--count", "1", *WAIT, "--json")
     assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "none"))] == [0]
     assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "nack"))] == [0]
     assert [each["retry_count"] for each in lines(millpond(*take, "--answer", "nack"))] == [1]
@@ -100,7 +101,7 @@ def test_blocked_messages_are_named_and_let_go(millpond, topic):
         *("subscription", "create", topic, "s", "--mode", "key_shared", "--on-exhausted", "block"),
         *("--attempts", "1"),
     )
-    millpond("consume", topic, "--subscription", "s", "--count", "1", "--answer", "nack")
+    millpond("consume", topic, "--subscription", "s", "--count", "1", *WAIT, "--answer", "nack")
     with millpond.started("consume", topic, "--subscription", "s", "--follow") as consumer:
         described = ("subscription", "describe", topic, "s")
         keys = until(lambda: millpond.inside(*described, "--json").json["partitions"][0]["keys"])
@@ -114,11 +115,11 @@ def test_blocked_messages_are_named_and_let_go(millpond, topic):
 def test_a_reset_begins_anew(millpond, topic):
     millpond.inside("produce", topic, given=b"a\nb\nc\n")
     millpond.inside("subscription", "create", topic, "s", "--from", "latest")
-    assert millpond("consume", topic, "--subscription", "s", *WAIT).lines == []
+    assert millpond("consume", topic, "--subscription", "s", "--wait", "0.5").lines == []
     assert millpond.inside("subscription", "reset", topic, "s", "--to", "2").code == 1, "it would ask"
     done = millpond.inside("subscription", "reset", topic, "s", "--to", "2", "--yes")
     assert done.out.decode() == f"subscription s of {topic} begins anew at 2\n"
-    assert millpond("consume", topic, "--subscription", "s", *WAIT).lines == ["b", "c"]
+    assert millpond("consume", topic, "--subscription", "s", "--count", "2", *WAIT).lines == ["b", "c"]
 
 
 def test_ctrl_c_leaves_in_order(millpond, topic):
@@ -131,7 +132,7 @@ def test_ctrl_c_leaves_in_order(millpond, topic):
         consumer.send_signal(signal.SIGINT)
         assert consumer.wait(30) == 130
         assert consumer.stderr.read() == b""
-    again = lines(millpond("consume", topic, "--subscription", "s", "--count", "1", "--json"))
+    again = lines(millpond("consume", topic, "--subscription", "s", "--count", "1", *WAIT, "--json"))
     assert [each["retry_count"] for each in again] == [0], "given back at once, and not charged"
 
 

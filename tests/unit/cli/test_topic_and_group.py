@@ -144,8 +144,8 @@ def complete(millpond, words, **extra):
 def test_commands_topics_and_groups_complete(millpond, topic):
     millpond("topic", "create", topic)
     assert complete(millpond, "millpond topic ") == ["alter", "create", "delete", "describe", "list"]
-    assert topic in complete(millpond, "millpond consume ")
-    assert topic in complete(millpond, "millpond topic describe ")
+    for words in ("millpond consume ", "millpond topic describe "):  # a broker that is slow is asked again
+        assert any(topic in complete(millpond, words) for _ in range(20)), words
 
 
 def test_without_a_broker_nothing_completes_and_nothing_is_said(millpond):

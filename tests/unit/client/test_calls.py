@@ -103,7 +103,7 @@ async def test_what_must_not_be_done_twice_is_asked_once_if_the_answer_is_lost(s
 @pytest.mark.parametrize("name", ONCE)
 async def test_what_must_not_be_done_twice_is_asked_once_if_no_answer_comes(stub, name):
     stub.outcomes = [Silent]
-    async with AsyncAdmin(address=stub.address, timeout=1.5) as admin:
+    async with AsyncAdmin(address=stub.address, timeout=3.0) as admin:
         with pytest.raises(TimedOut):
             await ONCE[name](admin)
     assert stub.names == [name]

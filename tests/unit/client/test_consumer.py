@@ -322,6 +322,6 @@ async def test_closing_sends_away_who_waits(setting):
 
 
 async def test_nobody_there(setting):
-    async with AsyncConsumer("t", address=NOBODY, timeout=0.3) as consumer:
+    async with AsyncConsumer("t", address=NOBODY, timeout=2.5) as consumer:
         with pytest.raises(Unreachable, match="millpond serve"):
             await consumer.poll()

@@ -262,7 +262,7 @@ async def test_a_group_with_members_is_not_meddled_with(setting):
     kafka.subscribe(["t"])
 
     try:
-        message = await asyncio.to_thread(kafka.poll, 10)
+        message = await asyncio.to_thread(kafka.poll, 30)
         assert message is not None
         async with setting.consumer("t", group="g") as consumer:
             await consumer.poll()

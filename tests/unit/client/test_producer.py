@@ -252,7 +252,7 @@ async def test_futures_cancelled_by_the_caller_do_not_disturb_their_neighbours(h
 
 
 async def test_nobody_there():
-    async with AsyncProducer("t", address=NOBODY, timeout=0.3) as producer:
+    async with AsyncProducer("t", address=NOBODY, timeout=2.5) as producer:
         with pytest.raises(Unreachable, match="millpond serve"):
             await producer.send(b"x")
 
@@ -274,11 +274,13 @@ async def test_after_a_success_the_next_failure_is_tried_again_soon(holding):
 
 async def test_an_answer_that_does_not_come_in_time(holding):
     address, faults = holding
-    async with AsyncProducer("t", address=address, timeout=2.0) as producer:
+    async with AsyncProducer("t", address=address, timeout=30.0) as producer:
         await producer.send(b"first")
         held = faults.hold("append")
+        producer._timeout_s, producer._connections.attempt_s = 2.0, 1.0  # for this one: it is sent again
         with pytest.raises(TimedOut, match="not known"):
             await producer.send(b"late")
+        producer._timeout_s = 30.0
         held.release()
         assert await producer.send(b"next") == 3, "what was given up keeps its place"
 

@@ -205,7 +205,7 @@ def test_a_stalled_broker_makes_submit_wait(address, faults):
 
 
 def test_nobody_there():
-    with Producer("t", address=NOBODY, timeout=0.3) as producer:
+    with Producer("t", address=NOBODY, timeout=2.5) as producer:
         with pytest.raises(Unreachable):
             producer.send(b"x")
         sents = [producer.submit(b"x") for _ in range(10)]

@@ -1,12 +1,12 @@
 """Several brokers in this process on one data directory, as workers of one machine are."""
 
 import asyncio
-import contextlib
 from contextlib import AsyncExitStack
 
 import pytest
 
 from millpond.broker import Broker
+from millpond.cluster import nudges
 from millpond.settings import Settings
 
 
@@ -24,20 +24,22 @@ class Brokers:
             "kafka_listen": "127.0.0.1:0",
             "grpc_listen": "127.0.0.1:0",
             "http_listen": "",
-            "lease": 1_000,
+            "lease": 6_000,
             "group_initial_rebalance_delay": 0,
             **settings,
         }
         broker = Broker(Settings(**chosen), listen=True, supervised=True, maintain=False)
         await self._stack.enter_async_context(broker)
-        with contextlib.suppress(TimeoutError):  # unless one of them is dead by now
-            await until(lambda: all(self._know(each, broker) for each in self._added), seconds=2.0)
+        await until(lambda: all(self._knows(each, broker) for each in self._added), seconds=20.0)
         self._added.append(broker)
         return broker
 
     @staticmethod
-    def _know(broker, newcomer):
-        return broker._stopping is not None or newcomer.session in broker.log.topology.members
+    def _knows(broker, newcomer):
+        """Or is dead by now."""
+        if broker._stopping is not None or broker._services is None or broker._services.done():
+            return True
+        return newcomer.session in broker.log.topology.members
 
 
 async def until(check, seconds=10.0):
@@ -48,6 +50,12 @@ async def until(check, seconds=10.0):
 
 
 @pytest.fixture
-async def brokers(tmp_path):
+def patient_nudges(monkeypatch):
+    """A broker that answers late has looked all the same."""
+    monkeypatch.setattr(nudges, "NUDGE_TIMEOUT_S", 30.0)
+
+
+@pytest.fixture
+async def brokers(tmp_path, patient_nudges):
     async with AsyncExitStack() as stack:
         yield Brokers(tmp_path, stack)

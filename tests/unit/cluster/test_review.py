@@ -75,7 +75,7 @@ class Silent(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-async def silent():
+async def silent(patient_nudges):
     server = grpc.aio.server()
     handler = Silent()
     server.add_generic_rpc_handlers((handler,))

@@ -62,7 +62,7 @@ async def test_the_place_of_a_body(client, broker, kind):
     assert place["method"] == "PUT"
     host = httpx.URL(place["url"]).netloc.decode()
     assert (host == broker.listeners["http"]) == (kind != "s3")
-    async with httpx.AsyncClient() as anybody:
+    async with httpx.AsyncClient(timeout=60) as anybody:
         headers = {**place["headers"], "content-type": "application/octet-stream"}
         assert (await anybody.put(place["url"], content=BODY, headers=headers)).status_code == 200
         again = await anybody.put(place["url"], content=b"other", headers=headers)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 
 import pytest
 from tests.unit.frontends.web.wire import HEALTH, HOST, PRODUCE, connect, produce, until
@@ -103,25 +104,29 @@ async def test_a_client_that_does_not_read_is_not_waited_for(limited, caplog, as
 
 
 async def test_a_client_that_reads_slowly_is_waited_for(limited):
-    """It takes long, but never nothing for long."""
-    async with limited(unread_at_stop_ms=500, watch_at_stop_ms=10) as broker:
+    """It takes long, but never nothing for long. The watch's time is ours."""
+    async with limited(unread_at_stop_ms=500, watch_at_stop_ms=600_000) as broker:
         await fill(broker)
         async with connect(broker) as wire:
-            wire.writer.transport.pause_reading()
+            client = wire.writer.transport
+            client.pause_reading()
+            await until(lambda: broker.web._connections())
+            [connection] = broker.web._connections()
+            server = connection.transport
+            server.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
             wire.send(UNREAD["a large fetch"])
-            await until(lambda: any(each._unread_since is not None for each in broker.web._connections()))
+            await until(lambda: connection._unread_since is not None)
             stopping = asyncio.create_task(broker.stop())
-            await until(lambda: broker.web.stopping)
-            transport = wire.writer.transport
-            loop = asyncio.get_running_loop()
+            await until(lambda: connection._waiting_since is not None)
+            begun = connection._waiting_since
             reading = asyncio.create_task(wire.response())
-            begun = loop.time()
-            while not reading.done() and loop.time() < begun + 1.5:
-                transport.resume_reading()
-                await asyncio.sleep(0.001)
-                transport.pause_reading()
-                await asyncio.sleep(0.05)
-            transport.resume_reading()
+            for step in range(1, 9):
+                client.resume_reading()
+                await until(lambda: 0 != server.get_write_buffer_size() != connection._waiting_bytes)
+                client.pause_reading()
+                connection.watch(begun + step * 0.4)
+                assert not server.is_closing()
+            client.resume_reading()
             assert len((await reading).json()["messages"]) >= 15
             await stopping
 
