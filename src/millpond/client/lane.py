@@ -11,9 +11,10 @@ keep it so:
   not stored may be dropped or numbered anew.
 * What is dropped leaves a gap in the sequences. What comes after it goes on under the next epoch, which also fences
   every copy of an older one, as soon as nothing of unknown outcome is left under the old one.
-* A broker remembers five batches of a producer, so no more than that are in flight; and one that has not heard of a
-  producer takes any sequence for its first, so the first batch of an epoch goes alone. So does the first on a new
-  connection: a network that breaks under five batches may carry one.
+* A broker remembers five batches of a producer, so no more than that are in flight; and while an outcome is unknown
+  nothing new goes out, which the broker would remember instead of it. One that has not heard of a producer takes any
+  sequence for its first, so the first batch of an epoch goes alone. So does the first on a new connection: a network
+  that breaks under five batches may carry one.
 """
 
 import asyncio
@@ -171,8 +172,9 @@ class Lane:
         return found
 
     def _new_batch(self) -> OutBatch | None:
-        """A small batch waits while another is in flight, so that it grows; a full one goes at once."""
-        must_wait = self._open and not self.is_full
+        """A small batch waits while another is in flight, so that it grows; a full one goes at once, unless an
+        outcome is to be learned first."""
+        must_wait = (self._open and not self.is_full) or any(batch.is_uncertain for batch in self._open)
         if not self._waiting or self._has_gap or self._identity is None or must_wait:
             return None
         entries: list[Entry] = []

@@ -6,6 +6,7 @@ from millpond.client.lane import IN_FLIGHT_MAX, Entry, Identity, Lane
 from millpond.client.message import Placed, Sent
 from millpond.model.errors import (
     Defect,
+    OutcomeUnknown,
     OutOfOrderSequence,
     RecordTooLarge,
     StoreUnavailable,
@@ -161,6 +162,22 @@ def test_what_follows_something_uncertain_is_uncertain(story):
         with pytest.raises(TimedOut):
             sent.result(0)
     assert story.send() == [(0, 2), (0, 4)], "they keep their places"
+
+
+def test_nothing_new_goes_out_while_an_outcome_is_unknown(story):
+    """A broker remembers five batches. One that is stored behind them would make it forget the one that is asked for,
+    which then seems to be out of order though it is stored."""
+    story.add(10)
+    assert len(story.send()) == IN_FLIGHT_MAX
+    story.lane.settle(OutcomeUnknown())
+    story.add(2)
+    for number in (5, 7, 9, 11):
+        assert story.lane.settle(number) == 2
+    assert story.send() == [(0, 2)], "alone, though the next batch is full"
+    assert story.lane.settle(BUSY) is None
+    assert story.send() == [(0, 2)]
+    assert story.lane.settle(3) == 2
+    assert story.send() == [(0, 12)]
 
 
 def test_what_was_given_up_and_then_certainly_not_stored_is_not_sent_again(story):
