@@ -12,6 +12,7 @@ import sys
 
 import apsw
 import pytest
+from tests.faults.conftest import open_below
 
 from millpond import Broker, MillpondError, Record, Settings, TopicPartition
 from millpond.model.errors import (
@@ -186,7 +187,7 @@ async def test_partitions_that_are_not_there_are_refused():
 # -- starting on what cannot be used -------------------------------------------------------------------------------
 
 
-def run(*arguments, timeout=20, **environment):
+def run(*arguments, timeout=60, **environment):
     return subprocess.run(
         [*MILLPOND, *arguments],
         capture_output=True,
@@ -243,10 +244,10 @@ async def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path):
     before = connection.execute("SELECT * FROM meta ORDER BY name").fetchall()
     connection.close()
     content = (tmp_path / "catalog.db").read_bytes()
-    open_files = len(os.listdir("/proc/self/fd"))
+    open_files = open_below(tmp_path)
     with pytest.raises(NewerSchema, match="needs code version 99 or newer"):
         await Broker(Settings(data_dir=tmp_path)).start()
-    assert len(os.listdir("/proc/self/fd")) == open_files, "a start in vain leaves nothing open"
+    assert open_below(tmp_path) == open_files, "a start in vain leaves nothing open"
     refused_with(run("serve", "--data-dir", str(tmp_path)), "Upgrade millpond")
     assert (tmp_path / "catalog.db").read_bytes() == content
     connection = apsw.Connection(str(tmp_path / "catalog.db"))
@@ -319,7 +320,7 @@ def test_sigterm_drains_and_exits_with_nought(tmp_path):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             assert json.loads(child.stdout.readline())["data"] == str(tmp_path)
             child.send_signal(number)
-            _, errors = child.communicate(timeout=10)
+            _, errors = child.communicate(timeout=60)
         assert (child.returncode, errors) == (0, b"")
 
 

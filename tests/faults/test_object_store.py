@@ -348,7 +348,7 @@ async def test_a_slow_upload_does_not_delay_partitions_that_only_share_a_later_f
         same = asyncio.create_task(broker.produce("topic", b"second"))
         other = asyncio.create_task(broker.produce("topic", b"elsewhere", partition=1))
         try:
-            await asyncio.wait([other], timeout=1)
+            await asyncio.wait([other], timeout=20)
             assert other.done()
         finally:
             slow.release()
@@ -414,7 +414,9 @@ async def test_a_failed_upload_takes_what_follows_it_in_its_partition_and_nothin
         await asyncio.to_thread(held.wait_reached)
         elsewhere = await soon(broker.produce("topic", b"elsewhere", partition=1))
         second = asyncio.create_task(broker.produce("topic", b"second"))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            while [flight.uploaded for flight in broker.log._flusher._flights] != [False, True]:
+                await asyncio.sleep(0.01)
         held._released.set = lambda: None  # it never comes back: the held call raises instead
         broker.store._store.close()
         held._released.__class__.set(held._released)

@@ -19,7 +19,7 @@ from tests.seeds.processes import Server, environment, eventually
 from millpond import Admin, Consumer, Producer, Publisher, Subscriber
 from millpond.stubs import queue_pb2
 
-QUICK = {"ack_timeout_ms": "1500", "backoff_ms": "20", "backoff_max_ms": "100", "attempts_max": "50"}
+QUICK = {"ack_timeout_ms": "30000", "backoff_ms": "20", "backoff_max_ms": "100", "attempts_max": "50"}
 HOLDER = """
 import sys, time
 from millpond import Subscriber
@@ -113,7 +113,7 @@ def test_s27_subscriptions_remember_what_they_have_consumed_each_for_itself(tmp_
 
 
 def test_s28_a_message_comes_again_until_it_is_acknowledged_and_counts_its_retries(server, queue):
-    topic = queue()
+    topic = queue(ack_timeout_ms="4000")
     send(server, topic, "work")
     with subscribe(server, topic) as subscriber:
         [first] = take(subscriber, 1)
@@ -132,7 +132,7 @@ def test_s29_what_was_published_and_what_was_acknowledged_survive_kill_9(tmp_pat
     with Server(tmp_path) as server:
         with Admin(address=server.grpc) as admin:
             admin.create_topic("orders")
-            admin.create_subscription("orders", "billing", {**QUICK, "ack_timeout_ms": "30000"})
+            admin.create_subscription("orders", "billing", QUICK)
         send(server, "orders", *map(str, range(100)))
         acknowledged = set()
         with subscribe(server, "orders") as subscriber:
@@ -185,7 +185,7 @@ def test_s31_a_key_has_one_consumer_in_published_order_and_keys_are_shared_out(s
                 ack(delivery)
 
     with subscribe(server, topic, "anna") as anna, subscribe(server, topic, "bert") as bert:
-        time.sleep(0.5)  # both are attached before either takes anything
+        eventually(lambda: _consumers(server, topic) == 2, "both are attached before either takes anything")
         threads = [threading.Thread(target=work, args=each) for each in ((anna, "anna"), (bert, "bert"))]
         for thread in threads:
             thread.start()
@@ -266,7 +266,7 @@ def test_s35_producers_and_consumers_come_and_go(server, queue):
 
 @pytest.mark.parametrize("mode", ["shared", "key_shared", "exclusive", "failover", "multicast"])
 def test_s36_each_kind_of_subscription_gives_out_what_it_should(server, queue, mode):
-    topic = queue(mode=mode, ack_timeout_ms="30000")
+    topic = queue(mode=mode)
     send(server, topic, *map(str, range(10)), key=b"same")
     with subscribe(server, topic, "anna") as anna:
         first = take(anna, 1 if mode == "key_shared" else 10)
@@ -333,11 +333,12 @@ def test_p3_consumers_that_come_and_go_never_hold_a_key_together(server, queue):
         for number in range(200):
             producer.submit(b"%d" % number, key=b"key-%d" % (number % 4))
     held, done, wrong = {}, [], []
-    lock = threading.Lock()
+    lock, deadline = threading.Lock(), time.monotonic() + 60
 
-    def work(name, rounds):
-        for round_ in range(rounds):
-            with subscribe(server, topic, f"{name}-{round_}", prefetch=8) as subscriber:
+    def work(name):
+        rounds = itertools.count()
+        while len(done) < 200 and time.monotonic() < deadline:
+            with subscribe(server, topic, f"{name}-{next(rounds)}", prefetch=8) as subscriber:
                 for _ in range(10):
                     delivery = subscriber.receive(0.2)
                     if delivery is None:
@@ -352,7 +353,7 @@ def test_p3_consumers_that_come_and_go_never_hold_a_key_together(server, queue):
                         done.append((delivery.key, int(delivery.value)))
                     ack(delivery)
 
-    threads = [threading.Thread(target=work, args=(name, 12)) for name in ("anna", "bert", "carl")]
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("anna", "bert", "carl")]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -365,7 +366,7 @@ def test_p3_consumers_that_come_and_go_never_hold_a_key_together(server, queue):
 
 
 def test_p5_messages_of_a_consumer_that_crashed_or_hangs_go_to_others(server, queue):
-    topic = queue()
+    topic = queue(ack_timeout_ms="4000")
     send(server, topic, "1", "2", "3")
     with holding(server, topic, 2), subscribe(server, topic, "other", prefetch=10) as other:
         ack(*take(other, 1))
@@ -408,6 +409,11 @@ def test_queue_and_log_and_groups_read_the_same_topic(server, queue):
         ack(*take(subscriber, 2))
     with Consumer(topic, address=server.grpc) as consumer:
         assert [message.value for message in consumer.poll(wait=5).messages] == [b"1", b"2"]
+
+
+def _consumers(server, topic):
+    with Admin(address=server.grpc) as admin:
+        return len(admin.describe_subscription(topic, "billing").consumers)
 
 
 def _floor(server, topic):

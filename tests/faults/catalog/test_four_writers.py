@@ -12,7 +12,8 @@ from millpond.catalog.sqlite import SqliteDatabase
 
 WRITERS = 4
 PARTITIONS = 3
-WAIT_MS_MAX = 3_000
+FAIR = 4
+"""Nobody commits so many times more often than another."""
 WRITER = """
 import json, sys, time
 from pathlib import Path
@@ -44,7 +45,7 @@ database.close()
 
 
 @pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
-def test_four_processes_write_one_sqlite_catalog_without_error_or_starvation(tmp_path, seconds, capsys):
+def test_four_processes_write_one_sqlite_catalog_without_error_or_starvation(tmp_path, seconds, figures):
     database = SqliteDatabase(tmp_path / "catalog.db")
     database.migrate()
     with database.write() as tx:
@@ -62,18 +63,19 @@ def test_four_processes_write_one_sqlite_catalog_without_error_or_starvation(tmp
         (0, "")
     ] * WRITERS
     results = [json.loads(output) for output, _ in finished]
-    total = sum(result["commits"] for result in results)
+    commits = [result["commits"] for result in results]
+    total = sum(commits)
     waits = [result["longest_wait_ms"] for result in results]
-    with capsys.disabled():
-        print(
-            f"\n{WRITERS} processes, {seconds} s: {total / seconds:.0f} commits/s, longest waits {waits} ms"
-        )
+    figures.append(
+        f"{WRITERS} processes write one SQLite catalog for {seconds} s: {total / seconds:.0f} commits/s,"
+        f" longest waits {waits} ms"
+    )
     with database.read() as tx:
         rows = partitions.of_topic(tx, topic.id)
     database.close()
     assert [row.end_offset for row in rows] == [total] * PARTITIONS
-    assert max(waits) < WAIT_MS_MAX
-    assert min(result["commits"] for result in results) > 0
+    assert min(commits) * FAIR > max(commits), commits
+    assert max(waits) < seconds * 1000
 
 
 def test_a_writer_waits_its_turn_without_sqlites_busy_handler(tmp_path):
@@ -81,17 +83,19 @@ def test_a_writer_waits_its_turn_without_sqlites_busy_handler(tmp_path):
     first, second = (SqliteDatabase(tmp_path / "catalog.db") for _ in range(2))
     first.migrate()
     second._writer.set_busy_timeout(0)
-    held = threading.Event()
+    held, asking = threading.Event(), threading.Event()
 
     def hold():
         with first.write() as tx:
             held.set()
+            asking.wait(10)
             threading.Event().wait(0.2)
             topics.create(tx, "first", 1, {}, now_ms=1)
 
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(10)
+    asking.set()
     with second.write() as tx:
         assert topics.find(tx, "first").name == "first"
     holder.join()

@@ -156,7 +156,7 @@ async def test_a_connection_that_goes_silent_is_given_up(monkeypatch):
         await broker.queues.create("t", "s", {})
         async with (
             asyncio.timeout(PATIENCE_SECONDS),
-            AsyncSubscriber(proxy.address, "t", "s", timeout=1) as subscriber,
+            AsyncSubscriber(proxy.address, "t", "s", timeout=4) as subscriber,
         ):
             await broker.produce("t", b"before")
             first = await anext(subscriber)

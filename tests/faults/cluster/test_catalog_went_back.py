@@ -84,7 +84,7 @@ async def test_a_partition_whose_row_went_back_is_halted_and_the_others_go_on(
 ):
     """Only what others appended is forgotten: this broker's commits are all there, and only the end tells."""
     url = postgres.url(postgres.new_database())
-    async with cluster([url], s3_store) as [broker]:
+    async with cluster([url], s3_store, lease=LONG_MS) as [broker]:
         await broker.log.create_topic("t", 2)
         gone, kept = sorted(owned(broker))
         await broker.log.append(gone, batch(b"mine"))

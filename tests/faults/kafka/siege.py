@@ -30,6 +30,10 @@ HANG_SECONDS = 30.0
 """No answer after so long is no answer. Nothing is measured by it."""
 GOOD_TOPIC = "well-behaved"
 LOOK_SECONDS = 0.02
+BY_HAND = {"sweep_ms": 10**9, "idle_ms": 10**12}
+"""Limits of a broker that looks for stalled connections only when a test tells it to, at the time it is told."""
+STEP_SECONDS = 40
+"""Less than a connection may stall; two of them are more."""
 
 
 class Hung(AssertionError):
@@ -380,6 +384,17 @@ class Siege:
     def connections(self):
         """Those of the attackers."""
         return self.call(lambda: len(self.server._connections)) - 1
+
+    def served(self, wire):
+        """The broker's side of a connection."""
+        port = wire.socket.getsockname()[1]
+
+        def find():
+            ports = {each._transport.get_extra_info("peername")[1]: each for each in self.server._connections}
+            return ports.get(port)
+
+        eventually(lambda: self.call(find), "it is taken in")
+        return self.call(find)
 
     def _check_nothing_is_left(self):
         eventually(lambda: self.connections() == -1, "every connection is gone")

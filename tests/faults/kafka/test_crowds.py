@@ -121,8 +121,9 @@ def test_halves_of_large_requests_take_no_more_than_the_limit(serve, figures, ha
 
 
 def test_large_answers_that_nobody_reads_take_no_more_than_the_limit(serve, figures):
-    """Eighty clients ask for twenty different mebibytes each, of more than the caches hold, and read nothing. What
-    is being gathered for answers comes on top of the limit."""
+    """Many clients ask for twenty mebibytes each, of more than the caches hold, and read nothing. What is being
+    gathered for answers comes on top of the limit; all of it would be gibibytes."""
+    readers = 200
     with (
         serve(tail_bytes_max=8 * MIB, cache_bytes_max=8 * MIB) as (broker, good),
         contextlib.ExitStack() as crowd,
@@ -133,22 +134,22 @@ def test_large_answers_that_nobody_reads_take_no_more_than_the_limit(serve, figu
             for _ in range(200):
                 assert send_batch(client, "large", batch).error_code == ErrorCode.NONE
         before = broker.rss_bytes()
-        for number in range(80):
+        for number in range(readers):
             client = crowd.enter_context(Wire(broker.port, receive_bytes=4096))
-            ask = fetch_request("large", 2 * number, bytes_max=20 * MIB)
+            ask = fetch_request("large", 2 * number % 180, bytes_max=20 * MIB)
             client.send(written(ask, FETCH_VERSION) * 20)
         time.sleep(2)
         good.prove()
         peak = broker.peak_rss_bytes() - before
         figures.append(
-            f"80 clients that ask for 20 MiB twenty times and read nothing: {peak / MIB:.0f} MiB at most"
+            f"{readers} clients that ask for 20 MiB twenty times and read nothing: {peak / MIB:.0f} MiB at most"
         )
-        assert peak < 4 * 256 * MIB
+        assert peak < 6 * 256 * MIB
 
 
 def test_a_bomb_in_a_batch_takes_no_more_than_the_limit(serve, figures):
     """Of what the broker must look into, 64 MiB may be unpacked; a few copies of that are made on the way."""
-    bomb = build_batch([Record(bytes(100 * MIB), key=b"k")], compression=1)
+    bomb = build_batch([Record(bytes(400 * MIB), key=b"k")], compression=1)
     with serve() as (broker, good):
         create_topic(broker.port, "compacted", cleanup_policy="compact", max_message_bytes="10000000")
         before = broker.rss_bytes()
@@ -158,10 +159,10 @@ def test_a_bomb_in_a_batch_takes_no_more_than_the_limit(serve, figures):
         good.prove()
         peak = broker.peak_rss_bytes() - before
         figures.append(
-            f"100 MiB in a batch of {len(bomb) // KIB} KiB: {peak / MIB:.0f} MiB at most;"
+            f"400 MiB in a batch of {len(bomb) // KIB} KiB: {peak / MIB:.0f} MiB at most;"
             f" the slowest round of the well-behaved client took {good.worst_ms:.0f} ms"
         )
-        assert peak < 6 * 64 * MIB
+        assert peak < 8 * 64 * MIB
 
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(99_000, marks=pytest.mark.long)])

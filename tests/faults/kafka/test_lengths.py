@@ -1,12 +1,13 @@
 """Frames of every length, whole and in part; and protocols that are not ours."""
 
 import struct
-import time
 
 import pytest
 from tests.faults.kafka.siege import (
+    BY_HAND,
     FETCH_VERSION,
     PRODUCE_VERSION,
+    STEP_SECONDS,
     eventually,
     fetch_request,
     framed,
@@ -17,6 +18,7 @@ from tests.faults.kafka.siege import (
 
 from millpond.protocol import FRAME_BYTES_MAX, LENGTH_BYTES, ErrorCode, decode, read_response_header
 from millpond.protocol.messages.produce import ProduceResponse
+from millpond.records import Record, build_batch
 
 MIB = 1 << 20
 REFUSED_LENGTHS = [-1, -(2**31), 2**31 - 1, FRAME_BYTES_MAX + 1]
@@ -91,23 +93,44 @@ def test_a_frame_that_comes_byte_by_byte_is_closed_in_time(besieged):
 
 def test_a_large_frame_on_a_slow_line_is_not_a_stalled_one(besieged):
     """It takes longer than the limit in all, and never so long for its next 64 KiB."""
-    with besieged("a large frame on a slow line", stalled_ms=1_000, sweep_ms=20) as siege:
+    with besieged("a large frame on a slow line", **BY_HAND) as siege:
         siege.create_topic("slow")
         attacker = siege.attacker()
+        ours = siege.served(attacker)
         frame = written(produce_request("slow", bytes(2 * MIB)), PRODUCE_VERSION)
         step = -(-len(frame) // 20)
-        for start in range(0, len(frame), step):
-            assert attacker.send(frame[start : start + step])
-            time.sleep(0.08)
+        sent, now = 0, siege.call(siege.now)
+
+        def has_come():
+            return siege.call(lambda: ours._received_bytes) == sent
+
+        while sent < len(frame):
+            assert attacker.send(frame[sent : sent + step])
+            sent = min(sent + step, len(frame))
+            eventually(has_come, "it has come")
+            now += STEP_SECONDS
+            siege.call(siege.server.sweep, now)
         assert attacker.receive() is not None
 
 
 def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(besieged):
-    with besieged("an idle connection", idle_ms=200, sweep_ms=20) as siege:
+    """Both have been silent for an hour, or so it looks."""
+    with besieged("an idle connection") as siege:
         siege.create_topic("quiet")
         waiting, idle = siege.attacker(), siege.attacker()
-        waiting.send(written(fetch_request("quiet", 0, wait_ms=1_000), FETCH_VERSION))
+        ours = [siege.served(each) for each in (waiting, idle)]
+        waiting.send(written(fetch_request("quiet", 0, wait_ms=60_000), FETCH_VERSION))
+        eventually(lambda: siege.call(lambda: [each.in_progress for each in ours]) == [1, 0], "one waits")
+
+        def an_hour_later():
+            for each in ours:
+                each.active_at -= 3_600
+            siege.server.sweep(siege.now())
+
+        siege.call(an_hour_later)
         assert idle.is_closed()
+        with siege.attacker() as sender:
+            assert send_batch(sender, "quiet", build_batch([Record(b"x")])).error_code == ErrorCode.NONE
         assert waiting.receive() is not None
         assert siege.records.reasons() == ["it was idle"]
 

@@ -1,13 +1,16 @@
 """Clients that ask and do not read, ask ahead without end, or leave in the middle of anything."""
 
+import socket
 import struct
 import time
 
 import pytest
 from tests.faults.kafka.siege import (
+    BY_HAND,
     FETCH_VERSION,
     GOOD_TOPIC,
     PRODUCE_VERSION,
+    STEP_SECONDS,
     eventually,
     fetch_request,
     framed,
@@ -36,6 +39,12 @@ def fill(siege, topic, mebibytes):
 
 def greedy(offset=0):
     return written(fetch_request("large", offset, bytes_max=20 * MIB), FETCH_VERSION)
+
+
+def release(siege, topic):
+    """Let a fetch have what it waits for."""
+    with siege.attacker() as wire:
+        assert send_batch(wire, topic, build_batch([Record(b"x")])).error_code == ErrorCode.NONE
 
 
 def unread(siege):
@@ -71,19 +80,24 @@ def test_a_sign_of_life_now_and_then_is_not_reading(besieged):
 
 
 def test_answers_that_are_read_slowly_are_not_given_up(besieged):
-    """In all it takes longer than the limit."""
-    with besieged("answers that are read slowly", stalled_ms=700, sweep_ms=20) as siege:
+    """In all it takes longer than the limit. What the system keeps on the way is less than one piece."""
+    with besieged("answers that are read slowly", **BY_HAND) as siege:
         fill(siege, "large", 16)
         attacker = siege.attacker(receive_bytes=64 * KIB)
+        ours = siege.served(attacker)
+        sends = ours._transport.get_extra_info("socket")
+        siege.call(sends.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
         attacker.send(greedy())
         (length,) = struct.unpack(">i", attacker._exactly(4))
-        left = length
-        pause = 1.5 / (length / (512 * KIB))
+        left, now, looks = length, siege.call(siege.now), 0
         while left:
             piece = attacker._exactly(min(left, 512 * KIB))
             assert piece is not None, f"closed with {left} of {length} bytes to go"
             left -= len(piece)
-            time.sleep(pause)
+            looks += siege.call(lambda: ours.unread)
+            now += STEP_SECONDS
+            siege.call(siege.server.sweep, now)
+        assert looks > 20, "nearly always there is more to read"
 
 
 def test_answers_behind_a_slow_one_are_bounded(besieged):
@@ -113,26 +127,36 @@ def test_large_requests_behind_a_slow_one_do_not_starve_others(besieged):
 
 
 def test_small_answers_behind_a_slow_one_are_bounded(besieged):
-    """A join waits for other members; what was asked behind it is ready, and has to wait for it."""
-    settings = {"group_initial_rebalance_delay": 1_500}
-    with besieged("small answers behind one that waits", settings, unread_bytes_max=1_000) as siege:
+    """A fetch waits for what comes later; what was asked behind it is ready, and has to wait for it."""
+    with besieged("small answers behind one that waits", unread_bytes_max=1_000) as siege:
+        siege.create_topic("slow")
         client = siege.attacker()
-        client.send(written(join_request("slow"), JOIN_VERSION) + written(ApiVersionsRequest(), 0) * 60)
-        eventually(lambda: unread(siege) > 0, "some are ready")
-        time.sleep(0.2)
+        wait = written(fetch_request("slow", 0, wait_ms=60_000), FETCH_VERSION)
+        client.send(wait + written(ApiVersionsRequest(), 0) * 60)
+        eventually(lambda: unread(siege) > 1_000, "some are ready")
+        siege.good.prove()
         ready = unread(siege)
+        release(siege, "slow")
         sizes = [len(client.receive()) for _ in range(61)]
         assert 1_000 < ready <= 1_000 + 2 * max(sizes) < sum(sizes)
 
 
 def test_whoever_is_not_read_does_not_stall(besieged):
     """Half a request has come, and no more of it is read, because so many before it wait for an answer of ours."""
-    with besieged("a request that we do not read", stalled_ms=300, sweep_ms=20) as siege:
-        siege.create_topic("never")
+    with besieged("a request that we do not read", **BY_HAND) as siege:
+        siege.create_topic("slow")
         client = siege.attacker()
+        ours = siege.served(client)
         small = written(ApiVersionsRequest(), 0)
-        wait = written(fetch_request("never", 0, wait_ms=1_500), FETCH_VERSION)
+        wait = written(fetch_request("slow", 0, wait_ms=60_000), FETCH_VERSION)
         client.send(wait * 2 + small * 20 + small[:-3])
+        eventually(
+            lambda: siege.call(lambda: ours._reader.in_progress and not ours._reading), "it is not read"
+        )
+        now = siege.call(siege.now)
+        for step in range(4):
+            siege.call(siege.server.sweep, now + step * STEP_SECONDS)
+        release(siege, "slow")
         assert client.receive() is not None, "closed while it was not read"
         client.send(small[-3:])
         for _ in range(22):
@@ -161,8 +185,19 @@ def test_many_half_requests_do_not_starve_a_large_one(besieged, figures):
         for _ in range(40):
             siege.attacker().send(half)
         batch = build_batch([Record(bytes(BATCH_BYTES))])
+
+        def come_or_closed():
+            come = sum(each._received_bytes == len(half) for each in siege.server._connections)
+            return come + len(siege.records.reasons())
+
+        def a_second_later():
+            for each in siege.server._connections:
+                each.active_at -= 1
+
+        eventually(lambda: siege.call(come_or_closed) == 40, "all have come, and some were closed for it")
         with siege.attacker() as client:
             for _ in range(10):
+                siege.call(a_second_later)
                 assert send_batch(client, "large", batch).error_code == ErrorCode.NONE
                 siege.attacker().send(half)
         left = siege.connections()

@@ -15,7 +15,7 @@ from millpond.stubs import queue_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 OK, STALE, UNKNOWN = pb.ANSWER_OK, pb.ANSWER_STALE, pb.ANSWER_UNKNOWN
-UNREAD_BYTES_MAX = 200 * 2**20
+UNREAD_BYTES_MAX = 400 * 2**20
 
 
 class Consumer:
