@@ -177,7 +177,8 @@ def test_messages_that_are_too_large_are_refused_and_their_bytes_not_kept(besieg
 
 
 def test_large_uploads_that_are_cancelled_take_bounded_memory(besieged, figures):
-    """What the requests in hand may take is 256 MiB, and a request is there a few times over while it is read."""
+    """All of them may be there at once, a few times over: gRPC reads a request whole before the broker hears of it,
+    so that only how many calls there are bounds this. None is there five times."""
     with besieged("uploads") as siege:
         before = siege.rss_bytes()
         request = produce("topic", bytes(15 * MIB))
@@ -192,4 +193,4 @@ def test_large_uploads_that_are_cancelled_take_bounded_memory(besieged, figures)
         peak = siege.peak_rss_bytes() - before
         figures.append(f"20 uploads of 15 MiB at once, half of them cancelled: {peak // MIB} MiB")
         assert outcomes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
-        assert peak < 4 * 256 * MIB
+        assert peak < 5 * len(calls) * len(request)

@@ -12,7 +12,8 @@ class RpcLimits:
     calls_max: int = 2_000
     """Calls at the same time, streams included. Past it they are refused (RESOURCE_EXHAUSTED)."""
     requests_bytes_max: int = 256 * MIB
-    """Of all requests that are being dealt with. Past it they are refused (RESOURCE_EXHAUSTED)."""
+    """Of all requests that are being dealt with. Past it they are refused (RESOURCE_EXHAUSTED). gRPC reads a request
+    whole before anybody can refuse it: one of each call that is open comes on top."""
     answers_bytes_max: int = 256 * MIB
     """Of all polls that are being answered. The nearer it is, the smaller answers get."""
     answer_bytes_min: int = 64 * 1024
