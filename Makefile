@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PARALLEL ?= -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve watch demo test test-long coverage test-peers lint format bench docs stubs pins clean
+.PHONY: help install serve watch demo test test-long test-stalled coverage test-peers lint format bench docs stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: $(READY) ## run all tests
 
 test-long: $(READY) ## the same, and the longer forms of the fault tests
 	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
+
+test-stalled: $(READY) ## the tests, on processes that stand still now and then
+	$(BIN)/python -m tests.stalled $(PARALLEL) -m "not long and not peers"
 
 coverage: $(READY) ## which lines the tests run, without the processes they start (slow)
 	$(BIN)/python -m coverage run -m pytest -q -m "not long and not peers"
