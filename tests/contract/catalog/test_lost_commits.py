@@ -8,37 +8,16 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.lossy import LossyDatabase
 
 from millpond.catalog import appends, extents, transactions, writers
 from millpond.catalog.commits import ATTEMPTS_MAX, Committer
 from millpond.catalog.postgres import PostgresDatabase
 from millpond.model.errors import CatalogUnavailable, OutcomeUnknown
-
-
-class Lossy:
-    """A database that loses answers to COMMIT: by plan, one word for each write."""
-
-    def __init__(self, database, *plan):
-        self._database = database
-        self._plan = list(plan)
-
-    @contextmanager
-    def write(self):
-        act = self._plan.pop(0) if self._plan else "answer"
-        if act == "refuse":
-            raise CatalogUnavailable(reason="not now")
-        try:
-            with self._database.write() as tx:
-                yield tx
-                if act == "lose before":
-                    raise OutcomeUnknown
-        finally:
-            if act == "lose after":
-                raise OutcomeUnknown
 
 
 class Proxy:
@@ -167,7 +146,7 @@ def wait_for_a_waiter(catalog):
 def test_a_lost_commit_answer_retried_appends_once_on_sqlite(file_catalog, lost):
     catalog = file_catalog
     where = catalog.where()
-    committer = Committer(Lossy(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
+    committer = Committer(LossyDatabase(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
     assert base_offset(committer.commit(append_one(catalog, where))) == 0
     assert_appended(catalog, where, (0, 3))
     assert base_offset(committer.commit(append_one(catalog, where))) == 3
@@ -220,7 +199,7 @@ def test_a_retry_that_meets_its_undecided_first_try_waits_and_appends_once(
 def test_an_earlier_commit_that_nobody_could_resolve_does_not_confuse_the_next(catalog, loss):
     where = catalog.where()
     plan = [loss, *["refuse"] * (ATTEMPTS_MAX - 1)]
-    committer = Committer(Lossy(catalog.database, *plan), catalog.writer(), sleep=lambda _: None)
+    committer = Committer(LossyDatabase(catalog.database, *plan), catalog.writer(), sleep=lambda _: None)
     with pytest.raises(OutcomeUnknown):
         committer.commit(append_one(catalog, where, 3))
     committed = loss == "lose after"
@@ -262,7 +241,7 @@ def test_an_earlier_commit_still_undecided_does_not_confuse_the_next(postgres_ca
 def test_a_lost_answer_of_a_writer_declared_dead_meanwhile_is_still_found(catalog):
     where, session = catalog.where(), catalog.writer()
     bury = lambda _: catalog.write(writers.bury, session, 1)  # noqa: E731
-    committer = Committer(Lossy(catalog.database, "lose after"), session, sleep=bury)
+    committer = Committer(LossyDatabase(catalog.database, "lose after"), session, sleep=bury)
     assert base_offset(committer.commit(append_one(catalog, where))) == 0
     assert_appended(catalog, where, (0, 3))
 
@@ -270,7 +249,9 @@ def test_a_lost_answer_of_a_writer_declared_dead_meanwhile_is_still_found(catalo
 def test_refusals_inside_a_lost_commit_come_back_as_they_were(catalog):
     where = catalog.where()
     fenced = catalog.append_operation(catalog.share(where, 2, epoch=9))
-    committer = Committer(Lossy(catalog.database, "lose after"), catalog.writer(), sleep=lambda _: None)
+    committer = Committer(
+        LossyDatabase(catalog.database, "lose after"), catalog.writer(), sleep=lambda _: None
+    )
 
     def refused(tx):
         raise CatalogUnavailable.__mro__[2]("a message", detail=5)
@@ -312,7 +293,7 @@ def test_an_end_whose_answer_was_lost_writes_one_marker_and_tells_where(catalog,
     catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
     batch = catalog.batch(producer.identity, 0, 0, transactional=True)
     catalog.append_one(where, sequences=[batch])
-    committer = Committer(Lossy(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
+    committer = Committer(LossyDatabase(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
 
     def end(tx):
         return transactions.encode_transition(

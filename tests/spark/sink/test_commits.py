@@ -2,16 +2,15 @@
 
 import itertools
 import pickle
-from contextlib import contextmanager
 
 import pytest
+from tests.lossy import LossyDatabase
 from tests.spark.sink.rows import batch, living_sessions, make_place, make_topic, stored, values
 
 from millpond.catalog import objects, partitions, sinks, topics, writers
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
-    OutcomeUnknown,
     RecordTooLarge,
     UnknownTopic,
     WriterDead,
@@ -36,28 +35,6 @@ def write(place, rows, **options):
     parsed = SinkOptions.parse({"catalog": place.catalog, "storage": place.storage, **texts})
     message = write_task(parsed, rows if isinstance(rows, list) else [rows], flush_bytes=flush_bytes)
     return pickle.loads(pickle.dumps(message))  # as it travels from a task to the driver
-
-
-class Losing:
-    """A catalog that loses answers to COMMIT: by plan, one word for each write."""
-
-    def __init__(self, database, *plan):
-        self._database, self._plan, self.writes = database, list(plan), 0
-
-    @contextmanager
-    def write(self):
-        act = self._plan.pop(0) if self._plan else "answer"
-        self.writes += 1
-        if act == "refuse":
-            raise CatalogUnavailable(reason="not now")
-        if act == "fail":
-            raise CatalogFailed(reason="the disk is gone")
-        with self._database.write() as tx:
-            yield tx
-            if act == "lose before":
-                raise OutcomeUnknown
-        if act == "lose after":
-            raise OutcomeUnknown
 
 
 def test_rows_of_several_tasks_are_read_in_the_order_of_tasks(place):
@@ -144,7 +121,7 @@ def test_a_commit_whose_answer_is_lost_is_tried_again_and_counts_once(place, los
     make_topic(place, "t")
     message = write(place, batch(value=[b"1"]), topic="t")
     delays = []
-    losing = Losing(database(place), lost, lost, lost)
+    losing = LossyDatabase(database(place), lost, lost, lost)
     commit(losing, "s", 0, [message], sleep=delays.append)
     assert values(place, "t") == [b"1"]
     assert losing.writes == 4
@@ -157,7 +134,7 @@ def test_a_catalog_that_stays_away_is_given_up_after_a_bounded_time(place):
     make_topic(place, "t")
     message = write(place, batch(value=[b"1"]), topic="t")
     delays = []
-    losing = Losing(database(place), *itertools.repeat("refuse", 100))
+    losing = LossyDatabase(database(place), *itertools.repeat("refuse", 100))
     with pytest.raises(CatalogUnavailable):
         commit(losing, "s", 0, [message], sleep=delays.append)
     assert losing.writes == committing.TRIES_MAX
@@ -165,7 +142,7 @@ def test_a_catalog_that_stays_away_is_given_up_after_a_bounded_time(place):
 
 
 def test_a_catalog_whose_disk_failed_is_not_asked_again(place):
-    losing = Losing(database(place), "fail")
+    losing = LossyDatabase(database(place), "fail")
     with pytest.raises(CatalogFailed):
         commit(losing, "s", 0, [], sleep=lambda _: None)
     assert losing.writes == 1

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import contextmanager
 
 import pytest
+from tests.lossy import LossyDatabase
 from tests.unit.log.transactional import Client, committed, coordinator, stable
 
 from millpond.catalog import groups
@@ -139,24 +140,8 @@ async def test_an_abort_of_nothing_bumps_the_epoch_of_a_client_that_can_be_told(
 def losing(engine, *plan):
     """The catalog loses answers to COMMIT: by plan, a word for each write."""
     committer = engine.log.writer._committer
-    real, remaining = committer._database, list(plan)
-
-    class Lossy:
-        @contextmanager
-        def write(self):
-            act = remaining.pop(0) if remaining else "answer"
-            if act == "refuse":
-                raise CatalogUnavailable(reason="not now")
-            try:
-                with real.write() as tx:
-                    yield tx
-                    if act == "lose before":
-                        raise OutcomeUnknown
-            finally:
-                if act == "lose after":
-                    raise OutcomeUnknown
-
-    committer._database, committer._sleep = Lossy(), lambda _: None
+    real = committer._database
+    committer._database, committer._sleep = LossyDatabase(real, *plan), lambda _: None
     try:
         yield
     finally:
