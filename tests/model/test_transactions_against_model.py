@@ -250,7 +250,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.begin(name, known=False)
         producer, sequences = client.old[-1]
         zombie = Client(is_new=client.is_new)
-        zombie.producer, zombie.sequences = producer, sequences
+        zombie.producer, zombie.sequences = producer, dict(sequences)  # what is refused has taken no sequence
         with pytest.raises(ProducerFenced):
             self.run(self.coordinator.add_partitions(producer, [self.where(number)]))
         with pytest.raises((ProducerFenced, InvalidTransactionState, FlushFailed)):
