@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
+from tests.unit.protocol.samples import in_every_version
 
 from millpond.protocol import (
     REQUESTS,
@@ -36,12 +37,6 @@ from millpond.protocol import (
 )
 from millpond.protocol.schema import NO_UUID, FieldSpec, Fixed, Sized, Struct, fields_in
 
-VERSIONS = [
-    (kind, version)
-    for request in REQUESTS.values()
-    for kind in (request, request.response)
-    for version in range(kind.versions.first, kind.versions.last + 1)
-]
 BEYOND_OURS = {("DescribeLogDirs", 5), ("InitProducerId", 6)}
 """What kio has and Kafka 4.2 does not serve, or serves only as unstable."""
 FEW = settings(
@@ -279,12 +274,7 @@ def compared(figures):
     )
 
 
-EVERY_VERSION = pytest.mark.parametrize(
-    ("kind", "version"), VERSIONS, ids=lambda value: getattr(value, "__name__", f"v{value}")
-)
-
-
-@EVERY_VERSION
+@in_every_version
 def test_the_declaration_is_kios(kind, version):
     """Names, order, types, tags, nullability and defaults."""
     theirs = kio_class(kind, version)
@@ -293,7 +283,7 @@ def test_the_declaration_is_kios(kind, version):
     compare_declarations(kind, theirs, version)
 
 
-@EVERY_VERSION
+@in_every_version
 def test_the_bytes_and_the_values_are_kios(kind, version, compared):
     theirs = kio_class(kind, version)
     header = written_by_kio(theirs.__header_schema__, kio_header(kind, theirs, version))
@@ -335,7 +325,7 @@ def framed(message: Message, version: int) -> bytes:
     return b"".join(encode_response(message, version, CORRELATION_ID).buffers)
 
 
-@EVERY_VERSION
+@in_every_version
 def test_the_header_is_read_as_kio_writes_it(kind, version):
     theirs = kio_class(kind, version)
     header = written_by_kio(theirs.__header_schema__, kio_header(kind, theirs, version))

@@ -1,16 +1,32 @@
 """Instances of every message in every version: with every field filled, and with as little as the wire allows."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from millpond.protocol import REQUESTS, Message, encode
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, fields_in
 
-EVERY_VERSION = [
-    (kind, version)
-    for request in REQUESTS.values()
-    for kind in (request, request.response)
-    for version in range(kind.versions.first, kind.versions.last + 1)
-]
+MESSAGES = [kind for request in REQUESTS.values() for kind in (request, request.response)]
+
+
+def in_every_version(test: Callable[..., None]) -> Callable[..., None]:
+    """Makes of a test of (kind, version, …) one test for each message, over all of its versions."""
+
+    def over_versions(kind: type[Message], **fixtures: Any) -> None:
+        for version in range(kind.versions.first, kind.versions.last + 1):
+            try:
+                test(kind, version, **fixtures)
+            except BaseException as error:
+                error.add_note(f"{kind.__name__}, version {version}")
+                raise
+
+    parameters = [each for each in inspect.signature(test).parameters.values() if each.name != "version"]
+    over_versions.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    over_versions.__name__, over_versions.__doc__ = test.__name__, test.__doc__
+    return pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)(over_versions)
 
 
 def sample(kind: type[Struct], version: int) -> Any:

@@ -1,7 +1,7 @@
 """What the compiled codecs promise: nothing copied, unknown tags passed over, defaults for what a version lacks."""
 
 import pytest
-from tests.unit.protocol.samples import EVERY_VERSION, sample, written
+from tests.unit.protocol.samples import in_every_version, sample, written
 
 from millpond.model.errors import MalformedMessage
 from millpond.protocol import NO_UUID, decode, encode
@@ -60,9 +60,7 @@ def fetched(parts):
     return FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=[partition])])
 
 
-@pytest.mark.parametrize(
-    ("kind", "version"), EVERY_VERSION, ids=lambda value: getattr(value, "__name__", f"v{value}")
-)
+@in_every_version
 def test_every_message_survives_the_way_out_and_back(kind, version):
     message = sample(kind, version)
     encoded = encode(message, version)

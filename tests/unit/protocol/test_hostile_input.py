@@ -5,7 +5,7 @@ import struct
 import tracemalloc
 
 import pytest
-from tests.unit.protocol.samples import EVERY_VERSION, smallest, written
+from tests.unit.protocol.samples import in_every_version, smallest, written
 
 from millpond.model.errors import MalformedMessage
 from millpond.protocol import decode
@@ -25,10 +25,6 @@ FLIPS = 60
 LENGTH_MAX = 2**31 - 1
 PEAK_BYTES_MAX = 100_000
 
-every_version = pytest.mark.parametrize(
-    ("kind", "version"), EVERY_VERSION, ids=lambda value: getattr(value, "__name__", f"v{value}")
-)
-
 
 def decodes(kind, version, data):
     """Whether it is a message; any exception but MalformedMessage fails the test."""
@@ -39,7 +35,7 @@ def decodes(kind, version, data):
     return True
 
 
-@every_version
+@in_every_version
 def test_a_message_cut_at_any_byte_is_refused(kind, version):
     data = written(kind, version)
     assert decodes(kind, version, data)
@@ -48,13 +44,13 @@ def test_a_message_cut_at_any_byte_is_refused(kind, version):
         assert not decodes(kind, version, memoryview(data)[:end]), end
 
 
-@every_version
+@in_every_version
 def test_bytes_behind_a_message_are_refused(kind, version):
     with pytest.raises(MalformedMessage, match="not part of it"):
         decode(kind, version, written(kind, version) + b"\0")
 
 
-@every_version
+@in_every_version
 def test_flipped_bytes_are_read_or_refused(kind, version):
     data = written(kind, version)
     chance = random.Random(f"{SEED} {kind.__name__} {version}")
@@ -67,7 +63,7 @@ def test_flipped_bytes_are_read_or_refused(kind, version):
         decodes(kind, version, bytes(flipped))
 
 
-@every_version
+@in_every_version
 def test_noise_is_read_or_refused(kind, version):
     chance = random.Random(f"{SEED} noise {kind.__name__} {version}")
     for size in (1, 2, 7, 40, 300):
@@ -99,7 +95,7 @@ def structs_in(kind, version):
             yield from structs_in(spec.kind, version)
 
 
-@every_version
+@in_every_version
 def test_the_least_size_of_an_element_is_that_of_an_empty_one(kind, version):
     """Too high would refuse good messages, too low would let a count promise more than can come."""
     flexible = version in kind.flexible
