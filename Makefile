@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
 PARALLEL ?= -n 3 --dist loadgroup
+DETERMINISTIC := not long and not peers and not faults
+FAST := tests/unit tests/contract tests/transcripts tests/protocol tests/tidy
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve watch demo test test-long test-stalled coverage test-peers lint format bench docs stubs pins clean
+.PHONY: help install serve watch demo test test-fast test-faults test-long test-stalled coverage test-peers lint format bench docs stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -31,17 +33,25 @@ watch: $(READY) ## the same, started again whenever its code changes
 demo: $(READY) ## see the product at work, in a temporary directory
 	$(BIN)/millpond demo
 
-test: $(READY) ## run all tests
-	$(BIN)/python -m pytest $(PARALLEL) -m "not long and not peers"
+test: $(READY) ## run the deterministic tests; CI runs these
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(DETERMINISTIC)"
 
-test-long: $(READY) ## the same, and the longer forms of the fault tests
+test-fast: $(READY) ## the inner loop: units, contracts in memory and on SQLite, transcripts
+	$(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" $(FAST)
+
+test-faults: $(READY) ## processes killed, paused and cut off, full disks, measured memory; prints its figures
+	$(BIN)/python -m pytest $(PARALLEL) -m "faults and not long"
+
+test-long: $(READY) ## test and test-faults with their longer forms
 	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
 
-test-stalled: $(READY) ## the tests, on processes that stand still now and then
-	$(BIN)/python -m tests.stalled $(PARALLEL) -m "not long and not peers"
+test-stalled: $(READY) ## the tests of `make test`, on processes that stand still now and then
+	$(BIN)/python -m tests.stalled $(PARALLEL) -m "$(DETERMINISTIC)"
 
-coverage: $(READY) ## which lines the tests run, without the processes they start (slow)
-	$(BIN)/python -m coverage run -m pytest -q -m "not long and not peers"
+coverage: $(READY) ## lines and branches that `make test` runs, in all processes it starts (slow)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -q $(PARALLEL) -m "$(DETERMINISTIC)"
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered
 
 test-peers: $(READY) ## tests with real clients and servers (Kafka, kcat, Spark …), which it installs; says what it skips

@@ -14,8 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 FIGURES = pytest.StashKey[list[str]]()
-SPARK = "tests/spark/"
-STARTS_ITS_OWN_SPARK = (f"{SPARK}sink/test_kills.py", f"{SPARK}test_clusters.py")
+HERE = Path(__file__).parent
+SPARK = ("tests/spark/", "tests/faults/spark/")
+STARTS_ITS_OWN_SPARK = ("tests/faults/spark/sink/test_kills.py", "tests/faults/spark/test_clusters.py")
+FAULTS = HERE / "faults"
+SPARK_FOLDERS = (HERE / "spark", FAULTS / "spark")
 FREE_PORTS = {f"MILLPOND_{face}_LISTEN": "127.0.0.1:0" for face in ("KAFKA", "GRPC", "HTTP")}
 
 
@@ -27,6 +30,15 @@ def pytest_configure() -> None:
     settings.load_profile("busy")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folder decides: what lies in tests/faults runs with `make test-faults`."""
+    for item in items:
+        if FAULTS in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+        if any(folder in item.path.parents for folder in SPARK_FOLDERS):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """The tests that share a Spark session go to one process, the others to whichever is free. By path: pytest-xdist
@@ -36,7 +48,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             shares = nodeid.startswith(SPARK) and not nodeid.startswith(STARTS_ITS_OWN_SPARK)
-            return SPARK if shares else nodeid
+            return "spark" if shares else nodeid
 
     return OneSpark(config, log) if config.getvalue("dist") == "loadgroup" else None
 

@@ -1,14 +1,16 @@
 """Real client libraries against a broker in a process of its own."""
 
-import gc
 import time
 import uuid
 from contextlib import ExitStack
 
 import pytest
 from tests.clients.adapters.named import PLACES, client_named
+from tests.clients.members import group, topic
 from tests.clients.patience import POLL_SECONDS, SECONDS_MAX
 from tests.clients.process import BrokerProcess
+
+__all__ = ["CLIENTS", "Setting", "client", "group", "server", "setting", "topic"]
 
 CLIENTS = tuple(client_named(name) for name in PLACES)
 
@@ -67,21 +69,6 @@ def server(tmp_path_factory):
     broker.stop()
 
 
-@pytest.fixture(scope="session")
-def second_server(tmp_path_factory):
-    broker = BrokerProcess(tmp_path_factory.mktemp("second-broker"))
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def fragile_server(second_server):
-    """A broker that the test may kill and start again."""
-    if not second_server.is_running:
-        second_server.start()
-    return second_server
-
-
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
 def client(request):
     return request.param
@@ -91,10 +78,3 @@ def client(request):
 def setting(server, client):
     with ExitStack() as stack:
         yield Setting(server, client, stack)
-
-
-@pytest.fixture
-def fragile(fragile_server, client):
-    with ExitStack() as stack:
-        yield Setting(fragile_server, client, stack)
-    gc.collect()  # what a client left behind is to be found now, not in somebody else's test

@@ -5,7 +5,7 @@ import uuid
 
 import psycopg
 import pytest
-from tests.faults.client.support import Ledger
+from tests.ledger import Ledger
 
 from millpond import AsyncAdmin, AsyncConsumer, AsyncProducer
 from millpond.testing import running_broker

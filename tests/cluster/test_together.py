@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.faults.cluster.conftest import cluster, owned, shared_topic, until
-from tests.faults.cluster.workload import Running, Sender, check, read_all
+from tests.cluster.over_postgres import cluster, owned, shared_topic, until
+from tests.cluster.workload import Running, Sender, check, read_all
 
 from millpond import Record
 from millpond.catalog import extents, topology, writers

@@ -12,6 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.disks import small_disk_of
+
+__all__ = ["nursery", "small_disk_of", "start", "strace"]
 
 DRIVER = Path(__file__).with_name("driver.py")
 ANSWER_SECONDS_MAX = 30.0
@@ -92,15 +95,6 @@ class Child:
             self._tracer.communicate()
 
 
-def open_below(folder):
-    """How many files of a folder this process has open."""
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # it was only open for this very question
-            found += os.readlink(f"/proc/self/fd/{number}").startswith(str(folder))
-    return found
-
-
 def _is_traced(pid, native_id):
     status = Path(f"/proc/{pid}/task/{native_id}/status").read_text()
     return "TracerPid:\t0\n" not in status
@@ -131,25 +125,3 @@ def start(nursery, tmp_path_factory):
 def strace():
     if shutil.which("strace") is None:
         pytest.skip("injecting faults into system calls needs strace")
-
-
-@pytest.fixture
-def small_disk_of(tmp_path):
-    """Mounts a file system of so many bytes in memory."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a small disk is a mount, and mounting needs root")
-    mounted = []
-
-    def mount(size):
-        disk = tmp_path / f"disk-{len(mounted)}"
-        disk.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"cannot mount a small disk here: {done.stderr.strip()}")
-        mounted.append(disk)
-        return disk
-
-    yield mount
-    for disk in mounted:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -12,7 +12,7 @@ import sys
 
 import apsw
 import pytest
-from tests.faults.conftest import open_below
+from tests.disks import open_below
 
 from millpond import Broker, MillpondError, Record, Settings, TopicPartition
 from millpond.model.errors import (

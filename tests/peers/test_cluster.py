@@ -15,8 +15,8 @@ import boto3
 import psycopg
 import pytest
 from peers.server import free_port
-from tests.cluster.chaos import QUIET_SECONDS, Clients, Nemesis, judge, start, summary, zombies
-from tests.cluster.harness import Brokers
+from tests.faults.processes.chaos import QUIET_SECONDS, Clients, Nemesis, judge, start, summary, zombies
+from tests.faults.processes.harness import Brokers
 from tests.peers.support import available, eventually
 
 from peers import Unavailable, minio

@@ -1,7 +1,6 @@
 """One Spark session for all of these tests. Without Java they say so and skip."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +9,6 @@ from millpond.spark import place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,9 @@ import random
 import threading
 
 import pytest
-from tests.faults.client.proxy import Proxy
-from tests.faults.client.support import BrokerProcess, in_thread
+from tests.faults.client.support import BrokerProcess
+from tests.ledger import in_thread
+from tests.proxy import Proxy
 
 from millpond import Consumer, Producer
 from millpond.model.errors import TimedOut, Unreachable

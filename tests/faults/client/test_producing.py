@@ -5,8 +5,9 @@ import random
 import threading
 
 import pytest
-from tests.faults.client.proxy import Proxy
-from tests.faults.client.support import BrokerProcess, Ledger, in_thread, read_all
+from tests.faults.client.support import BrokerProcess
+from tests.ledger import Ledger, in_thread, read_all
+from tests.proxy import Proxy
 
 from millpond import AsyncProducer, Producer
 from millpond.testing import Faults, running_broker

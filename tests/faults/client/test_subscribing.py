@@ -9,8 +9,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from tests.faults.client.proxy import Proxy
 from tests.faults.client.support import BrokerProcess
+from tests.proxy import Proxy
 
 from millpond import Admin, AsyncSubscriber, Outcome, Producer, Subscriber
 from millpond.client import link

@@ -7,12 +7,11 @@ import asyncio
 import logging
 
 import pytest
-from tests.faults.cluster.conftest import cluster, owned, shared_topic, until
+from tests.cluster.over_postgres import owned, shared_topic, until
+from tests.faults.cluster.conftest import cluster
 
 from millpond import Record
-from millpond.catalog import appends
-from millpond.catalog.appends import FOREIGN, Share
-from millpond.model.errors import CatalogWentBack, MillpondError, PartitionHalted
+from millpond.model.errors import CatalogWentBack, MillpondError
 from millpond.records import build_batch
 
 FORGOTTEN = 5
@@ -77,44 +76,3 @@ async def test_a_failover_to_a_replica_that_lags_halts_all_brokers(
         f"catalog back behind {behind}: {2 * FORGOTTEN} acknowledged appends forgotten, then {len(errors)} appends "
         f"refused ({', '.join(sorted(set(errors)))}), acknowledged 0, offsets given twice 0"
     )
-
-
-async def test_a_partition_whose_row_went_back_is_halted_and_the_others_go_on(
-    postgres, s3_store, figures, caplog
-):
-    """Only what others appended is forgotten: this broker's commits are all there, and only the end tells."""
-    url = postgres.url(postgres.new_database())
-    async with cluster([url], s3_store, lease=LONG_MS) as [broker]:
-        await broker.log.create_topic("t", 2)
-        gone, kept = sorted(owned(broker))
-        await broker.log.append(gone, batch(b"mine"))
-        await broker.log.write(lambda tx: appends.encode_results(append_as_others_do(tx, gone)))
-        await broker.log.refresh()
-        assert broker.log.partition(gone).end_offset == 2
-        await broker.log.write(forget_the_last)
-        with pytest.raises(PartitionHalted) as halted:
-            await insist_on_halt(broker, gone)
-        assert not halted.value.retriable
-        assert (await broker.log.append(kept, batch(b"elsewhere"))).base_offset == 0
-        assert broker.metrics.log.halted._value.get() == 1
-        assert any("is halted" in line for line in alarms(caplog))
-        with pytest.raises(PartitionHalted):
-            broker.log.partition(gone)
-    figures.append("catalog back, one partition only: halted with an alarm, the other goes on")
-
-
-def append_as_others_do(tx, where):
-    share = Share(where, FOREIGN, 0, 3, 1, 1, 1, inline=b"abc", sequences=())
-    return appends.append(tx, [share], None, now_ms=1)
-
-
-def forget_the_last(tx):
-    tx.rows("UPDATE partitions SET end_offset = 1 WHERE partition = 0")
-    tx.rows("DELETE FROM extents WHERE partition = 0 AND base_offset >= 1")
-
-
-async def insist_on_halt(broker, where):
-    """The refresh sees it within a second; an append before that is refused by its offset, and not acknowledged."""
-    async with asyncio.timeout(20):
-        while True:
-            assert (await broker.log.append(where, batch(b"x"))) is None

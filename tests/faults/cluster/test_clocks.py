@@ -5,8 +5,9 @@ import asyncio
 import random
 
 import pytest
-from tests.faults.cluster.conftest import LEASE_MS, cluster, shared_topic, until
-from tests.faults.cluster.workload import Running, Sender, check
+from tests.cluster.over_postgres import shared_topic, until
+from tests.cluster.workload import Running, Sender, check
+from tests.faults.cluster.conftest import LEASE_MS, cluster
 
 from millpond.model.clock import SystemClock
 

@@ -4,8 +4,9 @@ import asyncio
 import statistics
 import time
 
-from tests.faults.cluster.conftest import cluster, shared_topic
-from tests.faults.cluster.workload import Sender, check, read_all
+from tests.cluster.over_postgres import shared_topic
+from tests.cluster.workload import Sender, check, read_all
+from tests.faults.cluster.conftest import cluster
 
 from millpond import Record
 from millpond.catalog import extents

@@ -5,8 +5,9 @@ import time
 
 import psycopg
 import pytest
-from tests.faults.cluster.conftest import LEASE_MS, cluster, owned, shared_topic, until
-from tests.faults.cluster.workload import Running, Sender, check, send_all
+from tests.cluster.over_postgres import owned, shared_topic, until
+from tests.cluster.workload import Running, Sender, check, send_all
+from tests.faults.cluster.conftest import LEASE_MS, cluster
 
 from millpond import Record
 from millpond.model.errors import Fenced, MillpondError, UnsafeDatabase
@@ -153,12 +154,6 @@ async def test_a_postgres_that_may_lose_commits_is_refused(postgres, s3_store, s
         postgres.rows("postgres", f"ALTER SYSTEM RESET {setting}")
         postgres.rows("postgres", "SELECT pg_reload_conf()")
         await until(lambda: postgres.rows("postgres", f"SHOW {setting}") == [("on",)])
-
-
-async def test_a_database_whose_commits_do_not_wait_is_refused(postgres, s3_store):
-    database = postgres.new_database()
-    postgres.rows("postgres", f"ALTER DATABASE {database} SET synchronous_commit = off")
-    await refused(postgres.url(database), s3_store, "synchronous_commit")
 
 
 async def refused(url, store, setting):

@@ -1,52 +1,21 @@
 """A broker that is paused between looking at its lease and committing (reliability test 4)."""
 
 import asyncio
-import threading
 import time
-from contextlib import contextmanager
 
 import psycopg
 import pytest
-from tests.faults.cluster.conftest import cluster, owned, shared_topic, until
-from tests.faults.cluster.workload import Sender, send_all
+from tests.cluster.failpoints import HOLD_SECONDS_MAX, Paused, StoppingDatabase
+from tests.cluster.over_postgres import owned, shared_topic, until
+from tests.faults.cluster.conftest import cluster
 
 from millpond import Record
-from millpond.catalog import topology, writers
+from millpond.catalog import topology
 from millpond.model.errors import Fenced, MillpondError, NotOwner, Unavailable
 from millpond.records import build_batch
 
-HOLD_SECONDS_MAX = 30
 LONGER_MS = 6_000
 """A lease that is not lost because this process was not run for a second or two."""
-
-
-class Paused:
-    """A failpoint: while it is armed, the writer thread waits right before its commit, its bytes being durable."""
-
-    def __init__(self):
-        self.armed = False
-        self.reached = threading.Event()
-        self.released = threading.Event()
-
-    def wrap(self, database):
-        return PausingDatabase(database, self)
-
-
-class PausingDatabase:
-    """Waits at the beginning of a write by the writer thread, as if the process had been stopped there."""
-
-    def __init__(self, database, point):
-        self._database = database
-        self._point = point
-
-    def write(self):
-        if self._point.armed and threading.current_thread().name == "millpond-writer":
-            self._point.reached.set()
-            assert self._point.released.wait(HOLD_SECONDS_MAX)
-        return self._database.write()
-
-    def __getattr__(self, name):
-        return getattr(self._database, name)
 
 
 def batch(value):
@@ -93,64 +62,6 @@ def contents(broker):
     return {key: broker.store.read(key, 0, broker.store.size(key)) for key in broker.store.list("")}
 
 
-async def test_one_partition_taken_while_a_commit_was_on_its_way_refuses_only_its_share(databases, s3_store):
-    """The zombie still lives, but one of the two partitions in its flush was given away."""
-    point = Paused()
-    url = databases.new_url()
-    parts = [{"wrap_database": point.wrap}, {}]
-    async with cluster([url, url], s3_store, parts=parts, lease=60_000) as brokers:
-        broker, other = brokers
-        await shared_topic(brokers, partitions=4)
-        taken, kept = owned(broker)
-        point.armed = True
-        appends = [asyncio.create_task(broker.log.append(where, batch(b"x"))) for where in (taken, kept)]
-        await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
-
-        def take(tx):
-            topology.move(tx)
-            epoch = topology.owners(tx)[taken].epoch
-            assert topology.give(tx, broker.session, {taken: (epoch, other.session)}) == 1
-
-        await other.log.write(take, alone=True)
-        await other.log.refresh()
-        point.armed = False
-        point.released.set()
-        results = await asyncio.gather(*appends, return_exceptions=True)
-        assert isinstance(results[0], NotOwner)
-        assert results[1].base_offset == 0
-        sender = Sender(taken.partition)
-        await send_all([sender], brokers, taken.topic_id, 1)  # whoever has it by now: they share it out again
-        assert sender.acknowledged == {0: 0}
-
-
-class Stopping:
-    """Stops a transaction of the writer thread in the middle, with the rows it has locked."""
-
-    def __init__(self, transaction, point):
-        self._transaction = transaction
-        self._point = point
-
-    def rows(self, sql, parameters=()):
-        found = self._transaction.rows(sql, parameters)
-        if self._point.armed and sql.strip().startswith("UPDATE partitions"):
-            self._point.reached.set()
-            assert self._point.released.wait(HOLD_SECONDS_MAX)
-        return found
-
-    def each(self, sql, many):
-        return [self.rows(sql, parameters) for parameters in many]
-
-    def __getattr__(self, name):
-        return getattr(self._transaction, name)
-
-
-class StoppingDatabase(PausingDatabase):
-    @contextmanager
-    def write(self):
-        with self._database.write() as transaction:
-            yield Stopping(transaction, self._point)
-
-
 async def test_one_stopped_in_the_middle_of_a_commit_does_not_keep_what_it_has_locked(
     databases, s3_store, figures
 ):
@@ -173,30 +84,6 @@ async def test_one_stopped_in_the_middle_of_a_commit_does_not_keep_what_it_has_l
             await late
         assert [record.value for record in await heir.read("t", partition=where.partition)] == [b"mine"]
     figures.append(f"stopped inside a commit, its rows locked: taken over after {taken_s:.1f} s")
-
-
-async def test_one_declared_dead_can_commit_nothing_at_all(databases, s3_store):
-    url = databases.new_url()
-    async with cluster([url, url], s3_store, lease=60_000) as (dead, heir):
-        await shared_topic([dead, heir], partitions=2)
-        where = owned(dead)[0]
-
-        def bury(tx):
-            writers.bury(tx, dead.session, 1)
-            topology.move(tx)
-            topology.adopt(tx)
-
-        await heir.log.write(bury, alone=True)
-        for attempt in (
-            dead.log.append(where, batch(b"x")),
-            dead.log.create_topic("u", 1),
-            dead.log.write(lambda tx: tx.rows("UPDATE counters SET next = next + 1 WHERE name = 'x'")),
-        ):
-            with pytest.raises(Fenced):
-                await attempt
-        await heir.log.refresh()
-        assert where in owned(heir)
-        assert await heir.read("t", partition=where.partition) == []
 
 
 async def test_who_needs_what_a_paused_broker_has_locked_keeps_its_own_lease(databases, s3_store, figures):

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from tests.deploy.cluster import Cluster
 from tests.deploy.composition import BROKERS, environment
+from tests.faults.deploy.cluster import Cluster
 from tests.s3 import running_moto
 
 

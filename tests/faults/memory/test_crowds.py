@@ -9,7 +9,7 @@ import struct
 import time
 
 import pytest
-from tests.faults.kafka.siege import (
+from tests.hostile.kafka.siege import (
     FETCH_VERSION,
     PRODUCE_VERSION,
     ProcessBroker,

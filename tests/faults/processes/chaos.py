@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
-from tests.cluster import workload
-from tests.cluster.checker import (
+from tests.faults.processes import workload
+from tests.faults.processes.checker import (
     LOST,
     OK,
     REFUSED,
@@ -32,7 +32,7 @@ from tests.cluster.checker import (
     repeats,
     windows,
 )
-from tests.cluster.harness import LEASE_SECONDS, Brokers, Node, eventually
+from tests.faults.processes.harness import LEASE_SECONDS, Brokers, Node, eventually
 
 import millpond
 from millpond.model.errors import MillpondError

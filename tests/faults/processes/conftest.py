@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.cluster.harness import Brokers, with_database
-from tests.cluster.store import running_store
+from tests.faults.processes.harness import Brokers, with_database
+from tests.faults.processes.store import running_store
 from tests.s3 import CREDENTIALS
 
 

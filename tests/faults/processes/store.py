@@ -16,7 +16,7 @@ STOP_SECONDS_MAX = 10.0
 @contextmanager
 def running_store() -> Iterator[str]:
     """As `running_s3`: an address with a `{prefix}` to fill in."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.cluster.store"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.faults.processes.store"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         try:

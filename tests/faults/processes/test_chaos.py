@@ -8,7 +8,7 @@ import random
 import time
 
 import pytest
-from tests.cluster.chaos import (
+from tests.faults.processes.chaos import (
     LONG_SECONDS,
     QUIET_SECONDS,
     Clients,
@@ -18,7 +18,7 @@ from tests.cluster.chaos import (
     summary,
     zombies,
 )
-from tests.cluster.harness import Brokers
+from tests.faults.processes.harness import Brokers
 
 FAULTS = ("kill", "pause", "drain", "add", "kill_and_restart")
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tests.cluster.checker import (
+from tests.faults.processes.checker import (
     LOST,
     OK,
     REFUSED,

@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
-from tests.cluster.chaos import PARTITIONS, TOPIC, Clients, Nemesis, judge, spread_of, start
-from tests.cluster.checker import failover_seconds
-from tests.cluster.harness import LEASE_SECONDS, Brokers, Node, eventually
-from tests.cluster.proxy import Proxy, proxy_to
+from tests.faults.processes.chaos import PARTITIONS, TOPIC, Clients, Nemesis, judge, spread_of, start
+from tests.faults.processes.checker import failover_seconds
+from tests.faults.processes.harness import LEASE_SECONDS, Brokers, Node, eventually
+from tests.faults.processes.proxy import Proxy, proxy_to
 from tests.s3 import REGION
 
 CUT_SECONDS = 2 * LEASE_SECONDS

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster.proxy import Proxy, proxy_to
+from tests.faults.processes.proxy import Proxy, proxy_to
 
 SILENCE_SECONDS = 0.2
 

@@ -4,8 +4,8 @@ shrink again."""
 import time
 
 import pytest
-from tests.cluster import workload
-from tests.cluster.chaos import (
+from tests.faults.processes import workload
+from tests.faults.processes.chaos import (
     PARTITIONS,
     QUIET_SECONDS,
     SUBSCRIPTION,
@@ -17,8 +17,8 @@ from tests.cluster.chaos import (
     start,
     summary,
 )
-from tests.cluster.checker import percentile
-from tests.cluster.harness import Brokers
+from tests.faults.processes.checker import percentile
+from tests.faults.processes.harness import Brokers
 
 ROUNDS_LONG = 34
 """Of three brokers each: more than a hundred restarts."""

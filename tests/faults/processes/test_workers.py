@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from tests.cluster.harness import eventually
+from tests.faults.processes.harness import eventually
 from tests.ports import free_port
 
 from millpond.catalog.open import CATALOG_FILE

@@ -6,8 +6,17 @@ Whatever they still try is refused, epochs never fall along a partition, and the
 import time
 
 import pytest
-from tests.cluster.chaos import REFUSED_COMMIT, Clients, Nemesis, judge, spread_of, start, summary, zombies
-from tests.cluster.harness import Brokers
+from tests.faults.processes.chaos import (
+    REFUSED_COMMIT,
+    Clients,
+    Nemesis,
+    judge,
+    spread_of,
+    start,
+    summary,
+    zombies,
+)
+from tests.faults.processes.harness import Brokers
 
 CYCLES = 200
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
-from tests.cluster.checker import LOST, OK, REFUSED, UNKNOWN, Attempt, Delivered, Seen, Value
+from tests.faults.processes.checker import LOST, OK, REFUSED, UNKNOWN, Attempt, Delivered, Seen, Value
 
 import millpond
 from millpond.client import Outcome
@@ -22,6 +22,19 @@ from millpond.model.errors import MillpondError
 GIVE_UP_SECONDS = 240.0
 """For clients: longer than any fault of these tests."""
 POLL_SECONDS = 0.1
+WATERMARK_SECONDS = 30.0
+RETRIABLE = frozenset(
+    {
+        confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+        confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+        confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        confluent_kafka.KafkaError.REQUEST_TIMED_OUT,
+        confluent_kafka.KafkaError._TRANSPORT,
+        confluent_kafka.KafkaError._TIMED_OUT,
+        confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+    }
+)
+"""Errors after which librdkafka's own consumer asks again."""
 KEYS = 5
 """Of each writer."""
 KAFKA_QUIET = logging.getLogger("tests.cluster.kafka")
@@ -284,7 +297,7 @@ def read_everything(bootstrap: Sequence[str], topic: str, partitions: int) -> li
     )
     try:
         ends = {
-            number: consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), timeout=30)
+            number: _ends(consumer, confluent_kafka.TopicPartition(topic, number))
             for number in range(partitions)
         }
         consumer.assign(
@@ -293,6 +306,21 @@ def read_everything(bootstrap: Sequence[str], topic: str, partitions: int) -> li
         return _read_to(consumer, {number: high for number, (low, high) in ends.items() if high > low})
     finally:
         consumer.close()
+
+
+def _ends(consumer: Any, partition: Any) -> tuple[int, int]:
+    """(low, high). As a consumer's own loop does, it asks again after an error that is retriable: the partition may
+    have just moved to another broker."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=WATERMARK_SECONDS)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in RETRIABLE or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
+        else:
+            return low, high
 
 
 def _read_to(consumer: Any, left: dict[int, int]) -> list[Seen]:

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from tests.faults.conftest import open_below
+from tests.disks import open_below
 
 from millpond.catalog import appends, extents, partitions, topics
 from millpond.catalog.sqlite import SqliteDatabase

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from tests.faults.kafka.siege import Siege
+from tests.hostile.kafka.siege import Siege
 
 
 @pytest.fixture(scope="session")

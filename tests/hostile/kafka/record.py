@@ -1,4 +1,4 @@
-"""Record what real clients send: `python -m tests.faults.kafka.record` renews `corpus.json`.
+"""Record what real clients send: `python -m tests.hostile.kafka.record` renews `corpus.json`.
 
 confluent-kafka, kafka-python and aiokafka each do what applications do (produce, consume, in groups, in
 transactions, manage topics) through a proxy, which keeps the first request of each key and version. What the broker
@@ -18,8 +18,8 @@ import aiokafka.admin
 import confluent_kafka
 import confluent_kafka.admin
 import kafka.admin
-from tests.faults.kafka import corpus
-from tests.faults.kafka.siege import ThreadBroker
+from tests.hostile.kafka import corpus
+from tests.hostile.kafka.siege import ThreadBroker
 
 import kafka
 from millpond.protocol import REQUESTS

@@ -8,8 +8,8 @@ import socket
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.faults.kafka.siege import Hung, written
-from tests.faults.kafka.test_damaged_frames import WAITING_KEYS
+from tests.hostile.kafka.siege import Hung, written
+from tests.hostile.kafka.test_damaged_frames import WAITING_KEYS
 
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.protocol import NO_UUID, decode, read_response_header

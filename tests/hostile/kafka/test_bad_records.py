@@ -4,7 +4,7 @@ each must reach the client as its error, and cost the others nothing."""
 import struct
 
 import pytest
-from tests.faults.kafka.siege import (
+from tests.hostile.kafka.siege import (
     PRODUCE_VERSION,
     produce_request,
     send_batch,

@@ -4,7 +4,7 @@ import re
 import struct
 
 import pytest
-from tests.faults.kafka.siege import framed
+from tests.hostile.kafka.siege import framed
 from tests.unit.protocol.samples import written as sample
 
 from millpond.frontends.kafka.registry import HANDLERS

@@ -5,8 +5,8 @@ import struct
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.faults.kafka import corpus
-from tests.faults.kafka.siege import framed
+from tests.hostile.kafka import corpus
+from tests.hostile.kafka.siege import framed
 
 from millpond.frontends.kafka.registry import HANDLERS
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from tests.faults.kafka.siege import (
+from tests.hostile.kafka.siege import (
     BY_HAND,
     FETCH_VERSION,
     PRODUCE_VERSION,

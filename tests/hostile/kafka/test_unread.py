@@ -5,7 +5,7 @@ import struct
 import time
 
 import pytest
-from tests.faults.kafka.siege import (
+from tests.hostile.kafka.siege import (
     BY_HAND,
     FETCH_VERSION,
     GOOD_TOPIC,

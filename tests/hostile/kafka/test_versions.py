@@ -2,7 +2,7 @@
 
 import struct
 
-from tests.faults.kafka.siege import framed
+from tests.hostile.kafka.siege import framed
 
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.protocol import ErrorCode, decode

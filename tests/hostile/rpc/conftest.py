@@ -3,7 +3,10 @@
 import contextlib
 
 import pytest
-from tests.faults.rpc.siege import Siege
+from tests.hostile.rpc.consumers import queues
+from tests.hostile.rpc.siege import Siege
+
+__all__ = ["besieged", "queues", "sieges"]
 
 
 @pytest.fixture(scope="session")

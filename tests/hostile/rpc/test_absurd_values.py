@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.faults.rpc.siege import METHODS, request_of
+from tests.hostile.rpc.siege import METHODS, request_of
 
 from millpond.records import Record, build_batch
 from millpond.stubs import admin_pb2, log_pb2

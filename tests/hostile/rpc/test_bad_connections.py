@@ -5,8 +5,6 @@ import random
 import socket
 import struct
 
-import pytest
-
 from millpond.frontends.kafka.registry import HANDLERS
 from millpond.protocol import encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
@@ -64,15 +62,3 @@ def test_bytes_that_are_no_grpc_harm_nobody(besieged):
             with contextlib.suppress(OSError):
                 half.sendall(data)
             siege.good.prove()
-
-
-@pytest.mark.parametrize("count", [200, pytest.param(900, marks=pytest.mark.long)])
-def test_many_connections_that_say_nothing_harm_nobody(besieged, count, figures):
-    with besieged("idle connections") as siege, contextlib.ExitStack() as crowd:
-        before = siege.rss_bytes()
-        for _ in range(count):
-            crowd.enter_context(connection(siege)).sendall(PREFACE + SETTINGS)
-        siege.good.prove()
-        each = (siege.rss_bytes() - before) / count / 1024
-        figures.append(f"{count} idle gRPC connections: {each:.0f} KiB each")
-        assert each < 256

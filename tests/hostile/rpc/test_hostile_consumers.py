@@ -1,117 +1,19 @@
 """Consumers of a subscription that lie, flood, fall silent or vanish. Each hears what is wrong, and harms nobody else:
 beside them a well-behaved one gets every message."""
 
-import itertools
-import queue
 import random
 
 import grpc
 import pytest
-from tests.faults.rpc.siege import eventually
-from tests.unit.frontends.rpc.consuming import parts_of
+from tests.hostile.rpc.consumers import Consumer
+from tests.hostile.rpc.siege import eventually
 
-from millpond.stubs import admin_pb2, log_pb2
+from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 OK, STALE, UNKNOWN = pb.ANSWER_OK, pb.ANSWER_STALE, pb.ANSWER_UNKNOWN
 UNREAD_BYTES_MAX = 400 * 2**20
-
-
-class Consumer:
-    """A stream that says whatever it is told to. `hear` gives the next response of a kind."""
-
-    def __init__(self, client, **attach):
-        self._say = queue.SimpleQueue()
-        requests = iter(self._say.get, None)
-        data = (each.SerializeToString() if not isinstance(each, bytes) else each for each in requests)
-        self.stream = client.call("stream_stream", "Queue.Subscribe")(data, timeout=600)
-        self._numbers = itertools.count(1)
-        self._heard = []
-        if attach:
-            self.say(attach=attach)
-            self.hear("attached")
-
-    def say(self, raw=None, **what):
-        self._say.put(raw if raw is not None else pb.SubscribeRequest(**what))
-
-    def end(self):
-        """Half of it: nothing more will be said."""
-        self._say.put(None)
-
-    def hear(self, kind):
-        """The next of its kind; what comes before it is passed over."""
-        while True:
-            while self._heard:
-                what, found = self._heard.pop(0)
-                if what == kind:
-                    return found
-            self._heard += parts_of(pb.SubscribeResponse.FromString(next(self.stream)))
-
-    def deliveries(self, count):
-        found = []
-        while len(found) < count:
-            found += self.hear("deliveries").deliveries
-        return found
-
-    def answer(self, **what):
-        number = next(self._numbers)
-        self.say(answers={"request": number, **what})
-        while (results := self.hear("results")).request != number:
-            pass
-        return list(results.answers)
-
-    def status(self):
-        """What it ends with."""
-        try:
-            for _ in self.stream:
-                pass
-        except grpc.RpcError as error:
-            return error.code()
-        return grpc.StatusCode.OK
-
-
-@pytest.fixture
-def queues(besieged):
-    """A siege with a topic and a subscription `s` that each test may attack."""
-
-    class Queues:
-        def __init__(self, siege):
-            self.siege = siege
-            self.client = siege.attacker()
-            siege.create_topic("t", partitions=1)
-            self.subscribe("s")
-
-        def ask(self, name, request):
-            status, answers = self.client.ask(name, request.SerializeToString())
-            assert status is grpc.StatusCode.OK, (name, status)
-            return answers[0]
-
-        def subscribe(self, name, **config):
-            texts = {key: str(value) for key, value in config.items()}
-            self.ask(
-                "Queue.CreateSubscription", pb.CreateSubscriptionRequest(topic="t", name=name, config=texts)
-            )
-
-        def produce(self, count, size=1):
-            for _ in range(count):
-                message = log_pb2.NewMessage(value=bytes(size))
-                self.ask("Log.Produce", log_pb2.ProduceRequest(topic="t", messages=[message]))
-
-        def consumer(self, name="c", subscription="s", credit=0, **fields):
-            attach = {"topic": "t", "subscription": subscription, "consumer": name, **fields}
-            found = Consumer(self.siege.attacker(), **attach)
-            if credit:
-                found.say(credit={"messages": credit})
-            return found
-
-        def consumers(self):
-            request = pb.DescribeSubscriptionRequest(topic="t", name="s")
-            state = pb.SubscriptionState.FromString(self.ask("Queue.DescribeSubscription", request))
-            return [each.name for each in state.consumers]
-
-    with besieged("hostile consumers") as siege:
-        yield Queues(siege)
 
 
 def test_ids_that_were_forged_damaged_or_belong_to_others_acknowledge_nothing(queues):
@@ -211,24 +113,6 @@ def test_credit_without_end_in_bytes_is_just_much(queues):
     for _ in range(3):
         consumer.say(credit={"messages": 1, "bytes": 2**64 - 1})
     assert len(consumer.deliveries(2)) == 2
-
-
-def test_those_that_never_read_take_bounded_memory_and_no_messages_from_others(queues, figures):
-    """Each is granted everything, without a limit to the bytes. Every subscription has its own."""
-    readers = 12
-    for number in range(readers):
-        queues.subscribe(f"unread-{number}")
-    queues.produce(64, 2**20 - 1_000)
-    before = queues.siege.rss_bytes()
-    silent = [
-        queues.consumer("silent", f"unread-{number}", credit=1_000, value_bytes_max=2**20)
-        for number in range(readers)
-    ]
-    reader = queues.consumer(credit=1_000, value_bytes_max=2**20)
-    assert reader.answer(acks=[each.ack_id for each in reader.deliveries(64)]) == [OK] * 64
-    peak = queues.siege.peak_rss_bytes() - before
-    figures.append(f"{len(silent)} consumers of 64 MiB that never read: {peak // 2**20} MiB")
-    assert peak < UNREAD_BYTES_MAX
 
 
 def test_a_flood_of_answers_without_reading_results_is_not_read_for_ever(queues):

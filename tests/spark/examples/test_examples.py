@@ -2,15 +2,12 @@
 
 import asyncio
 import importlib.util
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.spark.topics import append, fill, serving
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-TIMEOUT_S = 300
-HIVE = ("--conf", "spark.sql.catalogImplementation=hive")
-"""Without it a second run does not find the tables of the first. It takes a while to start."""
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def example(name: str) -> ModuleType:
@@ -98,39 +91,43 @@ def test_a_query_goes_on_from_the_checkpoint_that_sparks_kafka_source_wrote(
     assert [tuple(row) for row in rows] == [(0, 3, "v0-3"), (0, 4, "v0-4"), (1, 4, "v1-4")]
 
 
-@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_declarative_project_reads_a_topic_and_writes_another(tmp_path: Path, java: None, runs: int):
+def test_the_declarative_project_declares_tables_and_a_sink_over_topics(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+):
+    """Its queries run here on the shared session; `tests/faults/spark` runs the project as its page says."""
     pytest.importorskip("grpc_status", reason="Declarative Pipelines need pyspark[pipelines]")
-    project, data = tmp_path / "project", tmp_path / "data"
-    shutil.copytree(EXAMPLES / "declarative", project)
+    from pyspark.pipelines.graph_element_registry import (
+        GraphElementRegistry,
+        graph_element_registration_context,
+    )
+
+    class Declared(GraphElementRegistry):
+        def __init__(self) -> None:
+            self.outputs: set[str] = set()
+            self.flows: dict[str, Any] = {}
+            self.targets: dict[str, str] = {}
+
+        def register_output(self, output: Any) -> None:
+            self.outputs.add(output.name)
+
+        def register_flow(self, flow: Any) -> None:
+            self.flows[flow.name] = flow.func
+            self.targets[flow.name] = flow.target
+
+        def register_auto_cdc_flow(self, flow: Any) -> None:
+            raise AssertionError
+
+        def register_sql(self, sql_text: str, file_path: Path) -> None:
+            raise AssertionError
+
+    data, declared = tmp_path / "data", Declared()
     orders = [b'{"customer": "a", "amount": 10}', b'{"customer": "b", "amount": 200}']
     asyncio.run(add(data, "orders", orders, also=["large-orders"]))
-    for number in range(runs):
-        run_project(project, data, *(HIVE if runs > 1 else ()))
-        asyncio.run(add(data, "orders", [b'{"customer": "a", "amount": %d}' % (300 + number)]))
-    assert large_orders(data) == [(b"b", b"200"), (b"a", b"300")][:runs]
-
-
-def run_project(project: Path, data: Path, *options: str) -> None:
-    spec = project / "spark-pipeline.yml"
-    spec.write_text(spec.read_text().replace("file:///STORAGE", (project / "storage").as_uri()))
-    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--spec", str(spec), *options]
-    given = {"MILLPOND_DATA": str(data), "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
-    environment = {**os.environ, **given}
-    with (project / "log").open("wb") as log:
-        done = subprocess.run(
-            command, cwd=project, env=environment, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False
-        )
-    assert done.returncode == 0, (project / "log").read_text()[-3_000:]
-
-
-def large_orders(data: Path) -> list[tuple[bytes, bytes]]:
-    from millpond.model.ids import TopicPartition
-    from millpond.records import iter_records
-    from millpond.spark.place import reader
-
-    place = Place.at(data)
-    (topic,) = Job(place, lambda: None).topics(["large-orders"])
-    runs = reader(place).read_runs(TopicPartition(topic.id, 0), 0, 10**6)
-    found = [record for run in runs for record in iter_records(run.data, decompressed_bytes_max=10**6)]
-    return [(record.key, record.value) for record in found]
+    monkeypatch.setenv("MILLPOND_DATA", str(data))
+    with graph_element_registration_context(declared):
+        example("declarative/transformations/orders.py")
+    assert declared.outputs == {"orders", "customers", "large_orders"}
+    assert declared.targets["large"] == "large_orders"
+    stream = declared.flows["orders"]().writeStream.format("memory").queryName("orders")
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(map(tuple, declared.flows["customers"]().collect())) == [("a", 10), ("b", 200)]

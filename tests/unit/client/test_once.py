@@ -1,7 +1,7 @@
 """Calls that must not be done twice, while the network swallows answers: the broker is asked once."""
 
 import pytest
-from tests.faults.client.proxy import Proxy
+from tests.proxy import Proxy
 
 from millpond import AsyncAdmin
 from millpond.log import Log

@@ -33,7 +33,7 @@ from millpond.spark.pipelines.retain import RetainRequest
 from millpond.spark.pipelines.verify import VerifyRequest
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[2]
+REPOSITORY = HERE.parents[3]
 SECONDS_MAX = 300
 PARTITIONS = 3
 

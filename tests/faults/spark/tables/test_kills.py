@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.tables import killed
+from tests.faults.spark.tables import killed
 from tests.spark.tables.tabling import fill_with, job_on, origins_of
 
 from millpond.spark.pipelines.table import run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMEOUT_S = 180
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PARTITIONS = 2
 RECORDS_PER_KILL = 250
 """A killed run makes one or two steps, of 120 records each."""

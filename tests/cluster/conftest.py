@@ -1,0 +1,5 @@
+"""Databases for tests with several brokers."""
+
+from tests.cluster.over_postgres import databases
+
+__all__ = ["databases"]

@@ -1,0 +1,6 @@
+"""Brokers to attack through gRPC, as processes whose memory is measured."""
+
+from tests.hostile.rpc.conftest import besieged, sieges
+from tests.hostile.rpc.consumers import queues
+
+__all__ = ["besieged", "queues", "sieges"]
