@@ -157,7 +157,7 @@ async def test_m4_cutting_the_catalogs_write_ahead_log_behind_its_last_commit_lo
     if not keep_shared_memory:
         (tmp_path / "before" / "catalog.db-shm").unlink()
     cuts = sorted(
-        {*range(acknowledged, len(wal), 97), *range(acknowledged, len(wal), 4_096), len(wal) - 1, len(wal)}
+        {*range(acknowledged, len(wal), 397), *range(acknowledged, len(wal), 4_096), len(wal) - 1, len(wal)}
     )
     tails = [wal[:cut] for cut in cuts]
     tails += [wal[:acknowledged] + noise for noise in (os.urandom(10_000), bytes(10_000))]

@@ -3,10 +3,10 @@
 import contextlib
 
 import pytest
-from tests.hostile.rpc.consumers import queues
+from tests.hostile.rpc.consumers import besieged_queues, queues
 from tests.hostile.rpc.siege import Siege
 
-__all__ = ["besieged", "queues", "sieges"]
+__all__ = ["besieged", "besieged_queues", "queues", "sieges"]
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def sieges(figures):
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def besieged(sieges, tmp_path_factory):
     """`with besieged(title, setting=value) as siege:` is a broker under attack."""
 

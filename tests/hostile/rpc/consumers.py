@@ -7,7 +7,7 @@ import grpc
 import pytest
 from tests.unit.frontends.rpc.consuming import parts_of
 
-from millpond.stubs import log_pb2
+from millpond.stubs import admin_pb2, log_pb2
 from millpond.stubs import queue_pb2 as pb
 
 
@@ -64,44 +64,55 @@ class Consumer:
         return grpc.StatusCode.OK
 
 
-@pytest.fixture
-def queues(besieged):
-    """A siege with a topic and a subscription `s` that each test may attack."""
+class Queues:
+    """A broker under attack, with a topic `t` and a subscription `s`."""
 
-    class Queues:
-        def __init__(self, siege):
-            self.siege = siege
-            self.client = siege.attacker()
-            siege.create_topic("t", partitions=1)
-            self.subscribe("s")
+    def __init__(self, siege):
+        self.siege = siege
+        self.client = siege.attacker()
+        siege.create_topic("t", partitions=1)
+        self.subscribe("s")
 
-        def ask(self, name, request):
-            status, answers = self.client.ask(name, request.SerializeToString())
-            assert status is grpc.StatusCode.OK, (name, status)
-            return answers[0]
+    def close(self):
+        """The next test gets a topic of its own under the same name."""
+        self.client.ask("Admin.DeleteTopic", admin_pb2.DeleteTopicRequest(name="t").SerializeToString())
 
-        def subscribe(self, name, **config):
-            texts = {key: str(value) for key, value in config.items()}
-            self.ask(
-                "Queue.CreateSubscription", pb.CreateSubscriptionRequest(topic="t", name=name, config=texts)
-            )
+    def ask(self, name, request):
+        status, answers = self.client.ask(name, request.SerializeToString())
+        assert status is grpc.StatusCode.OK, (name, status)
+        return answers[0]
 
-        def produce(self, count, size=1):
-            for _ in range(count):
-                message = log_pb2.NewMessage(value=bytes(size))
-                self.ask("Log.Produce", log_pb2.ProduceRequest(topic="t", messages=[message]))
+    def subscribe(self, name, **config):
+        texts = {key: str(value) for key, value in config.items()}
+        self.ask("Queue.CreateSubscription", pb.CreateSubscriptionRequest(topic="t", name=name, config=texts))
 
-        def consumer(self, name="c", subscription="s", credit=0, **fields):
-            attach = {"topic": "t", "subscription": subscription, "consumer": name, **fields}
-            found = Consumer(self.siege.attacker(), **attach)
-            if credit:
-                found.say(credit={"messages": credit})
-            return found
+    def produce(self, count, size=1):
+        for _ in range(count):
+            message = log_pb2.NewMessage(value=bytes(size))
+            self.ask("Log.Produce", log_pb2.ProduceRequest(topic="t", messages=[message]))
 
-        def consumers(self):
-            request = pb.DescribeSubscriptionRequest(topic="t", name="s")
-            state = pb.SubscriptionState.FromString(self.ask("Queue.DescribeSubscription", request))
-            return [each.name for each in state.consumers]
+    def consumer(self, name="c", subscription="s", credit=0, **fields):
+        attach = {"topic": "t", "subscription": subscription, "consumer": name, **fields}
+        found = Consumer(self.siege.attacker(), **attach)
+        if credit:
+            found.say(credit={"messages": credit})
+        return found
 
+    def consumers(self):
+        request = pb.DescribeSubscriptionRequest(topic="t", name="s")
+        state = pb.SubscriptionState.FromString(self.ask("Queue.DescribeSubscription", request))
+        return [each.name for each in state.consumers]
+
+
+@pytest.fixture(scope="module")
+def besieged_queues(besieged):
+    """One broker for all tests of a module."""
     with besieged("hostile consumers") as siege:
-        yield Queues(siege)
+        yield siege
+
+
+@pytest.fixture
+def queues(besieged_queues):
+    queues = Queues(besieged_queues)
+    yield queues
+    queues.close()
