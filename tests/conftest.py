@@ -1,17 +1,19 @@
 """Fixtures for every folder of tests."""
 
+import asyncio
 import os
 import subprocess
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.loop_time import LoopTime
 
 FIGURES = pytest.StashKey[list[str]]()
 HERE = Path(__file__).parent
@@ -85,6 +87,23 @@ def unhurried_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read brings all it was asked for, on a machine that stalls for a second, too."""
     monkeypatch.setattr("millpond.reading.reader.READ_S_MAX", 60.0)
     monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 60.0)
+
+
+@pytest.fixture
+async def loop_time() -> LoopTime:
+    """The time of the test's event loop, which the test can advance."""
+    return LoopTime(asyncio.get_running_loop())
+
+
+@pytest.fixture
+def settle() -> Callable[..., Awaitable[None]]:
+    """Lets everything run that is ready on the loop."""
+
+    async def settled(turns: int = 20) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    return settled
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,12 @@ from millpond.catalog import appends
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.log import FetchRequest
 from millpond.log.limits import LogLimits
+from millpond.model.errors import StoreUnavailable
 from millpond.model.ids import TopicPartition
 from millpond.records import Record, build_batch, iter_records
 from millpond.settings import Settings
-from millpond.testing import Faults, FaultyStore, SimulatedClock
+from millpond.testing import Faults, FaultyStore, Hold, SimulatedClock
+from millpond.testing.faults import Fault
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
@@ -33,6 +35,19 @@ def batch(*values, at=None, producer=None, **named):
         named.update(producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
     records = [value if isinstance(value, Record) else Record(value) for value in values]
     return build_batch(records, now_ms=1_000 if at is None else at, **named)
+
+
+async def reached(hold):
+    """Waits until the held call has arrived."""
+    await asyncio.to_thread(hold.wait_reached)
+
+
+def hold_and_fail(faults):
+    """The next append waits, and fails when it is released."""
+    hold = Hold()
+    error = StoreUnavailable(reason="the connection was lost")
+    faults._add("append", Fault(hold_before=hold, before=error), 1)
+    return hold
 
 
 class Engine:
@@ -144,19 +159,8 @@ def all_that_is_asked_for(unhurried_reads):
 
 
 @pytest.fixture
-def settle():
-    """Let whatever is ready on the loop run."""
-
-    async def settled(rounds=20):
-        for _ in range(rounds):
-            await asyncio.sleep(0)
-
-    return settled
-
-
-@pytest.fixture
 def eventually():
-    async def wait_until(condition, seconds=20):
+    async def wait_until(condition, seconds=60):
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.002)

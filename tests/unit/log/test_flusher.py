@@ -4,14 +4,16 @@ store that holds and fails as told."""
 import asyncio
 import gc
 import threading
-import time
 import weakref
+from contextlib import suppress
 
 import pytest
+from tests.unit.log.conftest import hold_and_fail, reached
 
 import millpond.log.flusher
 from millpond.log.budget import ByteBudget
 from millpond.log.flusher import Flight
+from millpond.log.limits import LogLimits
 from millpond.model.errors import (
     FlushFailed,
     NotOwner,
@@ -21,12 +23,13 @@ from millpond.model.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from millpond.testing import Hold
-from millpond.testing.faults import Fault
 
 KIB = 1024
+HANG_S = 60
 DIRECT = {"inline_bytes_max": 0}
 """Every flush goes to the store."""
+REFUSED_S = LogLimits().refuse_ms / 1000
+"""For this long after a failure appends are refused at once."""
 
 
 async def outcomes(futures):
@@ -47,19 +50,6 @@ class TimelessBudget(ByteBudget):
 
     def has(self, size, now_s):
         return super().has(size, 0.0)
-
-
-async def reached(hold):
-    await asyncio.to_thread(hold.wait_reached, 20)
-
-
-def hold_and_fail(faults):
-    """The next append waits, and fails when it is released."""
-    hold = Hold()
-    faults._add(
-        "append", Fault(hold_before=hold, before=StoreUnavailable(reason="the connection was lost")), 1
-    )
-    return hold
 
 
 # -- local stores ---------------------------------------------------------------------------------------------
@@ -109,25 +99,25 @@ async def test_small_flushes_ride_in_the_catalog_within_their_budget(start):
     assert [bool(row[0]) for row in found] == [True, False, False]
 
 
-async def test_a_failed_append_is_refused_and_the_next_one_works(start):
+async def test_a_failed_append_is_refused_and_the_next_one_works(start, loop_time):
     engine = await start(**DIRECT)
     engine.faults.fail_before("append")
     with pytest.raises(StoreUnavailable):
         await engine.append(b"lost")
-    await asyncio.sleep(0.25)
+    loop_time.advance(REFUSED_S)
     assert (await engine.append(b"kept")).base_offset == 0
     assert await engine.values() == [b"kept"]
 
 
-async def test_after_a_failure_appends_are_refused_at_once_for_a_while(start, limited):
-    limited(refuse_ms=2_000)
+async def test_after_a_failure_appends_are_refused_at_once_for_a_while(start, limited, loop_time):
+    limited(refuse_ms=600_000)
     engine = await start(**DIRECT)
     engine.faults.fail_before("append", StoreFull(reason="no room"))
     with pytest.raises(StoreFull):
         await engine.append(b"a")
     with pytest.raises(StoreFull):
         await engine.submit(b"b")  # refused before it is buffered
-    await asyncio.sleep(2.0)
+    loop_time.advance(600)
     await engine.append(b"c")
 
 
@@ -162,13 +152,13 @@ async def test_a_failed_flush_takes_along_what_is_still_buffered_behind_it(start
     assert engine.partition().end_offset == 0
 
 
-async def test_room_is_waited_for_in_turn(start):
+async def test_room_is_waited_for_in_turn(start, settle):
     engine = await start(**DIRECT, buffer_bytes_max=10 * KIB)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"x" * 6 * KIB)
     await reached(hold)
     waiting = [asyncio.ensure_future(engine.submit(b"%d" % n + b"x" * 6 * KIB)) for n in range(3)]
-    await asyncio.sleep(0.02)
+    await settle()
     assert not any(each.done() for each in waiting)
     assert engine.log.held_bytes < 10 * KIB
     hold.release()
@@ -178,14 +168,20 @@ async def test_room_is_waited_for_in_turn(start):
     assert engine.log.held_bytes == 0
 
 
-async def test_who_waits_too_long_for_room_is_refused(start, limited):
-    limited(buffer_wait_ms=50)
+async def test_who_waits_too_long_for_room_is_refused(start, limited, settle, loop_time):
+    limited(buffer_wait_ms=600_000)
     engine = await start(**DIRECT, buffer_bytes_max=10 * KIB)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"x" * 9 * KIB)
     await reached(hold)
+    waiting = asyncio.ensure_future(engine.submit(b"x" * 9 * KIB))
+    await settle()
+    loop_time.advance(300)
+    await settle()
+    assert not waiting.done()
+    loop_time.advance(300)
     with pytest.raises(Overloaded) as raised:
-        await engine.submit(b"x" * 9 * KIB)
+        await waiting
     assert raised.value.retriable
     hold.release()
     assert await outcomes([first]) == [0]
@@ -212,36 +208,39 @@ async def test_draining_answers_everything_and_takes_no_more(start, eventually):
 
 async def test_draining_with_nothing_to_do_ends_at_once(start):
     engine = await start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await engine.broker.stop()
 
 
 # -- uploads --------------------------------------------------------------------------------------------------
 
 
-async def test_a_small_upload_waits_for_company(start):
-    engine = await start(uploads=True, **DIRECT, flush_delay=150, flush_bytes=8 * KIB)
-    started = time.monotonic()
-    small = await outcomes([await engine.submit(b"a"), await engine.submit(b"b")])
-    assert time.monotonic() - started >= 0.14
-    assert small == [0, 1]
+async def test_a_small_upload_waits_for_company(start, settle, loop_time):
+    engine = await start(uploads=True, **DIRECT, flush_delay=600_000, flush_bytes=8 * KIB)
+    first = await engine.submit(b"a")
+    loop_time.advance(300)
+    await settle()
+    assert not engine.log._flusher._flights
+    second = await engine.submit(b"b")
+    loop_time.advance(300)
+    assert await outcomes([first, second]) == [0, 1]
     assert engine.rows("SELECT count(*) FROM extents") == [(1,)]
 
 
 async def test_a_full_upload_does_not_wait(start):
-    engine = await start(uploads=True, **DIRECT, flush_delay=60_000, flush_bytes=8 * KIB)
-    async with asyncio.timeout(20):
+    engine = await start(uploads=True, **DIRECT, flush_delay=600_000, flush_bytes=8 * KIB)
+    async with asyncio.timeout(HANG_S):
         await engine.append(b"x" * 9 * KIB)
     assert engine.rows("SELECT count(*) FROM extents") == [(1,)]
 
 
-async def test_so_many_uploads_at_the_same_time(start):
+async def test_so_many_uploads_at_the_same_time(start, settle):
     engine = await start(uploads=True, **DIRECT, flush_bytes=1, uploads_max=2, partitions=4)
     holds = [engine.faults.hold("append") for _ in range(3)]
     answers = [await engine.submit(b"x", partition=n) for n in range(4)]
     await reached(holds[0])
     await reached(holds[1])
-    await asyncio.sleep(0.02)
+    await settle()
     assert len(engine.log._flusher._flights) == 2
     assert len(engine.log._flusher._full) == 2
     for hold in holds:
@@ -249,14 +248,14 @@ async def test_so_many_uploads_at_the_same_time(start):
     assert await outcomes(answers) == [0, 0, 0, 0]
 
 
-async def test_a_slow_upload_delays_its_own_partition_and_nobody_else(start):
+async def test_a_slow_upload_delays_its_own_partition_and_nobody_else(start, settle):
     engine = await start(uploads=True, **DIRECT, flush_bytes=1, partitions=2)
     slow = engine.faults.hold("append")
     first = await engine.submit(b"slow", partition=0)
     await reached(slow)
     behind = await engine.submit(b"behind", partition=0)
     assert (await engine.append(b"other", partition=1)).base_offset == 0
-    await asyncio.sleep(0.02)
+    await settle()
     assert not first.done()
     assert not behind.done()
     slow.release()
@@ -265,17 +264,17 @@ async def test_a_slow_upload_delays_its_own_partition_and_nobody_else(start):
 
 
 async def test_a_small_buffer_rides_inline_at_once_also_on_an_object_store(start):
-    engine = await start(uploads=True, flush_delay=60_000)
-    async with asyncio.timeout(20):
+    engine = await start(uploads=True, flush_delay=600_000)
+    async with asyncio.timeout(HANG_S):
         assert (await engine.append(b"quick")).base_offset == 0
     assert engine.rows("SELECT inline IS NOT NULL FROM extents") == [(1,)]
 
 
 async def test_small_buffers_wait_for_company_while_one_like_them_is_under_way(start):
-    engine = await start(uploads=True, flush_delay=10_000)
-    gate = threading.Event()
-    busy = asyncio.ensure_future(engine.log.write(lambda _: gate.wait(5) and None))
-    await asyncio.sleep(0.01)
+    engine = await start(uploads=True, flush_delay=600_000)
+    begun, gate = threading.Event(), threading.Event()
+    busy = asyncio.ensure_future(engine.log.write(lambda _: begun.set() or (gate.wait(HANG_S) and None)))
+    await asyncio.to_thread(begun.wait, HANG_S)
     flushes = committed_flushes(engine)
     answers = [await engine.submit(b"%d" % n) for n in range(6)]
     gate.set()
@@ -284,43 +283,43 @@ async def test_small_buffers_wait_for_company_while_one_like_them_is_under_way(s
     assert committed_flushes(engine) == flushes + 2
 
 
-async def test_an_inline_flush_does_not_overtake_an_upload_of_its_partition(start):
+async def test_an_inline_flush_does_not_overtake_an_upload_of_its_partition(start, settle):
     engine = await start(uploads=True, inline_bytes_max=1 * KIB, flush_bytes=2 * KIB)
     slow = engine.faults.hold("append")
     first = await engine.submit(b"x" * 3 * KIB)
     await reached(slow)
     small = await engine.submit(b"small")
-    await asyncio.sleep(0.02)
+    await settle()
     assert not small.done()
     slow.release()
     assert await outcomes([first, small]) == [0, 1]
 
 
 async def test_draining_does_not_wait_for_the_delay(start):
-    engine = await start(uploads=True, **DIRECT, flush_delay=60_000)
+    engine = await start(uploads=True, **DIRECT, flush_delay=600_000)
     answer = await engine.submit(b"a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await engine.broker.stop()
     assert await outcomes([answer]) == [0]
 
 
-async def test_a_failed_upload_takes_along_what_follows_it_on_its_partitions_only(start):
+async def test_a_failed_upload_takes_along_what_follows_it_on_its_partitions_only(start, loop_time):
     engine = await start(uploads=True, **DIRECT, flush_bytes=1, partitions=2)
     slow = engine.faults.hold("append")
     first = await engine.submit(b"first", partition=0)
     await reached(slow)
     engine.faults.fail_before("append")
     failing = await engine.submit(b"failing", partition=0)
-    await asyncio.wait([failing], timeout=5)
+    await asyncio.wait([failing], timeout=HANG_S)
     slow.release()
     assert await outcomes([first]) == [0]
     assert isinstance(failing.exception(), StoreUnavailable)
-    await asyncio.sleep(0.25)
+    loop_time.advance(REFUSED_S)
     assert (await engine.append(b"next")).base_offset == 1
     assert await engine.values() == [b"first", b"next"]
 
 
-async def test_a_failure_does_not_hand_itself_on_from_flush_to_flush(start):
+async def test_a_failure_does_not_hand_itself_on_from_flush_to_flush(start, loop_time):
     """Uploads overlap all the time: what is sent after the failure became known must not fail because of it."""
     engine = await start(uploads=True, **DIRECT, flush_bytes=1)
     failing, behind = hold_and_fail(engine.faults), engine.faults.hold("append")
@@ -330,7 +329,7 @@ async def test_a_failure_does_not_hand_itself_on_from_flush_to_flush(start):
     await reached(behind)
     failing.release()
     assert isinstance((await outcomes([lost]))[0], StoreUnavailable)
-    await asyncio.sleep(0.25)
+    loop_time.advance(REFUSED_S)
     with pytest.raises(FlushFailed):
         await engine.submit(b"0", producer=(7, 0, 0))  # the one behind has not failed yet
     behind.release()
@@ -340,7 +339,7 @@ async def test_a_failure_does_not_hand_itself_on_from_flush_to_flush(start):
     assert await engine.values() == [b"0", b"1"]
 
 
-async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences_alone(start):
+async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences_alone(start, loop_time):
     """The second of three uploads fails while the first is still under way; then all are sent again."""
     engine = await start(uploads=True, **DIRECT, flush_bytes=1)
     slow = engine.faults.hold("append")
@@ -351,9 +350,9 @@ async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences
     await reached(failing)
     third = await engine.submit(b"2", producer=(7, 0, 2))
     failing.release()
-    await asyncio.wait([second], timeout=20)
+    await asyncio.wait([second], timeout=HANG_S)
     assert isinstance(second.exception(), StoreUnavailable)
-    await asyncio.sleep(0.25)
+    loop_time.advance(REFUSED_S)
     with pytest.raises(FlushFailed):
         await engine.submit(b"1", producer=(7, 0, 1))  # the third has yet to fail
     slow.release()
@@ -367,15 +366,15 @@ async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences
     assert await engine.values() == [b"0", b"1", b"2"]
 
 
-async def test_a_retry_goes_behind_the_earlier_upload_that_is_still_under_way(start):
+async def test_a_retry_goes_behind_the_earlier_upload_that_is_still_under_way(start, loop_time):
     engine = await start(uploads=True, **DIRECT, flush_bytes=1)
     slow = engine.faults.hold("append")
     first = await engine.submit(b"0", producer=(7, 0, 0))
     await reached(slow)
     engine.faults.fail_before("append")
     second = await engine.submit(b"1", producer=(7, 0, 1))
-    await asyncio.wait([second], timeout=5)
-    await asyncio.sleep(0.25)
+    await asyncio.wait([second], timeout=HANG_S)
+    loop_time.advance(REFUSED_S)
     repeat = await engine.submit(b"0", producer=(7, 0, 0))
     again = await engine.submit(b"1", producer=(7, 0, 1))
     assert not repeat.done()
@@ -428,14 +427,16 @@ async def test_one_who_stops_waiting_does_not_cancel_a_repeat_of_the_same_batch(
     assert await outcomes([repeat]) == [0]
 
 
-async def test_an_object_committed_in_parts_is_sealed_only_by_its_last(start):
+async def test_an_object_committed_in_parts_is_sealed_only_by_its_last(start, loop_time):
     """Between its parts nothing may collect it, even if all of the first part has expired meanwhile."""
-    engine = await start(uploads=True, **DIRECT, flush_bytes=10**9, flush_delay=20, partitions=2)
+    engine = await start(uploads=True, **DIRECT, flush_bytes=10**9, flush_delay=600_000, partitions=2)
     slow = engine.faults.hold("append")
     first = await engine.submit(b"first")
+    loop_time.advance(600)
     await reached(slow)
     behind = await engine.submit(b"behind")
     free = await engine.submit(b"free", partition=1)
+    loop_time.advance(600)
     assert await outcomes([free]) == [0]
     assert not behind.done()
     sealed = "SELECT sealed FROM objects"
@@ -443,3 +444,78 @@ async def test_an_object_committed_in_parts_is_sealed_only_by_its_last(start):
     slow.release()
     assert await outcomes([first, behind]) == [0, 1]
     assert await engine.log.read(lambda tx: tx.rows(sealed)) == [(1,), (1,)]
+
+
+def refuse_upload(_):
+    raise StoreUnavailable(reason="gone")
+
+
+# -- shared uploads ---------------------------------------------------------------------------------------------
+
+
+async def test_a_free_upload_slot_is_used_while_another_upload_is_slow(start):
+    engine = await start(uploads=True, **DIRECT, partitions=2, flush_bytes=1, uploads_max=2)
+    slow, quick = engine.faults.hold("append"), engine.faults.hold("append")
+    first = await engine.submit(b"first")
+    await reached(slow)
+    second = await engine.submit(b"second")
+    await reached(quick)
+    elsewhere = await engine.submit(b"elsewhere", partition=1)
+    quick.release()
+    assert await outcomes([elsewhere]) == [0]
+    slow.release()
+    assert await outcomes([first, second]) == [0, 1]
+
+
+async def test_one_small_append_behind_a_slow_upload_leaves_the_catalog_to_other_partitions(
+    start, settle, loop_time
+):
+    engine = await start(
+        uploads=True, partitions=2, flush_delay=600_000, inline_bytes_max=1_000, flush_bytes=2_000
+    )
+    slow = engine.faults.hold("append")
+    large = await engine.submit(b"x" * 2_000)
+    await reached(slow)
+    behind = await engine.submit(b"small, but held up")
+    loop_time.advance(600)
+    await settle()
+    assert len(engine.log._flusher._flights) == 2
+    engine.faults.fail_before("append")  # a small append to another partition needs no upload
+    assert await outcomes([await engine.submit(b"small", partition=1)]) == [0]
+    slow.release()
+    assert await outcomes([large, behind]) == [0, 1]
+
+
+async def test_an_object_whose_rest_fails_is_sealed_all_the_same(start, loop_time):
+    engine = await start(uploads=True, **DIRECT, partitions=2, flush_delay=600_000)
+    slow = engine.faults.hold("append")
+    first = await engine.submit(b"first")
+    loop_time.advance(600)
+    await reached(slow)
+    behind, free = await engine.submit(b"behind"), await engine.submit(b"free", partition=1)
+    loop_time.advance(600)
+    assert await outcomes([free]) == [0]
+    store = engine.broker.store._store
+    store.append, append = refuse_upload, store.append
+    slow.release()
+    found = await outcomes([first, behind])
+    assert [type(each) for each in found] == [StoreUnavailable, FlushFailed]
+    store.append = append
+    await engine.log.delete_records(engine.where(1), -1)
+    rows = engine.rows("SELECT extents, sealed FROM objects WHERE extents = 0")
+    assert rows
+    assert all(sealed for _, sealed in rows)
+
+
+async def test_errors_that_are_raised_again_keep_no_old_tracebacks(start, limited):
+    limited(refuse_ms=600_000)
+    engine = await start(**DIRECT)
+    engine.faults.fail_before("append")
+    with suppress(StoreUnavailable):
+        await engine.append(b"x")
+    raised = []
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable) as caught:
+            await engine.append(b"x")
+        raised.append(caught.value)
+    assert len({id(error) for error in raised}) == 3

@@ -52,7 +52,7 @@ async def engine(start, make_batch):
 
 
 async def in_time(awaitable):
-    return await asyncio.wait_for(awaitable, 5)
+    return await asyncio.wait_for(awaitable, 60)
 
 
 async def test_a_slice_reaches_to_where_the_next_one_begins(engine):

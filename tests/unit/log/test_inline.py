@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from tests.loop_time import LoopTime
+
 from millpond import Broker, Settings
 from millpond.log.inline import InlineBytes
 from millpond.model.ids import TopicId, TopicPartition
@@ -33,7 +35,9 @@ class Uploads(FaultyStore):
     appends_are_uploads = True
 
 
-async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(tmp_path: Path):
+async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(
+    tmp_path: Path, loop_time: LoopTime
+):
     """Merging cannot empty it, so at the bound appends are refused instead of filling the database."""
     faults = Faults()
     store = Uploads(MemoryStore("s"), faults)
@@ -50,7 +54,7 @@ async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(tmp
         assert 15 <= len(taken) < 20
         assert f"millpond_log_inline_bytes {float(rows[0][0])}" in broker.metrics.expose().decode()
         faults.error_rate = 0.0
-        await asyncio.sleep(settings.log_limits().refuse_ms / 1000)
+        loop_time.advance(settings.log_limits().refuse_ms / 1000)
         assert await broker.maintenance.merging.run_once() == len(taken)
         assert broker.log.inline.total == 0
         assert (await broker.produce("t", b"more")).base_offset == len(taken)

@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from millpond.model.errors import InvalidRequest, NotOwner, PartitionHalted, RecordTooLarge, UnknownTopic
+from millpond.model.errors import (
+    FlushFailed,
+    InvalidRequest,
+    NotOwner,
+    PartitionHalted,
+    RecordTooLarge,
+    UnknownTopic,
+)
 from millpond.model.ids import TopicPartition
 
 LARGE = bytes(300_000)
@@ -186,3 +193,36 @@ async def test_submits_stay_in_order_when_some_are_joint(start, make_batch, uplo
         found += await engine.values(len(found))
     assert [int(value.split()[0]) for value in found] == list(range(24))
     assert engine.log.held_bytes == 0
+
+
+async def test_joint_appends_one_after_the_other_do_not_hold_up_ordinary_ones(start, make_batch):
+    engine = await start(partitions=2)
+    joint, ordinary, appended = engine.where(1), 0, []
+
+    async def keep_on():
+        while True:
+            await engine.log.append_jointly({joint: make_batch(b"joint")}, note_nothing)
+            appended.append(1)
+
+    tasks = [asyncio.create_task(keep_on()) for _ in range(16)]
+    try:
+        async with asyncio.timeout(60):
+            while len(appended) < 2 * len(tasks):
+                await asyncio.sleep(0)
+            await engine.append(b"ordinary", partition=ordinary)
+    finally:
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert await engine.values(partition=ordinary) == [b"ordinary"]
+
+
+async def test_a_joint_append_that_its_operation_refuses_fails_alone(engine, make_batch):
+    def refuse_flush(_):
+        raise FlushFailed("another writer was first")
+
+    with pytest.raises(FlushFailed):
+        await engine.log.append_jointly({engine.where(): make_batch(b"joint")}, refuse_flush)
+    await engine.append(b"ordinary")
+    assert await engine.values() == [b"ordinary"]

@@ -1,9 +1,9 @@
 """The log as its faces see it: topics, appends, fetches, deletions."""
 
 import asyncio
-import time
 
 import pytest
+from tests.unit.log.conftest import reached
 
 from millpond.catalog import transactions
 from millpond.log import FetchRequest
@@ -20,8 +20,11 @@ from millpond.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from millpond.model.ids import TopicPartition, new_topic_id
+from millpond.model.ids import TopicId, TopicPartition, new_topic_id
 from millpond.records import iter_records, walk
+
+LONG_MS = 600_000
+HANG_S = 60
 
 # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -81,13 +84,13 @@ async def test_a_deleted_topics_memory_is_given_back(start):
     assert (engine.log._tails.bytes, engine.log._fetcher._cache.bytes) == (0, 0)
 
 
-async def test_an_append_to_a_topic_that_is_deleted_meanwhile_is_refused(start):
+async def test_an_append_to_a_topic_that_is_deleted_meanwhile_is_refused(start, settle):
     engine = await start(inline_bytes_max=0)
     hold = engine.faults.hold("append")
     answer = await engine.submit(b"x")
-    await asyncio.to_thread(hold.wait_reached, 20)
+    await reached(hold)
     deleting = asyncio.ensure_future(engine.log.delete_topic("orders"))
-    await asyncio.sleep(0.01)
+    await settle()
     late = await engine.submit(b"y")
     hold.release()
     await deleting
@@ -261,43 +264,46 @@ async def test_at_the_end_there_is_nothing_and_no_error(engine):
     assert (list(result.batches), result.next_offset, result.error) == ([], 1, None)
 
 
-async def test_a_long_poll_is_woken_by_an_append(engine):
+async def test_a_long_poll_is_woken_by_an_append(engine, settle):
     await engine.append(b"old")
-    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
-    await asyncio.sleep(0.02)
+    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=LONG_MS))
+    await settle()
     assert not polling.done()
     await engine.append(b"new")
-    result = await asyncio.wait_for(polling, 20)
+    result = await asyncio.wait_for(polling, HANG_S)
     assert [r.value for d in result.batches for r in iter_records(d, decompressed_bytes_max=0)] == [b"new"]
 
 
-async def test_a_long_poll_is_woken_by_another_process_s_append(start, tmp_path):
+async def test_a_long_poll_is_woken_by_another_process_s_append(start, tmp_path, settle):
     engine = await start(tmp_path)
     await engine.append(b"old")
-    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
-    await asyncio.sleep(0.02)
+    polling = asyncio.ensure_future(engine.fetch(1, wait_ms=LONG_MS))
+    await settle()
     engine.append_elsewhere(b"foreign")
-    result = await asyncio.wait_for(polling, 20)
+    result = await asyncio.wait_for(polling, HANG_S)
     assert [r.value for d in result.batches for r in iter_records(d, decompressed_bytes_max=0)] == [
         b"foreign"
     ]
 
 
-async def test_a_long_poll_ends_with_its_time(engine):
-    started = time.monotonic()
-    result = await engine.fetch(0, wait_ms=50)
-    assert time.monotonic() - started >= 0.04
-    assert not result.batches
+async def test_a_long_poll_ends_with_its_time(engine, settle, loop_time):
+    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=LONG_MS))
+    await settle()
+    loop_time.advance(LONG_MS / 1000 / 2)
+    await settle()
+    assert not polling.done()
+    loop_time.advance(LONG_MS / 1000 / 2)
+    assert not (await polling).batches
 
 
-async def test_a_long_poll_waits_for_so_many_bytes(engine):
+async def test_a_long_poll_waits_for_so_many_bytes(engine, settle):
     await engine.append(b"x" * 100)
-    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=600, wait_ms=60_000))
+    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=600, wait_ms=LONG_MS))
     await engine.append(b"x" * 100)
-    await asyncio.sleep(0.02)
+    await settle()
     assert not polling.done()
     await engine.append(b"x" * 300)
-    assert (await asyncio.wait_for(polling, 20)).size >= 600
+    assert (await asyncio.wait_for(polling, HANG_S)).size >= 600
 
 
 async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(start):
@@ -306,11 +312,11 @@ async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(st
     size = (await engine.append(b"x" * 100), await engine.fetch(0))[1].size
     engine.log._fetcher.forget(engine.where())
     hold = engine.faults.hold("read")
-    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=60_000))
-    await asyncio.to_thread(hold.wait_reached, 20)
+    polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=LONG_MS))
+    await reached(hold)
     await engine.append(b"x" * 100)
     hold.release()
-    assert (await asyncio.wait_for(polling, 20)).size >= size
+    assert (await asyncio.wait_for(polling, HANG_S)).size >= size
 
 
 async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start):
@@ -319,8 +325,8 @@ async def test_a_long_poll_does_not_wait_for_bytes_that_are_there_already(start)
     await engine.append(b"x" * 100)
     size = (await engine.fetch(0)).size
     await engine.append(b"x" * 100)
-    async with asyncio.timeout(20):
-        first = await engine.fetch(0, bytes_min=2 * size, wait_ms=60_000)
+    async with asyncio.timeout(HANG_S):
+        first = await engine.fetch(0, bytes_min=2 * size, wait_ms=LONG_MS)
         assert first.size >= size
         assert first.next_offset == 2 or (await engine.fetch(first.next_offset)).next_offset == 2
 
@@ -329,46 +335,49 @@ async def test_a_long_poll_does_not_wait_for_more_than_fits(engine):
     for _ in range(2):
         await engine.append(b"x" * 100)
     size = (await engine.fetch(0)).size
-    async with asyncio.timeout(20):
-        result = await engine.fetch(0, room=size // 2, bytes_min=size, wait_ms=60_000)
+    async with asyncio.timeout(HANG_S):
+        result = await engine.fetch(0, room=size // 2, bytes_min=size, wait_ms=LONG_MS)
     assert (result.size, result.next_offset) == (size // 2, 1)
 
 
-async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine):
+async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine, eventually):
     """Else it would go on over closed connections."""
     view = engine.log._view
-    real, done = view.refresh, []
+    real, may_read, done = view.refresh, asyncio.Event(), []
 
     async def slow():
-        await asyncio.sleep(0.05)
+        await may_read.wait()
         await real()
         done.append(True)
 
     view.refresh = slow
     view.on_foreign_change()
-    await asyncio.sleep(0)
-    await engine.broker.stop()
+    stopping = asyncio.ensure_future(engine.broker.stop())
+    await eventually(lambda: view._ending)
+    assert not stopping.done()
+    may_read.set()
+    await stopping
     assert done == [True]
     view.on_foreign_change()
     assert view._refreshing.done()
 
 
-async def test_a_long_poll_over_many_partitions_is_woken_by_any(start):
+async def test_a_long_poll_over_many_partitions_is_woken_by_any(start, settle):
     engine = await start(partitions=3)
     requests = [FetchRequest(engine.where(n), 0, 1_000) for n in range(3)]
-    polling = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=3_000, wait_ms=60_000))
-    await asyncio.sleep(0.01)
+    polling = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=3_000, wait_ms=LONG_MS))
+    await settle()
     await engine.append(b"x", partition=2)
-    results = await asyncio.wait_for(polling, 20)
+    results = await asyncio.wait_for(polling, HANG_S)
     assert [len(result.batches) for result in results] == [0, 0, 1]
     assert not engine.log.waiters._watches
 
 
-async def test_stopping_ends_long_polls(engine):
-    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=60_000))
-    await asyncio.sleep(0.01)
+async def test_stopping_ends_long_polls(engine, settle):
+    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=LONG_MS))
+    await settle()
     await engine.broker.stop()
-    assert not (await asyncio.wait_for(polling, 20)).batches
+    assert not (await asyncio.wait_for(polling, HANG_S)).batches
 
 
 async def test_the_budget_is_shared_and_the_first_with_anything_gets_a_batch(start):
@@ -404,7 +413,7 @@ async def test_readers_of_one_place_share_one_read(start):
     hold = engine.faults.hold("read")
     engine.faults.fail_before("read", times=9)
     readers = [asyncio.ensure_future(engine.fetch(0)) for _ in range(5)]
-    await asyncio.to_thread(hold.wait_reached, 20)
+    await reached(hold)
     readers[0].cancel()  # one who leaves does not take the read with it
     hold.release()
     assert [len(r.batches) for r in await asyncio.gather(*readers[1:])] == [1, 1, 1, 1]
@@ -416,6 +425,15 @@ async def test_what_was_read_once_is_kept(start):
     await engine.fetch(0)
     engine.faults.fail_before("read", times=9)
     assert await engine.values() == [b"x"]
+
+
+async def test_an_unknown_partition_fails_alone_in_a_fetch(engine):
+    await engine.append(b"x")
+    unknown = TopicPartition(TopicId(b"?" * 16), 0)
+    requests = [FetchRequest(unknown, 0, 1_000), FetchRequest(engine.where(), 0, 1_000)]
+    missing, found = await engine.log.fetch(requests, bytes_max=1_000)
+    assert isinstance(missing.error, UnknownTopic)
+    assert found.size > 0
 
 
 # -- transactions ---------------------------------------------------------------------------------------------
@@ -491,14 +509,14 @@ async def test_the_aborted_are_listed_where_they_were_read(engine):
     assert engine.rows("SELECT count(*) FROM aborted_txns") == [(0,)]
 
 
-async def test_a_long_poll_of_committed_records_is_woken_by_the_marker(engine):
+async def test_a_long_poll_of_committed_records_is_woken_by_the_marker(engine, settle):
     producer = await Transactional(engine).begin()
     await producer.send(b"in it")
-    polling = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=60_000))
-    await asyncio.sleep(0.02)
+    polling = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=LONG_MS))
+    await settle()
     assert not polling.done()
     await producer.end(commit=True)
-    assert (await asyncio.wait_for(polling, 20)).next_offset == 2
+    assert (await asyncio.wait_for(polling, HANG_S)).next_offset == 2
 
 
 async def test_a_batch_outside_any_transaction_is_refused(engine):
@@ -511,9 +529,9 @@ async def test_a_batch_outside_any_transaction_is_refused(engine):
     assert (await engine.append(b"plain")).base_offset == 2
 
 
-async def test_a_long_poll_on_a_topic_that_is_deleted_ends_at_once(engine):
-    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=60_000))
-    await asyncio.sleep(0.02)
+async def test_a_long_poll_on_a_topic_that_is_deleted_ends_at_once(engine, settle):
+    polling = asyncio.ensure_future(engine.fetch(0, wait_ms=LONG_MS))
+    await settle()
     await engine.log.delete_topic("orders")
-    result = await asyncio.wait_for(polling, 20)
+    result = await asyncio.wait_for(polling, HANG_S)
     assert isinstance(result.error, UnknownTopic)

@@ -28,7 +28,7 @@ async def test_who_goes_on_finds_the_bytes_waiting(start, eventually):
     fetcher = engine.log._fetcher
     await eventually(lambda: not fetcher._under_way)
     store = engine.faults.hold("read")  # whoever needs the store now would wait
-    third = await asyncio.wait_for(engine.fetch(second.next_offset, room=1_000_000), 5)
+    third = await asyncio.wait_for(engine.fetch(second.next_offset, room=1_000_000), 60)
     assert third.batches
     store.release()
 

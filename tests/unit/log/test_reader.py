@@ -1,6 +1,9 @@
 """Reading back: what is wrong is never passed on."""
 
+import asyncio
+
 import pytest
+from tests.unit.log.conftest import reached
 
 from millpond.log import FetchRequest
 from millpond.model.errors import CorruptObject
@@ -131,3 +134,21 @@ async def test_batches_that_are_stamped_keep_their_offsets_and_gaps_are_passed_o
     assert await engine.values(6) == [b"8"]
     engine.log._fetcher.forget(engine.where())
     assert await engine.values(6) == [b"8"]
+
+
+async def test_an_object_merged_away_under_a_slow_reader_is_found_again(start, tmp_path):
+    engine = await start(tmp_path, inline_bytes_max=0, tail_bytes_max=0, garbage_grace=0)
+    for number in range(12):
+        await engine.append(b"%d" % number)
+    await engine.broker.stop()  # its journal is sealed by its death
+    engine_again = await start(tmp_path, topic=False, inline_bytes_max=0, tail_bytes_max=0, garbage_grace=0)
+    engine_again.topic_id = engine.topic_id
+    hold = engine_again.faults.hold("read")
+    reading = asyncio.ensure_future(engine_again.values())
+    await reached(hold)
+    upkeep = engine_again.broker.maintenance
+    assert await upkeep.merging.run_once() == 12
+    assert await upkeep.garbage.run_once() == 1
+    assert [key.split("/")[0] for key in engine_again.broker.store.list("")] == ["segments"]
+    hold.release()
+    assert await reading == [b"%d" % number for number in range(12)]

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.unit.log.conftest import reached
 from tests.unit.log.transactional import Client, committed, coordinator, stable
 
 from millpond.catalog import coordinators, groups, transactions
@@ -10,6 +11,7 @@ from millpond.catalog.groups import GroupOffset
 from millpond.log import Producer, ProducerEpoch, TransactionLimits, Transactions
 from millpond.log import ongoing as ongoing_module
 from millpond.model.errors import (
+    FlushFailed,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionState,
@@ -184,18 +186,18 @@ async def test_a_marker_in_memory_is_the_marker_in_the_store(start):
     assert read_marker(cached[0]).kind.name == "ABORT"
 
 
-async def test_a_marker_wakes_those_who_wait_for_it(start):
+async def test_a_marker_wakes_those_who_wait_for_it(start, settle):
     engine = await start(partitions=2)
     client = await (await Client.begin(engine)).add()
     await client.send(b"in it")
-    waiting = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=60_000))
-    plain = asyncio.ensure_future(engine.fetch(1, wait_ms=60_000))
-    await asyncio.sleep(0.02)
+    waiting = asyncio.ensure_future(engine.fetch(0, read_committed=True, wait_ms=600_000))
+    plain = asyncio.ensure_future(engine.fetch(1, wait_ms=600_000))
+    await settle()
     assert not waiting.done()
     engine.log.take_grown()
     await client.end()
-    assert (await asyncio.wait_for(waiting, 20)).next_offset == 2
-    assert (await asyncio.wait_for(plain, 20)).next_offset == 2
+    assert (await asyncio.wait_for(waiting, 60)).next_offset == 2
+    assert (await asyncio.wait_for(plain, 60)).next_offset == 2
     assert engine.log.take_grown() == {engine.where(): 1}
 
 
@@ -310,7 +312,7 @@ async def test_a_partition_with_another_owner_does_not_hinder_an_end(start, no_t
         engine.log.partition(gone)
 
 
-async def test_between_a_flush_and_the_news_of_it_nothing_is_read_past_it(engine, monkeypatch):
+async def test_between_a_flush_and_the_news_of_it_nothing_is_read_past_it(engine, monkeypatch, eventually):
     """The catalog has the batch, and a refresh says how long the log is, before the loop hears of the flush."""
     client = await (await Client.begin(engine)).add()
     await committed(engine)
@@ -318,8 +320,7 @@ async def test_between_a_flush_and_the_news_of_it_nothing_is_read_past_it(engine
     real = engine.log.writer._call_soon
     monkeypatch.setattr(engine.log.writer, "_call_soon", lambda *news: delivered.append(news))
     sent = await client.submit(b"not yet decided")
-    while not delivered:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: delivered)
     await engine.log.refresh()
     result = await engine.fetch(0, read_committed=True)
     assert (stable(result), list(result.batches)) == ((0, 1), [])
@@ -373,3 +374,63 @@ async def test_a_repeat_of_a_batch_gets_its_answer_even_after_the_end(engine):
     client.sequences = {}
     assert (await client.send(b"x")).base_offset == sent.base_offset
     assert engine.partition().end_offset == 2
+
+
+# -- batches that come too late -------------------------------------------------------------------------------
+
+
+async def test_a_batch_of_a_transaction_that_ended_while_it_was_uploading_is_refused_and_its_neighbours_are_not(
+    start, loop_time
+):
+    engine = await start(uploads=True, inline_bytes_max=0, flush_delay=600_000, partitions=2)
+    now = engine.clock.now_ms()
+
+    def begin(tx):
+        producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
+        transactions.add_partitions(tx, producer, [engine.where(0), engine.where(1)], now_ms=now)
+        return [producer.producer_id, producer.epoch]
+
+    producer_id, epoch = await engine.log.write(begin)
+    slow = engine.faults.hold("append")
+    late = await engine.submit(b"late", producer=(producer_id, epoch, 0), transactional=True)
+    beside = await engine.submit(b"beside", partition=1)
+    loop_time.advance(600)
+    await reached(slow)
+    producer = transactions.Producer("pay", producer_id, epoch)
+
+    def end(tx):
+        transactions.end(tx, producer, commit=False, bump_epoch=False, now_ms=now)
+
+    await engine.log.write(end)
+    slow.release()
+    with pytest.raises(InvalidTransactionState):
+        await late
+    assert (await beside).base_offset == 1  # behind the marker
+    await engine.log.refresh()
+    assert engine.partition(0).end_offset == 1  # the marker alone
+    result = await engine.fetch(0, read_committed=True)
+    assert (result.last_stable_offset, result.aborted) == (1, [])
+
+
+async def test_plain_batches_of_the_same_partition_beside_a_late_transactional_one_may_be_sent_again(
+    start,
+):
+    engine = await start(inline_bytes_max=0)
+    now = engine.clock.now_ms()
+    with engine.broker.database.write() as tx:
+        producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
+        transactions.add_partitions(tx, producer, [engine.where()], now_ms=now)
+    hold = engine.faults.hold("append")
+    first = await engine.submit(b"first")
+    await reached(hold)
+    late = await engine.submit(b"late", producer=(*producer.identity, 0), transactional=True)
+    plain = await engine.submit(b"plain")
+    with engine.broker.database.write() as tx:  # as another coordinator would, without a word to this broker
+        transactions.end(tx, producer, commit=True, bump_epoch=False, now_ms=now)
+    hold.release()
+    found = await asyncio.gather(first, late, plain, return_exceptions=True)
+    assert found[0].base_offset == 1  # behind the marker
+    assert isinstance(found[1], InvalidTransactionState)
+    assert isinstance(found[2], FlushFailed)
+    assert found[2].retriable
+    assert (await engine.append(b"plain")).base_offset == 2

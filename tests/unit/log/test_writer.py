@@ -3,19 +3,25 @@
 import asyncio
 import threading
 
+import apsw
 import pytest
+from tests.unit.log.conftest import reached
 
+from millpond.catalog import transactions
 from millpond.catalog.commits import Outcome
 from millpond.log.writer import JOBS_PER_COMMIT, Job, Writer
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
+    Defect,
     FlushFailed,
     InvalidRequest,
     Stopping,
     StoreUnavailable,
     WriterDead,
 )
+
+HANG_S = 60
 
 
 class Catalog:
@@ -31,7 +37,7 @@ class Catalog:
         """One that needs no second try."""
         yield from ()
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(HANG_S)
         if self.errors:
             raise self.errors.pop(0)
         values = []
@@ -87,7 +93,7 @@ async def held(catalog, submit):
     """The thread is busy with a commit of its own; what is submitted now queues up."""
     catalog.gate.clear()
     future = submit("busy")
-    await asyncio.to_thread(catalog.entered.wait, 5)
+    await asyncio.to_thread(catalog.entered.wait, HANG_S)
     return future
 
 
@@ -262,13 +268,56 @@ async def test_another_process_s_commit_is_noticed_while_idle_and_while_busy(
         while len(events) < 2:
             await submit("a")
 
-    await asyncio.wait_for(busy(), 5)
+    await asyncio.wait_for(busy(), HANG_S)
 
 
-async def test_a_failing_look_around_is_no_reason_to_end(catalog, submit):
+async def test_a_failing_look_around_is_no_reason_to_end(catalog, submit, eventually):
+    failures = []
+
     def broken():
+        failures.append(1)
         raise FlushFailed
 
     catalog.changed_elsewhere = broken
-    await asyncio.sleep(0.03)
+    await eventually(lambda: len(failures) > 1)
     assert (await submit("a")).value == "a"
+
+
+# -- through the whole log ------------------------------------------------------------------------------------
+
+
+async def test_an_unexpected_error_does_not_end_the_writer(start, tmp_path):
+    engine = await start(tmp_path)
+    asked = threading.Event()
+
+    def fail():
+        asked.set()
+        raise apsw.ProtocolError("locking protocol")
+
+    engine.broker.database._data_version = fail
+    await asyncio.to_thread(asked.wait, HANG_S)
+    assert (await asyncio.wait_for(engine.append(b"x"), HANG_S)).base_offset == 0
+
+
+@pytest.mark.parametrize(
+    "operation", [lambda tx: object(), lambda tx: {}["missing"]], ids=["no json", "a bug"]
+)
+async def test_an_operation_with_a_bug_fails_alone(engine, settle, operation):
+    hold = engine.faults.hold("append")
+    first = asyncio.ensure_future(engine.append(b"x" * 20_000))
+    await reached(hold)
+    buggy = asyncio.ensure_future(engine.log.write(operation))
+    good = asyncio.ensure_future(engine.log.write(lambda tx: 42))
+    behind = asyncio.ensure_future(engine.append(b"y"))
+    await settle()
+    hold.release()
+    with pytest.raises(Defect):
+        await buggy
+    assert await good == 42
+    assert [(await task).base_offset for task in (first, behind)] == [0, 1]
+
+
+async def test_an_operation_whose_value_is_not_json_is_a_defect_and_changes_nothing(engine):
+    with pytest.raises(Defect):
+        await engine.log.write(lambda tx: transactions.begin_producer(tx, "t", 1_000, now_ms=1))
+    assert engine.rows("SELECT count(*) FROM transactions") == [(0,)]

@@ -1,14 +1,19 @@
 """Garbage: what nobody needs goes, after its grace, and nothing else does."""
 
+import asyncio
+
 import pytest
 
 from millpond.catalog import writers
+from millpond.catalog.commits import Committer
 from millpond.maintenance.garbage import REMEMBER_DEAD_MS, SWEEP_EVERY_MS
-from millpond.model.errors import StoreUnavailable
+from millpond.model.errors import StoreUnavailable, WriterDead
 from millpond.model.ids import new_session
 from millpond.objects.open import open_store
+from millpond.segments.frame import pack_frame
 
 GRACE = 60_000
+DAY_MS = 86_400_000
 
 
 async def filled(start, folder=None, **settings):
@@ -31,15 +36,13 @@ async def test_a_dead_object_is_kept_for_its_grace(start):
     assert len(await kept.values()) == 2
 
 
-async def test_an_object_with_one_living_extent_stays(start):
+async def test_an_object_with_one_living_extent_stays(start, settle):
     kept = await start(inline_bytes_max=0, garbage_grace=0, topic={"partitions": 2})
-    import asyncio
-
     hold = kept.faults.hold("append")
     first = asyncio.ensure_future(kept.append(b"first"))
-    await asyncio.to_thread(hold.wait_reached, 20)
+    await asyncio.to_thread(hold.wait_reached)
     both = [asyncio.ensure_future(kept.append(b"x", partition=n)) for n in (0, 1)]
-    await asyncio.sleep(0.01)
+    await settle()
     hold.release()
     await asyncio.gather(first, *both)
     assert len(kept.objects()) == 2
@@ -212,3 +215,23 @@ async def test_a_writer_that_does_not_renew_its_lease_is_buried_and_swept(start,
     dead = await kept.log.read(writers.dead_sessions)
     assert [each.session for each in dead] == ["f00d" * 4]
     await kept.append(b"this broker goes on")
+
+
+async def test_objects_of_a_live_but_slow_writer_stay_and_a_dead_writers_commit_is_refused(start, tmp_path):
+    kept = await start(tmp_path, garbage_grace=0)
+    garbage = kept.upkeep.garbage
+    slow = new_session()
+    await kept.log.write(lambda tx: writers.register(tx, slow, kind="spark", address="", lease_ms=3_600_000))
+    store = open_store(kept.broker.settings.store_url(), slow)
+    data = b"".join([pack_frame(kept.where(), 1, 1, 5), b"bytes"])
+    location = store.append([data])
+    kept.clock.advance(30 * DAY_MS)
+    assert await garbage.run_once() == 0
+    assert store.read(location.key, 0, len(data)) == data
+
+    await kept.log.write(lambda tx: writers.bury(tx, slow, kept.clock.now_ms()))
+    with pytest.raises(WriterDead):
+        Committer(kept.broker.database, slow).commit([lambda tx: 1])
+    assert await garbage.run_once() == 1
+    assert list(store.list(f"journal/{slow}/")) == []
+    store.close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
 from millpond.maintenance.merging import Merging
-from millpond.model.errors import StoreUnavailable
+from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import Codec
@@ -452,3 +452,21 @@ async def test_one_small_flush_between_large_ones_leaves_the_catalog(start):
     assert (await kept.log.read(catalog_extents.totals)).inline == 0
     assert kept.log.inline.total == 0
     assert [len(value) for value in await kept.values()] == [MIB // 2] * 4 + [2] * 4 + [MIB // 2] * 4
+
+
+async def test_what_cannot_be_merged_leaves_no_segments_behind(start):
+    kept = await start()
+    for number in range(12):
+        await kept.append(b"%d" % number)
+    committer = kept.log.writer._committer
+    tries = committer.tries
+
+    def refuse(_):
+        raise CatalogUnavailable(reason="read-only")
+
+    committer.tries = refuse
+    for _ in range(3):
+        with pytest.raises(CatalogUnavailable):
+            await kept.upkeep.merging.run_once()
+    committer.tries = tries
+    assert list(kept.store.list("segments/")) == []

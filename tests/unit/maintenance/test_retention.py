@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.catalog import partitions
 from millpond.model.errors import StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -12,6 +13,7 @@ from millpond.rewriting.expiry import expired_by_age, expired_by_size
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 SECOND = 1_000
 DAY = 86_400_000
+YEAR = 365 * DAY
 
 
 def extent(base, end, low, high, length=100):
@@ -332,3 +334,34 @@ async def test_readers_and_the_collector_follow(start):
     assert await kept.upkeep.garbage.run_once() == 5
     assert len(kept.objects()) == 1
     assert await kept.values() == [b"new"]
+
+
+async def test_a_clock_jump_of_a_year_deletes_nothing_and_is_logged_and_going_back_resumes(start, caplog):
+    kept = await start()
+    clock, upkeep = kept.clock, kept.upkeep
+    await kept.append(b"precious", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert await upkeep.retention.run_once() == 0
+    clock.jump(YEAR)
+    for _ in range(3):
+        assert await upkeep.retention.run_once() == 0
+        assert await upkeep.expire_once() == 0
+        clock.advance(3_600_000)
+    assert await kept.values() == [b"precious"]
+    assert caplog.text.count("the wall clock jumped by 31536000 s") == 1
+    clock.jump(-YEAR)
+    assert await upkeep.retention.run_once() == 0
+    assert "the wall clock is back" in caplog.text
+    assert await kept.values() == [b"precious"]
+    clock.advance(8 * DAY)
+    assert await upkeep.retention.run_once() == 1
+    assert kept.partition().log_start == 1
+
+
+async def test_retention_by_size_leaves_alone_what_a_deletion_under_way_accounts_for(start):
+    """The log start has moved and the byte count has not: the difference must not be deleted from the rest."""
+    kept = await start(topic={"retention.bytes": "10500"})
+    for _ in range(20):
+        await kept.append(b"x" * 930)
+    await kept.log.write(lambda tx: partitions.advance_log_start(tx, kept.where(), 10))
+    retention, config = kept.upkeep.retention, kept.log.topics.config(kept.topic_id)
+    assert retention._find_line(kept.where(), config, kept.clock.now_ms())[0] == 10

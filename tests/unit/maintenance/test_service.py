@@ -28,7 +28,7 @@ async def service(start):
 
 
 async def until(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -133,3 +133,15 @@ async def test_merging_gives_way_to_a_busy_log_but_not_for_ever(service, monkeyp
     assert merged == [False, False, False, True, False]
     await maintenance.merge_unless_busy()
     assert kept.extents() < 20
+
+
+async def test_producers_that_expired_leave_memory_too(start):
+    kept = await start()
+    for number in range(5):
+        await kept.append(b"x", producer_id=number, producer_epoch=0, base_sequence=0)
+    kept.clock.advance(8 * DAY)
+    assert await kept.upkeep.expire_once() == 5
+    sequences = kept.partition().sequences
+    assert (sequences._committed, sequences._expected) == ({}, {})
+    again = await kept.append(b"y", producer_id=1, producer_epoch=0, base_sequence=1)
+    assert again.base_offset == 5
