@@ -9,7 +9,7 @@ from millpond import AsyncConsumer, AsyncProducer
 from millpond.client import AsyncAdmin
 from millpond.records import Record, walk
 from millpond.service.polling import PollRequest
-from millpond.testing import running_broker
+from millpond.testing import SimulatedClock, running_broker
 
 POLICY = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1"}
 COLD = {"tail_bytes_max": 0, "cache_bytes_max": 0}
@@ -82,7 +82,6 @@ async def test_it_is_read_from_every_offset_while_it_is_compacted_and_after(brok
                 key = b"k%d" % (number * 7 % 5)
                 await producer.send(b"%d" % number, key=key)
                 last[key] = (number, b"%d" % number)
-                await asyncio.sleep(0.003)
         stop.set()
 
     async def read(over):
@@ -91,7 +90,7 @@ async def test_it_is_read_from_every_offset_while_it_is_compacted_and_after(brok
                 found = await over(broker, http, 0)
                 assert [offset for offset, _ in found] == sorted({offset for offset, _ in found})
                 assert all(int(value) == offset for offset, value in found)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(produce())
@@ -111,13 +110,14 @@ async def test_it_is_read_from_every_offset_while_it_is_compacted_and_after(brok
 
 async def test_a_reader_that_does_not_wait_is_not_told_of_an_end_before_the_end(tmp_path):
     """An emptied batch lies between it and the next message."""
-    async with running_broker(tmp_path, **COLD) as broker:
+    clock = SimulatedClock()
+    async with running_broker(tmp_path, clock=clock, **COLD) as broker:
         await broker.log.create_topic(TOPIC, 1, POLICY)
         for key in (b"a", b"b", b"c"):
             await broker.produce(TOPIC, Record(None, key))
         for _ in range(2):
             await broker.maintenance.compaction.run_once()
-            await asyncio.sleep(0.01)
+            clock.advance(10)
         assert records_of(broker) == 0
         await broker.produce(TOPIC, Record(b"here", b"d"))
         for offset in range(4):
