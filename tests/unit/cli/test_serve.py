@@ -1,11 +1,15 @@
 """`millpond serve` as others see it that start and stop it: when it comes back, and how it ends."""
 
 import asyncio
+import json
 import os
 import signal
 
 import pytest
+from tests.unit.cluster.conftest import until
 
+from millpond.broker import Broker
+from millpond.catalog import writers
 from millpond.cli import serve
 from millpond.model.errors import CatalogFailed, CatalogUnavailable, WriterDead
 from millpond.settings import Settings
@@ -66,3 +70,39 @@ async def test_a_catalog_that_has_failed_is_said_all_the_same(broker):
     broker.refusal = CatalogFailed
     with pytest.raises(CatalogFailed):
         await serve._serve(Settings(), as_json=False, supervised=False)
+
+
+async def test_a_broker_that_was_declared_dead_waits_for_a_catalog_that_is_unavailable(
+    tmp_path, monkeypatch, capsys
+):
+    lives, away = [], iter([CatalogUnavailable(reason="away"), CatalogUnavailable(reason="away")])
+
+    class Unlucky(Broker):
+        async def start(self):
+            if lives:
+                for error in away:
+                    raise error
+            await super().start()
+            lives.append(self)
+
+    monkeypatch.setattr(serve, "Broker", Unlucky)
+    monkeypatch.setattr(serve, "JOIN_AGAIN_S", 0.01)
+    settings = Settings(data_dir=tmp_path, kafka_listen="", grpc_listen="127.0.0.1:0", http_listen="")
+    serving = asyncio.create_task(serve._serve(settings, True, True))
+    try:
+        await until(lambda: len(lives) == 1)
+        [first] = lives
+        await first.log.create_topic("t")
+        await first.log.write(lambda tx: writers.bury(tx, first.session, 1))
+        await until(lambda: len(lives) == 2 or serving.done())
+        again = lives[-1]
+        await until(lambda: serving.done() or (again.bound == first.bound and again.log.partitions()))
+        await again.produce("t", b"x")
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+    sessions = [json.loads(line)["session"] for line in capsys.readouterr().out.splitlines()]
+    assert sessions == [first.session, again.session]
+    assert first is not again

@@ -6,8 +6,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from millpond.broker import Broker
+from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.cluster import nudges
 from millpond.settings import Settings
+
+HANG_S = 60.0
 
 
 class Brokers:
@@ -30,7 +33,7 @@ class Brokers:
         }
         broker = Broker(Settings(**chosen), listen=True, supervised=True, maintain=False)
         await self._stack.enter_async_context(broker)
-        await until(lambda: all(self._knows(each, broker) for each in self._added), seconds=20.0)
+        await until(lambda: all(self._knows(each, broker) for each in self._added))
         self._added.append(broker)
         return broker
 
@@ -42,7 +45,21 @@ class Brokers:
         return newcomer.session in broker.log.topology.members
 
 
-async def until(check, seconds=10.0):
+async def two(brokers, partitions=0):
+    """Two brokers that share the coordinator shards, and a topic "t" if it shall have partitions."""
+    first, second = await brokers.add(), await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    if partitions:
+        await first.log.create_topic("t", partitions)
+    return first, second
+
+
+def owned(broker):
+    """The partitions that it serves, without those that it has handed over and is about to forget."""
+    return {partition.where for partition in broker.log.partitions() if not partition.leaving}
+
+
+async def until(check, seconds=HANG_S):
     """Wait for something that comes by itself."""
     async with asyncio.timeout(seconds):
         while not check():

@@ -1,19 +1,23 @@
 """Brokers that come, share, leave and die, with the real log under them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from tests.unit.cluster.conftest import until
+from tests.unit.cluster.conftest import owned, until
 
 from millpond.catalog import topology, writers
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.cluster import addresses_of, membership
-from millpond.model.errors import Fenced, InvalidSettings, MillpondError, NotCoordinator, NotOwner, WriterDead
-
-
-def owned(broker):
-    """What it serves: not what it has given away a moment ago and is about to forget."""
-    return {partition.where for partition in broker.log.partitions() if not partition.leaving}
+from millpond.model.errors import (
+    Fenced,
+    InvalidSettings,
+    MillpondError,
+    NotCoordinator,
+    NotOwner,
+    Unavailable,
+    WriterDead,
+)
 
 
 def lease_rest(broker):
@@ -70,7 +74,7 @@ async def test_one_that_leaves_hands_over_at_once(brokers):
     mine = next(iter(owned(second))).partition
     await second.produce("t", b"kept", partition=mine)
     await second.stop()
-    await until(lambda: len(owned(first)) == 4, seconds=10.0)
+    await until(lambda: len(owned(first)) == 4)
     assert [record.value for record in await first.read("t", partition=mine)] == [b"kept"]
     assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
     await first.produce("t", b"next", partition=mine)
@@ -118,7 +122,7 @@ async def test_a_broker_that_does_not_renew_is_replaced(brokers):
     await first.log.create_topic("t", 4)
     zombie = next(iter(owned(second)))
     second._services.cancel()  # it hangs: no renewal, no goodbye
-    await until(lambda: len(owned(first)) == 4, seconds=30.0)
+    await until(lambda: len(owned(first)) == 4)
     assert not second.lease.held
     with pytest.raises(NotOwner):
         second.log.partition(zombie)
@@ -220,3 +224,61 @@ async def test_draining_by_request_and_back(brokers):
     await until(lambda: len(owned(second)) == 3)
     with pytest.raises(MillpondError, match="there is no broker 9"):
         await first.cluster.drain(9)
+
+
+# -- handing over ---------------------------------------------------------------------------------------------
+
+
+async def test_a_refresh_does_not_take_back_shards_that_are_being_handed_over(brokers):
+    first = await brokers.add()
+    let_go = first.groups.let_go
+    kept = []
+
+    async def let_go_while_the_topology_changes(shards):
+        await let_go(shards)
+        await first.log.create_topic("made-meanwhile")
+        kept.extend(shard for shard in shards if shard in first.coordinator_epochs)
+
+    first.membership._handover = replace(first.membership._handover, shards=let_go_while_the_topology_changes)
+    second = await brokers.add()
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+    assert first.log.topics.knows("made-meanwhile")
+    assert not kept
+
+
+async def test_shards_that_could_not_be_handed_over_are_kept(brokers):
+    first = await brokers.add()
+    handover, refused = first.membership._handover, []
+
+    async def refuse(shards):
+        refused.append(shards)
+        raise Unavailable
+
+    first.membership._handover = replace(handover, shards=refuse)
+    second = await brokers.add()
+    await until(lambda: refused)
+    with pytest.raises(Unavailable):
+        await first.membership.balance()
+    assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
+    first.membership._handover = handover
+    await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
+
+
+async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is_renewed(brokers):
+    first = await brokers.add()
+    await first.log.create_topic("t", 8)
+    refresh, served = first.log._view.refresh, []
+
+    async def look_first():
+        owners = await first.log.read(topology.owners)
+        served.extend(
+            where
+            for where, owner in owners.items()
+            if owner.session != first.session and first.log.owns(where)
+        )
+        await refresh()
+
+    first.log._view.refresh = look_first
+    second = await brokers.add()
+    await until(lambda: len(owned(second)) == 4)
+    assert not served

@@ -1,0 +1,81 @@
+"""Transactions whose coordinator, partitions and groups are on different brokers."""
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from tests.unit.cluster.conftest import owned, two
+
+from millpond.catalog.groups import GroupOffset
+from millpond.model.errors import NotOwner, ProducerFenced
+
+
+class GivesAway(dict):
+    """Shards that the loop hands over between two looks of the writer's thread."""
+
+    def __contains__(self, shard):
+        found = super().__contains__(shard)
+        self.pop(shard, None)
+        return found
+
+
+async def test_a_transaction_whose_shard_is_handed_over_meanwhile_is_refused(brokers):
+    first = await brokers.add()
+    first.transactions._epochs = GivesAway(first.coordinator_epochs)
+    with pytest.raises(NotOwner):
+        await first.transactions.begin_producer("tx", 1_000)
+
+
+def named_where(prefix, keeps):
+    return next(f"{prefix}{number}" for number in range(200) if keeps(f"{prefix}{number}"))
+
+
+async def test_the_owner_of_a_partition_lets_it_join_a_transaction_that_another_coordinates(brokers):
+    """Kafka's producers since KIP-890 name new partitions of a transaction only to the partitions' leaders."""
+    first, second = await two(brokers, 4)
+    transactional_id = named_where("tx", first.groups._store.keeps)
+    producer = await first.transactions.begin_producer(transactional_id, 60_000)
+    where, other = sorted(owned(second))
+    await second.transactions.ensure_partitions(producer, [where])
+    assert await first.transactions.partitions_of(producer) == [where]
+    assert second.log.partition(where).ongoing.includes(*producer.identity)
+    await first.transactions.begin_producer(transactional_id, 60_000)
+    with pytest.raises(ProducerFenced):
+        await second.transactions.ensure_partitions(producer, [other])
+
+
+async def test_a_transaction_takes_offsets_of_a_group_that_another_broker_coordinates(brokers):
+    """Kafka's producers send the offsets to the group's coordinator."""
+    first, second = await two(brokers, 2)
+    transactional_id = named_where("tx", first.groups._store.keeps)
+    group = named_where("g", second.groups._store.keeps)
+    where = next(iter(owned(second)))
+    producer = await first.transactions.begin_producer(transactional_id, 60_000)
+    await first.transactions.add_group(producer, group)
+    await second.transactions.add_offsets(producer, group, [GroupOffset(where, 7)])
+    await first.transactions.end(producer, commit=True, bump_epoch=False)
+    assert (await second.groups.committed_offsets(group)).offsets[where].offset == 7
+    with pytest.raises(NotOwner):
+        await first.transactions.add_offsets(producer, group, [GroupOffset(where, 8)])
+
+
+async def test_confluent_kafka_sends_offsets_of_a_group_that_another_broker_coordinates(brokers):
+    first, second = await two(brokers, 2)
+    await first.produce("t", b"x", partition=next(iter(owned(first))).partition)
+    transactional_id = named_where("tx", first.groups._store.keeps)
+    group = named_where("g", second.groups._store.keeps)
+
+    def consume_and_commit():
+        server = {"bootstrap.servers": first.listeners["kafka"]}
+        consumer = confluent_kafka.Consumer({**server, "group.id": group, "enable.auto.commit": False})
+        producer = confluent_kafka.Producer({**server, "transactional.id": transactional_id})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        offsets = [confluent_kafka.TopicPartition("t", 0, 5)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
+        producer.commit_transaction(30)
+        consumer.close()
+
+    await asyncio.to_thread(consume_and_commit)
+    found = await second.groups.committed_offsets(group)
+    assert found.offsets[first.log.topics.partition("t", 0)].offset == 5
