@@ -233,3 +233,27 @@ async def test_what_was_deleted_from_the_middle_of_a_batch_is_not_given(broker, 
     assert [list(iter_records(data, decompressed_bytes_max=99))[-1].offset for _, data in whole.batches] == [
         4
     ]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_many_records_are_not_decoded_on_the_event_loop(broker, codec, monkeypatch):
+    on_threads, run = [], broker.poller._workers.run
+
+    async def noted(work, *, slow=False):
+        on_threads.append(slow)
+        return await run(work, slow=slow)
+
+    monkeypatch.setattr(broker.poller._workers, "run", noted)
+    await broker.log.create_topic("t")
+    where = broker.log.topics.partition("t", 0)
+    for count in (2_000, 25_000):
+        batch = build_batch([Record(b"")] * count, compression=codec, now_ms=broker.clock.now_ms())
+        await broker.log.append(where, batch)
+    await broker.poller.poll(PollRequest("t", {0: 0}, bytes_max=100))
+    await broker.poller.poll(PollRequest("t", {0: 2_000}, bytes_max=100))
+    assert on_threads == [False, True]
+
+
+async def test_the_error_for_an_unknown_topic_names_it(broker):
+    with pytest.raises(UnknownTopic, match="'nothing'"):
+        await broker.poller.poll(PollRequest("nothing"))

@@ -4,13 +4,15 @@ import asyncio
 
 import grpc
 import pytest
-from tests.unit.frontends.rpc.wire import serving, values
+from tests.unit.frontends.rpc.wire import details_of, serving, values
 
 from millpond.model.errors import CorruptBatch
 from millpond.records import Record, build_batch, iter_records
+from millpond.records.batch import HEADER_SIZE, seal
 from millpond.stubs import admin_pb2, log_pb2
 
 WAIT_SECONDS_MAX = 30
+FAR_AHEAD_MS = 10**15
 BATCH = build_batch([Record(b"a"), Record(b"b")], now_ms=1)
 
 
@@ -314,3 +316,128 @@ async def test_a_transactional_batch_is_not_taken_here():
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await wire("Log.Produce", log_pb2.ProduceRequest(topic="t", partition=0, batch=batch))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# -- requests that are refused -------------------------------------------------------------------------------------
+
+
+async def stored(broker, topic):
+    found = await broker.administration.describe_topic(topic)
+    return [each.end_offset for each in found.partitions]
+
+
+async def test_a_request_that_is_refused_has_stored_nothing_in_any_batch_or_partition():
+    async with serving() as (broker, wire):
+        await wire("Admin.CreateTopic", admin_pb2.CreateTopicRequest(name="t", partitions=4))
+        messages = [log_pb2.NewMessage(key=b"%d" % i, value=b"x" * 200_000) for i in range(9)]
+        messages[8].timestamp_ms = FAR_AHEAD_MS
+        for partition in (None, 0):
+            request = log_pb2.ProduceRequest(topic="t", messages=messages)
+            if partition is not None:
+                request.partition = partition
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await wire("Log.Produce", request)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await stored(broker, "t") == [0, 0, 0, 0]
+
+
+async def test_a_keyless_message_to_a_compacted_topic_refuses_its_whole_request():
+    async with serving() as (broker, wire):
+        configs = {"cleanup.policy": "compact"}
+        await wire("Admin.CreateTopic", admin_pb2.CreateTopicRequest(name="t", configs=configs))
+        messages = [log_pb2.NewMessage(key=b"k", value=b"x" * 600_000) for _ in range(3)]
+        messages[2].ClearField("key")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await wire("Log.Produce", log_pb2.ProduceRequest(topic="t", messages=messages))
+        assert await stored(broker, "t") == [0]
+
+
+async def test_positions_of_a_topic_are_refused_by_another_one_of_its_name():
+    async with serving() as (_, wire):
+        await wire.produce("t", b"one", b"two")
+        first = await wire.poll("t")
+        await wire("Admin.DeleteTopic", admin_pb2.DeleteTopicRequest(name="t"))
+        await wire.produce("t", b"new")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await wire.poll("t", read_from=3, topic_id=first.topic_id)
+        assert details_of(caught.value)[1].reason == "TOPIC_REPLACED"
+        again = await wire.poll("t")
+        assert values(again) == [b"new"]
+        assert again.topic_id != first.topic_id
+        with pytest.raises(grpc.aio.AioRpcError, match="is no topic id"):
+            await wire.poll("t", topic_id="nonsense")
+
+
+async def test_a_waiting_poll_names_the_topic_that_was_deleted():
+    async with serving() as (broker, wire):
+        await wire.produce("t", b"one")
+        waiting = asyncio.ensure_future(wire.poll("t", read_from=2, wait_ms=20_000))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not broker.poller._waiting:
+                await asyncio.sleep(0.01)
+        await broker.administration.delete_topic("t")
+        with pytest.raises(grpc.aio.AioRpcError, match="There is no topic 't'"):
+            await waiting
+
+
+async def test_a_stream_of_a_whole_topic_reads_partitions_that_are_added(monkeypatch):
+    monkeypatch.setattr("millpond.frontends.rpc.log.FOLLOW_WAIT_MS", 50)
+    async with serving() as (_, wire):
+        await wire.produce("t", b"one")
+        following = wire("Log.Consume", log_pb2.ConsumeRequest(topic="t"))
+        assert values(await following.read()) == [b"one"]
+        await wire("Admin.AlterTopic", admin_pb2.AlterTopicRequest(name="t", partitions=2))
+        await wire.produce("t", b"two", partition=1)
+        assert values(await following.read()) == [b"two"]
+        following.cancel()
+
+
+async def test_reading_to_the_end_ends_on_an_emptied_topic():
+    async with serving() as (_, wire):
+        await wire.produce("t", b"one", b"two")
+        await wire("Admin.DeleteMessages", admin_pb2.DeleteMessagesRequest(topic="t"))
+        positions = [log_pb2.Position(partition=0, read_from=1)]
+        reading = wire("Log.Consume", log_pb2.ConsumeRequest(topic="t", positions=positions, until_end=True))
+        assert [values(each) async for each in reading] == [[]]
+
+
+# -- batches that cannot be decoded ----------------------------------------------------------------------------------
+
+
+def garbage(count=3):
+    """A batch with a valid header and checksum whose records cannot be decoded."""
+    data = bytearray(build_batch([Record(b"x" * 20) for _ in range(count)], now_ms=1))
+    data[HEADER_SIZE:] = b"\xff" * (len(data) - HEADER_SIZE)
+    seal(data, 0, len(data))
+    return bytes(data)
+
+
+async def test_a_batch_that_cannot_be_decoded_hides_nothing_before_it_and_can_be_skipped():
+    async with serving() as (broker, wire):
+        await wire.produce("t", b"one", b"two")
+        where = broker.log.topics.partition("t", 0)
+        await broker.log.append(where, garbage())
+        await wire.produce("t", b"after")
+        first = await wire.poll("t")
+        assert values(first) == [b"one", b"two"]
+        [standing] = first.standings
+        assert standing.read_from == 3
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await wire.poll("t", read_from=standing.read_from)
+        _, info, _ = details_of(caught.value)
+        assert caught.value.code() is grpc.StatusCode.DATA_LOSS
+        assert (info.reason, info.metadata["offset"], info.metadata["next_offset"]) == (
+            "UNREADABLE_BATCH",
+            "2",
+            "5",
+        )
+        assert values(await wire.poll("t", read_from=6)) == [b"after"]
+
+
+async def test_one_partition_that_cannot_be_decoded_does_not_hide_the_others():
+    async with serving() as (broker, wire):
+        await wire("Admin.CreateTopic", admin_pb2.CreateTopicRequest(name="t", partitions=2))
+        await broker.log.append(broker.log.topics.partition("t", 0), garbage())
+        await wire.produce("t", b"good", partition=1)
+        for _ in range(4):
+            assert values(await wire("Log.Poll", log_pb2.PollRequest(topic="t"))) == [b"good"]

@@ -1,6 +1,7 @@
 """What the listener does as a whole: health, reflection, limits, and how it stops."""
 
 import asyncio
+import os
 
 import grpc
 import pytest
@@ -9,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.unit.frontends.rpc.wire import METHODS, details_of, serving, values
 
+from millpond.broker import Broker
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.model.errors import InvalidSettings
 from millpond.settings import Settings
@@ -188,3 +190,13 @@ async def test_describe_broker_says_where_it_listens():
         found = await wire("Admin.DescribeBroker", admin_pb2.DescribeBrokerRequest())
     assert dict(found.listeners) == broker.listeners
     assert found.topics == 1
+
+
+async def test_a_grpc_port_in_use_is_named_with_the_systems_reason(tmp_path):
+    async with serving() as (broker, _):
+        taken = broker.listeners["grpc"]
+        other = Broker(
+            Settings(data_dir=tmp_path, kafka_listen="", http_listen="", grpc_listen=taken), listen=True
+        )
+        with pytest.raises(InvalidSettings, match=os.strerror(98)):
+            await other.start()
