@@ -1,8 +1,15 @@
 """Administration: what Connect, Streams, consoles and Kafka's own tools check before they go on."""
 
-import pytest
-from tests.quirks.client import EARLIEST, batch_of
+import asyncio
+import threading
+from contextlib import asynccontextmanager
 
+import pytest
+from tests.quirks.client import EARLIEST, Client, batch_of
+from tests.quirks.wire import HANG_S, until
+
+from millpond.catalog import partitions
+from millpond.catalog.topics import all_topics, find
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.configs import (
     AlterableConfig,
@@ -26,6 +33,7 @@ from millpond.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from millpond.testing import running_broker
 
 TOPIC, BROKER, NOTHING_SUCH = 2, 4, 99
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -356,3 +364,71 @@ async def test_records_of_a_compacted_topic_are_not_deleted(client):
     """Whoever reads it back would miss keys that nobody has deleted."""
     await client.topic(cleanup_policy="compact")
     assert await deleted(client, -1) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+# -- clients that disconnect --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def busy_writer(broker):
+    """What is written to the catalog waits until the block ends."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait(_):
+        begun.set()
+        may_end.wait(HANG_S)
+
+    waiting = asyncio.create_task(broker.log.write(wait))
+    await asyncio.to_thread(begun.wait, HANG_S)
+    try:
+        yield
+    finally:
+        may_end.set()
+        await waiting
+
+
+async def send_and_leave(broker, request, version):
+    """A client that disconnects while its change waits to be written; returns when the change has ended."""
+    changes = broker.log._changes
+    async with busy_writer(broker):
+        async with Client(broker) as client:
+            client.send(request, version)
+            await until(lambda: changes.under_way)
+        await until(lambda: not broker.kafka._connections)
+    await until(lambda: not changes.under_way)
+
+
+def created(name):
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+
+
+async def test_a_topic_whose_creator_has_left_is_known(tmp_path):
+    async with running_broker(tmp_path, kafka=True) as broker:
+        await send_and_leave(broker, created("t"), 5)
+        assert [topic.name for topic in await broker.log.read(all_topics)] == ["t"]
+        assert [topic.name for topic in broker.log.topics.all()] == ["t"]
+
+
+async def test_a_topic_whose_deleter_has_left_is_gone(tmp_path):
+    async with running_broker(tmp_path, kafka=True) as broker:
+        await broker.log.create_topic("t")
+        await send_and_leave(broker, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+        assert await broker.log.read(all_topics) == []
+        assert list(broker.log.topics.all()) == []
+
+
+async def test_partitions_and_records_change_for_clients_that_disconnected_too(tmp_path):
+    async with running_broker(tmp_path, kafka=True) as broker:
+        await broker.log.create_topic("a")
+        where = broker.log.topics.partition("a", 0)
+        await broker.log.append(where, batch_of(b"x"))
+        more = CreatePartitionsTopic(name="a", count=3, assignments=None)
+        await send_and_leave(broker, CreatePartitionsRequest(topics=[more], timeout_ms=1000), 1)
+        part = DeleteRecordsPartition(partition_index=0, offset=1)
+        below = DeleteRecordsTopic(name="a", partitions=[part])
+        await send_and_leave(broker, DeleteRecordsRequest(topics=[below], timeout_ms=1000), 2)
+        topic = await broker.log.read(lambda tx: find(tx, "a"))
+        row = await broker.log.read(lambda tx: partitions.read(tx, where))
+        assert broker.log.topics.named("a").partitions == topic.partitions == 3
+        assert broker.log.partition(where).log_start == row.log_start == 1

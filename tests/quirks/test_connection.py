@@ -6,20 +6,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.quirks.client import LATEST, Client, batch_of, fetch_request, produce_request, values
-from tests.quirks.wire import request_head
+from tests.quirks.wire import request_head, settle, until
 from tests.unit.protocol.samples import smallest
 
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import HANDLERS
+from millpond.log.limits import LogLimits
 from millpond.model import errors
 from millpond.model.errors import MillpondError, StoreFull
-from millpond.protocol import ErrorCode, decode
+from millpond.protocol import ErrorCode, decode, encode_request
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from millpond.testing import Faults, running_broker
 
 METADATA = 3
-LONG_MS = 60_000
+LONG_MS = 600_000
+REFUSED_S = LogLimits().refuse_ms / 1000
 
 
 async def test_quick_answers_wait_for_the_long_poll_before_them(client):
@@ -31,7 +33,8 @@ async def test_quick_answers_wait_for_the_long_poll_before_them(client):
     sent = [client.send(waiting, 11), client.send(quick, 0), client.send(MetadataRequest(topics=[]), 1)]
     early = asyncio.create_task(client.receive())
     async with client.another() as other:
-        await asyncio.wait([early], timeout=0.1)
+        await until(lambda: any(connection._answers for connection in client.broker.kafka._connections))
+        await settle()
         assert not early.done()
         await other.append("orders", b"now")
     answers = [await early, await client.receive(), await client.receive()]
@@ -136,7 +139,7 @@ def test_only_our_own_bugs_have_the_code_that_makes_clients_give_up():
     assert fatal - {errors.Defect} == set(leaves(errors.CannotStart))
 
 
-async def test_a_full_store_is_a_storage_error_and_passes(tmp_path):
+async def test_a_full_store_is_a_storage_error_and_passes(tmp_path, loop_time):
     """KAFKA_STORAGE_ERROR is retriable: producers wait and send again, and lose nothing once there is room."""
     faults = Faults()
     batch = batch_of(b"a" * 1000, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -146,10 +149,11 @@ async def test_a_full_store_is_a_storage_error_and_passes(tmp_path):
         faults.fail_before("append", StoreFull(reason="no space left"))
         refused = await client.produce("orders", batch)
         assert (refused.error_code, refused.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        while (answer := await client.produce("orders", batch)).error_code != ErrorCode.NONE:
-            assert answer.error_code in again
-            await asyncio.sleep(0.02)
-        assert answer.base_offset == 0
+        code = (await client.produce("orders", batch)).error_code
+        assert code in (*again, ErrorCode.NONE)
+        loop_time.advance(REFUSED_S)
+        answer = await client.produce("orders", batch)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
 
 
 async def test_a_store_that_cannot_be_read_is_a_storage_error_of_that_partition(tmp_path):
@@ -171,3 +175,32 @@ async def on_disk(path, faults):
     settings = {"kafka": True, "inline_bytes_max": 0}
     async with running_broker(path, faults=faults, **settings) as broker, Client(broker) as client:
         yield client
+
+
+async def padded_poll(client, padding):
+    request = fetch_request("orders", 1, max_wait_ms=LONG_MS)
+    frame = b"".join(bytes(part) for part in encode_request(request, 11, 1, "x").buffers)[4:]
+    client.write_framed(frame + bytes(padding))
+    await client._writer.drain()
+
+
+def frames_held(connection):
+    """Frames of requests in the local variables of the coroutines that serve this connection."""
+    inner = connection._serving.get_coro()
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None)
+        if frame is not None and isinstance(frame.f_locals.get("frame"), bytearray):
+            yield frame
+        inner = getattr(inner, "cr_await", None)
+
+
+async def test_a_client_that_waits_holds_no_memory(broker):
+    """A long poll may be followed by padding; a client whose request was answered holds nothing either."""
+    await broker.log.create_topic("orders")
+    async with Client(broker) as idle, Client(broker) as waiting:
+        await idle.produce("orders", batch_of(b"x" * 500_000))
+        await broker.log.delete_records(broker.log.topics.partition("orders", 0), 1)
+        await padded_poll(waiting, 400_000)
+        await until(lambda: any(connection._answers for connection in broker.kafka._connections))
+        assert broker.kafka._held_bytes == 0
+        assert [list(frames_held(connection)) for connection in broker.kafka._connections] == [[], []]

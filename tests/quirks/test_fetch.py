@@ -13,6 +13,7 @@ from tests.quirks.client import (
     headers,
     values,
 )
+from tests.quirks.wire import settle
 
 from millpond.protocol import LENGTH_BYTES, ErrorCode, encode_response
 from millpond.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -104,7 +105,7 @@ async def test_a_fetch_waits_for_its_min_bytes(client):
     waiting = asyncio.create_task(client.receive())
     async with client.another() as other:
         await other.append("orders", b"b" * LARGE)
-        await asyncio.wait([waiting], timeout=0.05)
+        await settle()
         assert not waiting.done()
         await other.append("orders", b"c" * LARGE)
     answer = client.read(request, 11, await waiting, sent)

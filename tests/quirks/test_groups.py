@@ -5,6 +5,7 @@ import struct
 
 import pytest
 from tests.quirks.member import GROUP, SESSION_MS, Member, subscription
+from tests.quirks.wire import settle
 
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
@@ -150,7 +151,7 @@ async def test_followers_wait_until_the_leader_has_assigned(member, other):
     await member.join()
     await joining
     waiting = asyncio.create_task(other.sync())
-    await asyncio.wait([waiting], timeout=0.05)
+    await settle()
     assert not waiting.done()
     leaders = await member.sync({member.id: b"one", other.id: b"two"})
     assert (leaders.assignment, (await waiting).assignment) == (b"one", b"two")

@@ -5,11 +5,15 @@ from tests.quirks.client import LATEST, READ_COMMITTED, headers, values
 from tests.quirks.member import Member
 from tests.quirks.transaction import NEW_END, NEW_PRODUCE, TransactionalClient
 
+from millpond.catalog.groups import GroupOffset
+from millpond.log import FetchRequest
+from millpond.model.errors import OffsetOutOfRange
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from millpond.records import MarkerKind, read_marker
 
 TIMEOUT_MAX_MS = 15 * 60 * 1000
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -302,3 +306,47 @@ async def test_offsets_in_a_transaction_are_fenced_by_generation_too(mover):
         assert await mover.commit_offset("readers", 1, **old) == ErrorCode.ILLEGAL_GENERATION
         assert await mover.commit_offset("readers", 1, **stranger) == ErrorCode.UNKNOWN_MEMBER_ID
         assert await mover.commit_offset("readers", 1, **identity) == ErrorCode.NONE
+
+
+# -- time, groups and deletion --------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_jumps_deletes_no_offsets_ids_or_transactions(broker, mover, clock):
+    await mover.add()
+    await mover.send_values(b"a")
+    where = broker.log.topics.partition("orders", 0)
+    await broker.groups.commit_offsets("g", [GroupOffset(where, 42)])
+    clock.jump(8 * DAY_MS)
+    assert await broker.groups.expire_once() == 0
+    assert await broker.transactions.forget_unused() == 0
+    assert await broker.transactions.abort_timed_out() == 0
+    assert (await broker.groups.committed_offsets("g")).offsets[where].offset == 42
+    assert (await mover.end(commit=True)).error_code == 0
+
+
+async def test_a_later_plain_commit_wins_over_an_open_transaction(broker, mover):
+    """As in Kafka, where the later record of the two counts."""
+    where = broker.log.topics.partition("orders", 0)
+    assert await mover.add_offsets("g") == 0
+    assert await mover.commit_offset("g", 100) == 0
+    await broker.groups.commit_offsets("g", [GroupOffset(where, 150)])
+    assert (await mover.end(commit=True)).error_code == 0
+    assert (await broker.groups.committed_offsets("g")).offsets[where].offset == 150
+
+
+async def test_an_aborted_list_that_was_deleted_with_its_records_is_not_taken_for_empty(broker, mover):
+    await mover.write(b"secret", commit=False)
+    await mover.write(b"fine", commit=True)
+    log = broker.log
+    where = log.topics.partition("orders", 0)
+    await log.last_stable_offset(where)
+    log.partition(where).ongoing._aborted_from = 10  # as after a thousand aborted transactions
+    real = log._fetcher._read_catalog
+
+    async def after_a_deletion(function):
+        await log.delete_records(where, 2)
+        return await real(function)
+
+    log._fetcher._read_catalog = after_a_deletion
+    [result] = await log.fetch([FetchRequest(where, 0, 10**6)], bytes_max=10**6, read_committed=True)
+    assert isinstance(result.error, OffsetOutOfRange)

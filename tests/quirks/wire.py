@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import struct
+from collections.abc import Callable
 from typing import Any, Self
 
 from millpond.protocol import (
@@ -14,6 +15,8 @@ from millpond.protocol import (
 )
 
 ANSWER_SECONDS_MAX = 30.0
+HANG_S = 60.0
+TURNS = 100
 CLIENT_ID = "quirks"
 
 
@@ -72,6 +75,19 @@ class Wire:
                 return await self._reader.read() == b""
             except ConnectionError:
                 return True
+
+
+async def settle() -> None:
+    """Everything that is ready has run, in the broker as in the test: both are on this loop."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Waits until it is true."""
+    async with asyncio.timeout(HANG_S):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 def request_head(key: int, version: int, correlation_id: int = 7, client_id: str | None = CLIENT_ID) -> bytes:

@@ -137,8 +137,13 @@ class Stage:
     async def waiting(self, number):
         await self.until(lambda: len(self.groups._memory._waiting) == number)
 
+    async def settle(self):
+        """Everything that is ready on the loop has run."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
     async def until(self, condition):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.001)
 

@@ -4,11 +4,11 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from tests.loop_time import LoopClock
 
 from millpond.catalog import coordinators
 from millpond.catalog.groups import GroupOffset
 from millpond.groups import GroupLimits, Groups, Leaving, MemberIdentity, Protocol, State
-from millpond.model.clock import SystemClock
 from millpond.model.errors import (
     CatalogUnavailable,
     IllegalGeneration,
@@ -21,6 +21,7 @@ from millpond.model.errors import (
 )
 from millpond.testing import running_broker
 
+HANG_S = 60
 SHARD = coordinators.shard_of("readers")
 
 
@@ -108,7 +109,7 @@ async def test_two_first_members_come_to_the_same_new_group(stage):
     stage.log.may_read.clear()
     clients = [stage.client(name, require_known_id=False) for name in ("alice", "bob")]
     joins = [asyncio.create_task(client.join()) for client in clients]
-    await asyncio.sleep(0.01)
+    await stage.settle()
     stage.log.may_read.set()
     await stage.waiting(2)
     stage.pass_time(3_000)
@@ -362,12 +363,12 @@ async def test_a_refused_join_leaves_nothing_behind(stage):
 
 
 @pytest.fixture
-async def timed():
-    """A broker on the real clock, whose groups wait 20 ms."""
+async def timed(loop_time):
+    """Groups that wait 20 ms, and whose service and clock follow the loop's time."""
     async with running_broker() as broker:
         limits = GroupLimits(initial_rebalance_delay_ms=20, session_timeout_min_ms=10, expiry_every_ms=5)
         groups = Groups(
-            broker.log, broker.session, broker.coordinator_epochs, clock=SystemClock(), limits=limits
+            broker.log, broker.session, broker.coordinator_epochs, clock=LoopClock(loop_time), limits=limits
         )
         running = asyncio.create_task(groups.run())
         groups.broker = broker
@@ -393,18 +394,22 @@ def client_of(stage):
     return made
 
 
-async def test_time_passes_by_itself(timed, client_of):
+async def test_time_passes_by_itself(timed, client_of, loop_time):
     groups, _ = timed
-    async with asyncio.timeout(20):
-        slow = client_of(groups, "slow", group_id="slow", session_timeout_ms=60_000)
-        await slow.join()  # its sync and its session are due much later than what follows
-        alice = client_of(groups, "alice", session_timeout_ms=4_000)
-        assert (await alice.join()).generation == 1
-        await alice.sync()
-        with suppress(UnknownGroup):  # an empty group without offsets is soon forgotten, by itself too
+    late = {"session_timeout_ms": 1_200_000, "rebalance_timeout_ms": 1_200_000}
+    slow = client_of(groups, "slow", group_id="slow", **late)
+    await slow.join()  # its sync and its session are due much later than what follows
+    alice = client_of(groups, "alice", session_timeout_ms=600_000)
+    assert (await alice.join()).generation == 1
+    await alice.sync()
+    loop_time.advance(300)
+    assert (await groups.describe("readers")).state is State.STABLE
+    loop_time.advance(300)
+    with suppress(UnknownGroup):  # an empty group without offsets is soon forgotten, by itself too
+        async with asyncio.timeout(HANG_S):
             while (await groups.describe("readers")).state is not State.EMPTY:
                 await asyncio.sleep(0.005)
-        await slow.sync()
+    await slow.sync()
 
 
 async def test_expiry_goes_on_after_a_failure(timed, client_of, caplog):
@@ -416,10 +421,31 @@ async def test_expiry_goes_on_after_a_failure(timed, client_of, caplog):
         raise CatalogUnavailable(reason="away")
 
     groups.expire_once = fail
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         while len(calls) < 3:
             await asyncio.sleep(0.005)
     assert "expiry of groups failed" in caplog.text
+
+
+async def test_a_damaged_group_row_ends_no_service(timed, stage):
+    groups, running = timed
+    insert = """
+        INSERT INTO groups (group_id, shard, generation, protocol_type, state, members, updated_at)
+        VALUES ('bad', 0, 1, 'consumer', 'Stable', '{}', 0)
+    """
+    await groups.broker.log.write(lambda tx: tx.rows(insert) and None)
+    expire, failures = groups.expire_once, []
+
+    async def counted():
+        try:
+            return await expire()
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    groups.expire_once = counted
+    await stage.until(lambda: len(failures) > 1)
+    assert not running.done()
 
 
 async def test_when_the_service_ends_what_is_being_stored_is_and_who_waits_is_told(stage):
@@ -430,7 +456,7 @@ async def test_when_the_service_ends_what_is_being_stored_is_and_who_waits_is_to
     sync, join = asyncio.create_task(alice.sync()), asyncio.create_task(bob.join())
     await stage.waiting(2)
     running.cancel()
-    await asyncio.sleep(0.01)
+    await stage.settle()
     assert not running.done()
     stage.log.may_write.set()
     assert await sync == b"alice-1"
