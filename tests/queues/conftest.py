@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.loop_time import LoopClock
 
 from millpond.broker import Broker
 from millpond.model.ids import TopicPartition
@@ -14,7 +15,9 @@ from millpond.settings import Settings
 QUICK = {"ack_timeout_ms": 60_000, "backoff_ms": 20, "backoff_max_ms": 100}
 HOUR_MS = 3_600_000
 """No lease is renewed meanwhile: a test may be about the next write, whoever's it is."""
-WAIT_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 60
+ROUNDS = 5
+TURNS = 20
 
 
 class Held:
@@ -51,9 +54,9 @@ class Worker:
         return held
 
     async def nothing(self, seconds=0.15):
-        """Nothing comes for a while."""
-        async with asyncio.timeout(seconds + 5):
-            events = await self.attachment.take(seconds)
+        """Nothing is delivered while this time passes."""
+        await self.stage.pass_time(seconds)
+        events = await self.attachment.take(0)
         assert [held for event in events for held in self._look_at(event)] == []
 
     def _look_at(self, event):
@@ -79,13 +82,13 @@ class Worker:
 
 
 class Stage:
-    def __init__(self, stack, folder):
-        self._stack, self.folder = stack, folder
+    def __init__(self, stack, folder, loop_time):
+        self._stack, self.folder, self.loop_time = stack, folder, loop_time
+        self.clock = LoopClock(loop_time)
 
     async def begin(self, **chosen):
-        self.broker = Broker(
-            Settings(**{"data_dir": self.folder, "lease": HOUR_MS, **chosen}), maintain=False
-        )
+        settings = Settings(**{"data_dir": self.folder, "lease": HOUR_MS, **chosen})
+        self.broker = Broker(settings, clock=self.clock, maintain=False)
         await self._stack.enter_async_context(self.broker)
         return self
 
@@ -96,8 +99,22 @@ class Stage:
 
     async def goes_on(self):
         """None of the broker's services has ended."""
-        await asyncio.sleep(0.05)
+        await self.settle()
         assert not self.broker._services.done()
+
+    async def pass_time(self, seconds):
+        """Time passes, for the broker's clock and its timers, and what is due by then has happened."""
+        self.loop_time.advance(seconds)
+        await self.settle()
+
+    async def settle(self):
+        """What is ready has happened, on the loop and on the threads that write and read the catalog and the store."""
+        for _ in range(ROUNDS):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            await self.broker.log.writer.run(lambda tx: None)
+            await self.broker.log.read(lambda tx: None)
+            await self.broker.log.in_pool(lambda: None)
 
     async def topic(self, name="orders", partitions=1, **configs):
         return await self.broker.log.create_topic(name, partitions, configs)
@@ -134,10 +151,55 @@ class Stage:
         return TopicPartition(self.broker.log.topics.named(topic).id, partition)
 
 
+def values(held):
+    return [each.value for each in held]
+
+
+def queue_of(stage, partition=0):
+    [active] = stage.broker.queues._at_work.all()
+    return active.queues[partition]
+
+
+def gated(function):
+    """The function, which waits when it is called; an event that it was called, and one that it may go on."""
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    async def waiting(*given, **named):
+        entered.set()
+        await opened.wait()
+        return await function(*given, **named)
+
+    return waiting, entered, opened
+
+
+class ReadGate:
+    """Once it is closed, reads of the log wait until it is opened."""
+
+    def __init__(self):
+        self.entered, self.opened = asyncio.Event(), asyncio.Event()
+
+    def close(self, stage, monkeypatch):
+        feed = stage.broker.queues._feed
+        self._read = feed.read
+        monkeypatch.setattr(feed, "read", self._gated)
+
+    async def _gated(self, *given):
+        self.entered.set()
+        await self.opened.wait()
+        return await self._read(*given)
+
+
 @pytest.fixture
-async def stage(tmp_path):
+def gate():
+    gate = ReadGate()
+    yield gate
+    gate.opened.set()
+
+
+@pytest.fixture
+async def stage(tmp_path, loop_time):
     async with AsyncExitStack() as stack:
-        started = await Stage(stack, tmp_path).begin()
+        started = await Stage(stack, tmp_path, loop_time).begin()
         await started.topic()
         yield started
 

@@ -191,3 +191,21 @@ def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order)
                 scene.inbox.lose(scene.link, which % 2)
     scene.inbox.lose(scene.link)
     assert sorted(scene.link.given_back) == [each.number for each in came]
+
+
+def test_releases_wake_a_waiter_when_earlier_deliveries_are_taken():
+    let_go, link = [], NoLink()
+    inbox = Inbox(lambda _: None, lambda: 0.0, lambda: let_go.append(True))
+    inbox.order = Order.KEY
+    inbox.arrive(0, 1, [delivery(link, number, b"k") for number in (1, 2, 3)])
+    refused = inbox.take()
+    inbox.refuse(refused)
+    assert not inbox.claim(inbox.look()), "it is held, whatever the window was"
+    third = inbox.look()
+    inbox.release(refused)
+    assert let_go == [True]
+    second = inbox.look()
+    assert not inbox.claim(third), "it does not overtake the second"
+    assert inbox.claim(second)
+    assert let_go == [True, True]
+    assert inbox.claim(inbox.look())

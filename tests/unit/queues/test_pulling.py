@@ -223,3 +223,14 @@ async def test_what_a_reset_made_worthless_is_not_given(broker, pulling):
     assert await offsets(pulling, ANNE) == {}
     await broker.produce("t", b"new")
     assert list(await offsets(pulling, ANNE, wait_ms=20_000)) == [2]
+
+
+async def test_a_consumer_that_pulls_and_never_answers_does_not_fill_the_memory(broker, pulling, clock):
+    config = {"ack_timeout_ms": 1_000, "backoff_max_ms": 0, "attempts_max": 1_000}
+    await broker.queues.alter("t", "s", config)
+    await broker.produce("t", *[b"x"] * 50)
+    given = 0
+    while given < 3_000:
+        given += len(await offsets(pulling, ANNE, wait_ms=20_000))
+        pass_time(broker, pulling, clock, 1_000)
+    assert len(pulling._pullers[ANNE].held) <= 2_100

@@ -1,5 +1,7 @@
 """Payloads as the service sees them, on every kind of store: places, the way through the broker, copies."""
 
+import asyncio
+import threading
 import uuid
 
 import pytest
@@ -349,3 +351,29 @@ async def test_what_a_kafka_client_sends_is_passed_through(memory_broker, clock)
     record = referring(None, "not a reference")
     await memory_broker.log.append(where, build_batch([record], now_ms=clock.now_ms()))
     assert (await memory_broker.read("films"))[0].headers == record.headers
+
+
+async def test_a_body_counts_as_long_as_a_thread_holds_it_although_its_sender_has_gone(monkeypatch):
+    async with running_broker() as broker:
+        await broker.log.create_topic("films", 1, {"payload": "reference"})
+        opened, entered = threading.Event(), threading.Event()
+        put = broker.store.put
+
+        def slowly(key, parts):
+            entered.set()
+            opened.wait()
+            put(key, parts)
+
+        monkeypatch.setattr(broker.payloads._store, "put", slowly)
+        payload = str(new_payload_id(broker.clock.now_ms()))
+        storing = asyncio.create_task(broker.payloads.store("films", payload, chunks(b"body")))
+        try:
+            await asyncio.to_thread(entered.wait)
+            storing.cancel()
+            await asyncio.wait([storing])
+            assert broker.payloads.held_bytes == 4
+        finally:
+            opened.set()
+        async with asyncio.timeout(60):
+            while broker.payloads.held_bytes:
+                await asyncio.sleep(0.01)
