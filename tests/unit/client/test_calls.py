@@ -20,7 +20,6 @@ ONCE = {
     "DeleteMessages": lambda admin: admin.delete_messages("t", before=None),
     "DeleteGroup": lambda admin: admin.delete_group("g"),
 }
-LATE_S = 0.3
 
 
 class Broken:
@@ -54,7 +53,7 @@ class StubBroker(grpc.GenericRpcHandler):
             self.asked.append((details.method.rsplit("/", 1)[1], request))
             outcome = self.outcomes.pop(0) if self.outcomes else None
             if outcome is Silent:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             if outcome is not None:
                 await context.abort(outcome.code, "no", outcome.details)
             return b""
@@ -136,12 +135,22 @@ async def test_who_is_sent_elsewhere_goes_there(stub, other, name, reason):
 
 
 @pytest.mark.parametrize("name", ONCE)
-async def test_a_broker_that_is_not_there_yet_is_waited_for(name):
+async def test_a_broker_that_is_not_there_yet_is_waited_for(name, monkeypatch):
     """Nothing was sent, so it is certain that nothing was done."""
-    port, late = free_port(), StubBroker()
-    async with AsyncAdmin(address=f"127.0.0.1:{port}", timeout=10.0) as admin:
+    port, late, failed = free_port(), StubBroker(), asyncio.Event()
+    async with AsyncAdmin(address=f"127.0.0.1:{port}", timeout=60.0) as admin:
+        connect = admin._connections._connect
+
+        async def noted(*given):
+            try:
+                await connect(*given)
+            except Unreachable:
+                failed.set()
+                raise
+
+        monkeypatch.setattr(admin._connections, "_connect", noted)
         asking = asyncio.ensure_future(ONCE[name](admin))
-        await asyncio.sleep(LATE_S)
+        await failed.wait()
         await late.serve(port)
         await asking
     await late.stop()

@@ -28,7 +28,7 @@ async def test_whoever_is_ready_first_waits_for_those_before(order):
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
-async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready):
+async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready, settle):
     turns, first, second, done = Turns(), asyncio.Event(), asyncio.Event(), []
 
     async def visit(name, ready):
@@ -45,9 +45,9 @@ async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready):
     ]
     if is_ready:
         second.set()
-    await asyncio.sleep(0.01)
+    await settle()
     visits[1].cancel()
-    await asyncio.sleep(0.01)
+    await settle()
     assert done == []
     first.set()
     await asyncio.gather(*visits, return_exceptions=True)
