@@ -181,7 +181,7 @@ async def test_who_waits_too_long_for_room_is_refused(start, limited, settle, lo
     assert not waiting.done()
     loop_time.advance(300)
     with pytest.raises(Overloaded) as raised:
-        await waiting
+        await asyncio.wait_for(waiting, HANG_S)
     assert raised.value.retriable
     hold.release()
     assert await outcomes([first]) == [0]

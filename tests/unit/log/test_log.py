@@ -293,7 +293,7 @@ async def test_a_long_poll_ends_with_its_time(engine, settle, loop_time):
     await settle()
     assert not polling.done()
     loop_time.advance(LONG_MS / 1000 / 2)
-    assert not (await polling).batches
+    assert not (await asyncio.wait_for(polling, HANG_S)).batches
 
 
 async def test_a_long_poll_waits_for_so_many_bytes(engine, settle):

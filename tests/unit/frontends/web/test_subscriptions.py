@@ -11,6 +11,8 @@ from millpond.records import Record
 
 AT = "/topics/orders/subscriptions"
 NAME = f"{AT}/billing"
+STOP_SECONDS_MAX = 30
+"""Half of the time for which the pull would wait."""
 
 
 @pytest.fixture
@@ -266,7 +268,7 @@ async def test_a_broker_that_stops_waits_for_no_pull(client, broker, subscribe):
     waiting = asyncio.create_task(client.post(f"{NAME}/pull", json={"consumer": "c", "wait_ms": 60_000}))
     while not broker.pulling._pullers:
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(STOP_SECONDS_MAX):
         await broker.stop()
     answer = await waiting
     assert (answer.status_code, answer.json()["code"]) == (503, "Stopping")
