@@ -21,17 +21,17 @@ class Brokers:
         self._stack = stack
         self._added = []
 
-    async def add(self, **settings):
+    async def add(self, clock=None, **settings):
         chosen = {
             "data_dir": self.path,
             "kafka_listen": "127.0.0.1:0",
             "grpc_listen": "127.0.0.1:0",
             "http_listen": "",
-            "lease": 6_000,
+            "lease": 30_000,
             "group_initial_rebalance_delay": 0,
             **settings,
         }
-        broker = Broker(Settings(**chosen), listen=True, supervised=True, maintain=False)
+        broker = Broker(Settings(**chosen), clock=clock, listen=True, supervised=True, maintain=False)
         await self._stack.enter_async_context(broker)
         await until(lambda: all(self._knows(each, broker) for each in self._added))
         self._added.append(broker)
