@@ -6,16 +6,18 @@ import pytest
 from tests.queues.conftest import gated, queue_of, values
 
 from millpond.model.errors import StoreUnavailable
-from millpond.queues import Answer, Start, StartAt
+from millpond.queues import Answer, Start, StartAt, at_work
 from millpond.queues.feed import Piece
 from millpond.queues.outcomes import Delivery
 
 OK = Answer.OK
 LATEST = Start(StartAt.LATEST)
+NO_RETRY = {"backoff_ms": 600_000, "backoff_max_ms": 600_000}
+"""A refused message does not come again while a test lasts."""
 
 
 async def test_a_nack_is_answered_after_the_revocations_that_it_causes(stage, monkeypatch, gate):
-    await stage.subscribe(mode="key_shared", key_window=4, ack_timeout_ms=60_000, backoff_ms=60_000)
+    await stage.subscribe(mode="key_shared", key_window=4, ack_timeout_ms=600_000, **NO_RETRY)
     await stage.publish(b"1", b"2", b"3", key=b"k")
     worker = await stage.worker()
     held = await worker.take(3)
@@ -32,7 +34,7 @@ async def test_a_nack_is_answered_after_the_revocations_that_it_causes(stage, mo
 async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_room(
     stage, monkeypatch, gate, eventually
 ):
-    await stage.subscribe(mode="key_shared", key_window=4, ack_timeout_ms=60_000, backoff_ms=60_000)
+    await stage.subscribe(mode="key_shared", key_window=4, ack_timeout_ms=600_000, **NO_RETRY)
     await stage.publish(b"1", b"2", key=b"k")
     worker = await stage.worker(grant=10)
     first, second = await worker.take(2)
@@ -171,6 +173,8 @@ async def test_room_taken_for_a_message_that_is_gone_is_returned(stage, monkeypa
 
 
 async def test_room_that_one_partition_returns_is_free_for_the_others(stage, monkeypatch):
+    """At once: the next regular look at the subscription, which would help, is far away."""
+    monkeypatch.setattr(at_work, "LOOK_EVERY_S", 600)
     await stage.broker.log.add_partitions("orders", 2)
     await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
     worker = await stage.worker(grant=1)
@@ -179,6 +183,8 @@ async def test_room_that_one_partition_returns_is_free_for_the_others(stage, mon
     feed = stage.broker.queues._feed
     read = feed.read
 
+    stage.broker.queues._at_work.look_again()
+    await stage.settle()
     may_fail = asyncio.Event()
 
     async def read_some(where, offset):
