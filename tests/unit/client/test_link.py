@@ -99,7 +99,8 @@ async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends
         return await read(where, offset)
 
     async with setting.subscriber() as subscriber:
-        held = [await anext(subscriber) for _ in range(6)]
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            held = [await anext(subscriber) for _ in range(6)]
         [stream] = subscriber._links.values()
         bad, good = ([each for each in held if each.partition == number] for number in (0, 1))
         monkeypatch.setattr(feed, "read", read_some)
@@ -107,12 +108,15 @@ async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends
         waiting.append(good[0].ack())  # it is sent with them, and answered with them
         await until(lambda: not stream.outbox._pending)
         loop_time.advance(outbox.LATE_S)
-        assert await good[1].ack() is Outcome.OK
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert await good[1].ack() is Outcome.OK
         await hears_of_it_for_longer_than_silence_is_borne(stream, loop_time)
-        assert await good[2].ack() is Outcome.OK
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert await good[2].ack() is Outcome.OK
         assert [*subscriber._links.values()] == [stream], "the link was not given up"
         monkeypatch.setattr(feed, "read", read)
-        assert {await each for each in waiting} == {Outcome.OK}
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert {await each for each in waiting} == {Outcome.OK}
 
 
 async def test_an_unexpected_error_in_a_link_ends_iteration(setting, monkeypatch):

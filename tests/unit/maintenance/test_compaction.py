@@ -400,7 +400,7 @@ async def test_a_broker_that_stops_does_not_wait_for_a_long_compaction(start, tm
         pause(pacer, size)
 
     monkeypatch.setattr(Pacer, "pause", noted)
-    kept = await start(tmp_path, topic=EAGER, compaction_bytes_per_second=1)
+    kept = await start(tmp_path, topic=EAGER, compaction_bytes_per_second=200)
     for _ in range(20):
         await put(kept, (b"a", b"x" * 1000))
     running = asyncio.ensure_future(kept.upkeep.compaction.run_once())
