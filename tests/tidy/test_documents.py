@@ -97,16 +97,81 @@ def test_every_relative_link_leads_somewhere():
     assert broken == []
 
 
+PACKAGE = ROOT / "src/millpond"
+QUOTED = re.compile(r"`([\w./-]+)`")
+SUFFIXES = (".py", ".md", ".toml", ".yaml", ".proto", ".json", ".txt")
+MODULE = re.compile(r"`(millpond(?:\.\w+)+)`")
+
+
+def folders_of(path):
+    return {each.name for each in path.iterdir() if each.is_dir() and not each.name.startswith(".")}
+
+
+def is_there(name, known):
+    """Whether a name in backquotes that looks like a path is one. A file may be named by the end of its path, as
+    `log/flusher.py` or `flusher.py`; a folder from the root of the repository or of the package. A name that looks
+    like no path (`text/plain`, `max.message.bytes`) passes."""
+    first, slash, _ = name.partition("/")
+    if name.endswith(SUFFIXES) and not name.startswith("."):
+        return any(f"/{path}".endswith(f"/{name}") for path in known)
+    if not slash or first not in folders_of(ROOT) | folders_of(PACKAGE):
+        return True
+    return any((base / name).exists() for base in (ROOT, PACKAGE))
+
+
+def missing_names(texts):
+    known = [path.relative_to(ROOT) for path in files()]
+    return [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in texts
+        for name in QUOTED.findall(text)
+        if not is_there(name, known)
+    ]
+
+
 def test_every_file_that_the_documents_name_is_there():
-    """`src/…`, `docs/…` and `tests/…` in backquotes are paths of this repository."""
-    named = re.compile(r"`((?:src|docs|tests|benchmarks)/[\w./-]+)`")
+    """Paths of the repository (`docs/…`, `tests/…`) and of the package (`log/flusher.py`)."""
+    read = [path for path in documents() if path.name != "CHANGELOG.md"]
+    assert missing_names((path, path.read_text()) for path in read) == []
+
+
+def sources():
+    return [path for path in files() if path.suffix == ".py" and PACKAGE in path.parents]
+
+
+def test_every_file_that_the_source_names_is_there():
+    assert missing_names((path, path.read_text()) for path in sources() if path.parent.name != "stubs") == []
+
+
+def is_module_or_name(dotted):
+    """`millpond.log.flusher`, or a name in a module, as `millpond.log.flusher.Flusher`."""
+    path = ROOT / "src" / dotted.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    above = path.parent / "__init__.py" if path.parent.is_dir() else path.parent.with_suffix(".py")
+    return above.is_file() and re.search(rf"\b{path.name}\b", above.read_text()) is not None
+
+
+def test_every_module_that_the_source_names_is_there():
     gone = [
-        f"{document.relative_to(ROOT)}: {name}"
-        for document in documents()
-        for name in named.findall(document.read_text())
-        if not (ROOT / name.rstrip("/")).exists()
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources()
+        for name in MODULE.findall(path.read_text())
+        if not is_module_or_name(name)
     ]
     assert gone == []
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        *[("log/flusher.py", True), ("flusher.py", True), ("docs/how-to", True), ("frontends/kafka", True)],
+        *[("service/visible.py", False), ("docs/absent.md", False), ("log/absent", False)],
+        *[("text/plain", True), ("retention.ms", True), (".proto", True), ("er.py", False)],
+    ],
+)
+def test_a_name_is_looked_up_as_a_path_of_the_repository_or_of_the_package(name, there):
+    assert is_there(name, [path.relative_to(ROOT) for path in files()]) is there
 
 
 def test_every_decision_has_a_number_of_its_own_and_says_it():
