@@ -84,7 +84,7 @@ def _kafka_page() -> Iterator[str]:
     yield from ("| key | request | versions | what it does |", "|---|---|---|---|")
     for key, handler in sorted(HANDLERS.items()):
         does, _ = said_of(handler)
-        yield f"| {key} | `{name_of(handler)}` | {span(handler.advertised)} | {does} |"
+        yield f"| {key} | `{name_of(handler)}` | {_versions(handler)} | {does} |"
     yield from ("", "In detail:", "")
     for _, handler in sorted(HANDLERS.items()):
         _, notes = said_of(handler)
@@ -101,6 +101,12 @@ def _topic_configs() -> Iterator[str]:
     for each in sorted(DEFINITIONS.values(), key=lambda each: (each.effect, each.name)):
         default = f"`{each.default}`" if each.default else "(empty)"
         yield f"| `{each.name}` | {each.effect} | {each.kind} | {default} | {each.meaning} |"
+
+
+def _versions(handler: Handler) -> str:
+    """Those that are served; and those that are advertised, where a client needs to be told more than is true."""
+    served, advertised = span(handler.request.versions), span(handler.advertised)
+    return served if served == advertised else f"{served} (advertised as {advertised})"
 
 
 def span(versions: Versions) -> str:

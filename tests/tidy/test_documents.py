@@ -76,7 +76,12 @@ def test_every_kafka_request_is_described_with_its_key_and_versions():
         name = GENERATOR.name_of(handler)
         says = sys.modules[handler.begin.__module__].__doc__
         assert says.startswith(f"{name} ({key}), v{GENERATOR.span(handler.request.versions)}: ")
-        assert f"| {key} | `{name}` |" in page
+        served = GENERATOR.span(handler.request.versions)
+        assert re.search(rf"^\| {key} \| `{name}` \| {served} [(|]", page, re.MULTILINE), name
+
+
+def test_versions_that_are_advertised_and_refused_are_told_apart_from_those_served():
+    assert "| 0 | `Produce` | 3-13 (advertised as 0-13) |" in (REFERENCE / "kafka.md").read_text()
 
 
 def test_every_topic_config_is_described():

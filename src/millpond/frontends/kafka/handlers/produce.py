@@ -1,4 +1,4 @@
-"""Produce (0), v3-13: record batches in. Advertised from v0, see `api_versions`.
+"""Produce (0), v3-13: record batches in. v0-2 are advertised, since librdkafka compresses only then, and refused.
 
 Topics go by name up to v12 and by id from v13. A batch is taken as the bytes the client sent, and answered when
 it is durable, whatever `acks` says; acks=0 gets no answer at all, and is disconnected when something is refused,
