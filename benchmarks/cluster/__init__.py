@@ -6,7 +6,6 @@ them, so the processor's time for a gigabyte says more than the rate.
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.cluster import catalog, latency
+from benchmarks.cluster.rounds import Round, pooled
 from benchmarks.cluster.servers import Broker, Place, brokers, cpu_of, on_one_machine, on_servers
 from benchmarks.engine.places import folder
 from benchmarks.report import Report
@@ -49,7 +49,8 @@ def _throughput(report: Report, *, quick: bool) -> None:
         f"{PRODUCERS} producers through librdkafka, acks=all, {MESSAGE_BYTES} bytes, {PARTITIONS} partitions. "
         "`brokers` and `database` are processor seconds for each second; flushes, each a commit of the catalog, are of "
         "all brokers together; PUTs of flushes are for each broker, at full load and at a modest one; at rest all "
-        "PUTs are counted, those of merging too.",
+        "PUTs are counted, those of merging too. All figures of a row are of its rounds taken together: totals divided "
+        "by totals.",
     )
     rows: list[tuple[object, ...]] = []
     with folder("disk") as path, ExitStack() as stack:
@@ -76,19 +77,19 @@ def _throughput(report: Report, *, quick: bool) -> None:
 
 
 def _compare(place: Place, *, quick: bool, number: int) -> list[tuple[object, ...]]:
-    found: dict[int, list[dict[str, float]]] = {count: [] for count in COUNTS}
+    found: dict[int, list[Round]] = {count: [] for count in COUNTS}
     for turn in range(1 if quick else ROUNDS):
         for count in COUNTS:
             found[count].append(_measure(place, count, f"t{number}-{turn}-{count}", quick=quick))
             print(f"   {place.name}, {count}: {found[count][-1]}", flush=True)
-    middle = {count: _median(each) for count, each in found.items()}
+    rows = {count: pooled(each) for count, each in found.items()}
     return [
         (
             *(
                 place.name,
                 count,
                 f"{each['mb_per_s']:.1f}",
-                f"{each['mb_per_s'] / middle[1]['mb_per_s']:.2f}",
+                f"{each['mb_per_s'] / rows[1]['mb_per_s']:.2f}",
             ),
             *(f"{each['cpu']:.2f}", f"{each['database']:.2f}", f"{each['cpu_s_per_gb']:.1f}"),
             *(
@@ -99,34 +100,33 @@ def _compare(place: Place, *, quick: bool, number: int) -> list[tuple[object, ..
                 f"{each['rest_puts']:.2f}",
             ),
         )
-        for count, each in middle.items()
+        for count, each in rows.items()
     ]
 
 
-def _median(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
-
-
-def _measure(place: Place, count: int, topic: str, *, quick: bool) -> dict[str, float]:
+def _measure(place: Place, count: int, topic: str, *, quick: bool) -> Round:
     with brokers(place, count) as running:
         address = ",".join(each.listeners["kafka"] for each in running)
         _create(address, topic)
         taken_s = QUICK_SECONDS if quick else SECONDS
         spent, sent = _loaded(place, running, address, topic, taken_s, 0)
         paced, slowly = _loaded(place, running, address, topic, taken_s, PACED_PER_S)
-        at_rest = _puts_at_rest(place, running, QUICK_REST_S if quick else REST_S)
-    seconds, megabytes = sent["seconds"], sent["sent"] * MESSAGE_BYTES / 1e6
-    return {
-        "mb_per_s": megabytes / seconds,
-        "cpu": spent["cpu"] / seconds,
-        "database": spent["database"] / seconds,
-        "cpu_s_per_gb": (spent["cpu"] + spent["database"]) / megabytes * 1000,
-        "commits": spent["commits"] / seconds,
-        "kb": spent["bytes"] / 1000 / max(spent["commits"], 1),
-        "puts": spent["journals"] / seconds / count,
-        "paced_puts": paced["journals"] / slowly["seconds"] / count,
-        "rest_puts": at_rest / count,
-    }
+        rest_s = QUICK_REST_S if quick else REST_S
+        rest_puts = _puts_at_rest(place, running, rest_s)
+    return Round(
+        brokers=count,
+        seconds=sent["seconds"],
+        megabytes=sent["sent"] * MESSAGE_BYTES / 1e6,
+        cpu_s=spent["cpu"],
+        database_s=spent["database"],
+        flushes=spent["commits"],
+        flushed_bytes=spent["bytes"],
+        puts=spent["journals"],
+        paced_seconds=slowly["seconds"],
+        paced_puts=paced["journals"],
+        rest_seconds=rest_s,
+        rest_puts=rest_puts,
+    )
 
 
 def _loaded(
@@ -142,7 +142,7 @@ def _loaded(
 
 
 def _puts_at_rest(place: Place, running: list[Broker], rest_s: float) -> float:
-    """For each second, once merging has done what the load left to do."""
+    """In so many seconds, once merging has done what the load left to do."""
     for _ in range(SETTLED_S_MAX // SETTLED_S):
         before = _counts(place, running)["puts"]
         time.sleep(SETTLED_S)
@@ -150,7 +150,7 @@ def _puts_at_rest(place: Place, running: list[Broker], rest_s: float) -> float:
             break
     before = _counts(place, running)["puts"]
     time.sleep(rest_s)
-    return (_counts(place, running)["puts"] - before) / rest_s
+    return _counts(place, running)["puts"] - before
 
 
 def _counts(place: Place, running: list[Broker]) -> dict[str, float]:
