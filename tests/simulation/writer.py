@@ -30,6 +30,9 @@ class Jobs:
         self._jobs.append(job)
         self.news.set()
 
+    def qsize(self) -> int:
+        return len(self._jobs)
+
     def get_nowait(self) -> Job | None:
         if not self._jobs:
             self.news.clear()

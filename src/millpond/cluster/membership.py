@@ -148,7 +148,7 @@ class Membership:
             writers.renew(tx, self._session, self._lease_ms)
             return list(writers.expired_brokers(tx, self._session))
 
-        expired = await self._log.write(renew, alone=True)
+        expired = await self._log.write(renew, alone=True, always=True)
         self._lease.renewed(sent_at_ms)
         if expired and self._lease.is_steady:
             await self._replace([Session(each) for each in expired])

@@ -208,11 +208,16 @@ class Log:
         return await self._changes.delete_records(self.partition(where), offset, bytes_seen)
 
     async def write(
-        self, operation: Operation, then: Callable[[Any], Any] | None = None, *, alone: bool = False
+        self,
+        operation: Operation,
+        then: Callable[[Any], Any] | None = None,
+        *,
+        alone: bool = False,
+        always: bool = False,
     ) -> Any:
-        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then`, and `Job` for
-        `alone`: what rewrites or removes extents is."""
-        return await self.writer.run(operation, then, alone=alone)
+        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then` and `always`, and `Job`
+        for `alone`: what rewrites or removes extents is."""
+        return await self.writer.run(operation, then, alone=alone, always=always)
 
     def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
         """These partitions were added to the producer's open transaction."""

@@ -17,9 +17,20 @@ from typing import Any, Final
 
 from millpond.catalog.commits import Committer, Operation, Outcome
 from millpond.catalog.database import Database
-from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, Stopping, WriterDead
+from millpond.model.errors import (
+    CatalogFailed,
+    CatalogUnavailable,
+    MillpondError,
+    Overloaded,
+    Stopping,
+    WriterDead,
+)
 
 JOBS_PER_COMMIT: Final = 64
+JOBS_WAITING_MAX: Final = 10_000
+"""Operations that wait for their commit. Past it `run` refuses with `Overloaded`, which clients repeat. It never waits
+for room, so callers that wait for each other cannot deadlock. Flushes are not refused: `buffer_bytes_max` bounds them.
+A lease's renewal is not refused either."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +86,19 @@ class Writer:
         self._jobs.put(job)
 
     async def run(
-        self, operation: Operation, then: Callable[[Any], Any] | None = None, *, alone: bool = False
+        self,
+        operation: Operation,
+        then: Callable[[Any], Any] | None = None,
+        *,
+        alone: bool = False,
+        always: bool = False,
     ) -> Any:
         """One operation through the commit queue; its value, or its error raised. `then` makes the answer of the
-        value, in the order of the commits: before anything is heard of a later one, and also if nobody waits."""
+        value, in the order of the commits: before anything is heard of a later one, and also if nobody waits. While
+        `JOBS_WAITING_MAX` operations wait it is refused with `Overloaded`, unless it is taken `always`."""
+        if not always and (waiting := self._jobs.qsize()) >= JOBS_WAITING_MAX:
+            message = f"{waiting} operations wait for the catalog; the limit is {JOBS_WAITING_MAX}."
+            raise Overloaded(message, waiting=waiting, limit=JOBS_WAITING_MAX)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(Job(operation, lambda outcome: _answer(future, outcome, then), alone=alone))
         return await future

@@ -9,13 +9,14 @@ from tests.unit.log.conftest import reached
 
 from millpond.catalog import transactions
 from millpond.catalog.commits import Outcome
-from millpond.log.writer import JOBS_PER_COMMIT, Job, Writer
+from millpond.log.writer import JOBS_PER_COMMIT, JOBS_WAITING_MAX, Job, Writer
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
     Defect,
     FlushFailed,
     InvalidRequest,
+    Overloaded,
     Stopping,
     StoreUnavailable,
     WriterDead,
@@ -233,6 +234,24 @@ async def test_run_returns_the_value_or_raises_the_error(writer):
 
     with pytest.raises(InvalidRequest):
         await writer.run(refused)
+
+
+async def test_past_the_limit_operations_are_refused_and_flushes_and_renewals_are_not(
+    catalog, writer, submit
+):
+    await held(catalog, submit)
+    waiting = [submit(n) for n in range(JOBS_WAITING_MAX)]
+    with pytest.raises(Overloaded, match="10000 operations wait for the catalog") as refused:
+        await writer.run(lambda _: "one too many")
+    assert refused.value.retriable
+    flush = submit("flush", starts_commit=True)
+    renewal = asyncio.ensure_future(writer.run(lambda _: "renewed", alone=True, always=True))
+    await asyncio.sleep(0)
+    catalog.gate.set()
+    assert await renewal == "renewed"
+    assert (await flush).value == "flush"
+    assert [(await each).value for each in waiting] == list(range(JOBS_WAITING_MAX))
+    assert await writer.run(lambda _: "room again") == "room again"
 
 
 async def test_a_caller_who_gave_up_harms_nobody(catalog, writer, submit):
