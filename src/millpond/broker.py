@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -68,6 +69,7 @@ class Broker:
         wrap_database: WrapDatabase = lambda database: database,
         make_writer: Callable[..., Writer] = Writer,
         make_nudges: Callable[[], Nudges] = Nudges,
+        random: Random | None = None,
         metrics: Metrics | None = None,
         maintain: bool = True,
         listen: bool = False,
@@ -75,7 +77,7 @@ class Broker:
     ) -> None:
         """Without `listen` it is used in this process only, and opens no port. One that is `supervised` shares the
         data directory, which its supervisor has locked, with others like it. `metrics` go on counting from a former
-        life in this process."""
+        life in this process. `random` spreads the retries of commits."""
         self.settings = settings or Settings()
         self.session = new_session()
         self.metrics = metrics or Metrics()
@@ -84,6 +86,7 @@ class Broker:
         self._wrap_database = wrap_database
         self._make_writer = make_writer
         self._make_nudges = make_nudges
+        self._random = random
         self._maintain = maintain
         self._supervised = supervised
         self.node_id = self.settings.node_id
@@ -265,6 +268,7 @@ class Broker:
             tell_owner=lambda where: self.membership.tell_owner(where),
             shares_catalog=not self._is_alone(),
             make_writer=self._make_writer,
+            random=self._random,
         )
         self.coordinator_epochs = Shards(self.lease)
         self.maintenance = Maintenance(

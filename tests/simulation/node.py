@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -196,6 +197,7 @@ class Node:
             wrap_database=wrap_database,
             make_writer=partial(SimWriter, counts=simulation.counts),
             make_nudges=lambda: SimNudges(self),
+            random=random,  # the module itself, which `seeded` has given the seed
             maintain=simulation.plan.maintain,
             supervised=True,
         )
@@ -203,17 +205,17 @@ class Node:
 
     def _delay_of(self, pool: str) -> float:
         """Half of what a call takes, in seconds: mostly milliseconds, sometimes far more."""
-        random = self.simulation.world.random
+        chance = self.simulation.world.random
         if pool == "hop":
-            return random.uniform(0, 0.0005)
+            return chance.uniform(0, 0.0005)
         if self.ambush is not None and pool in ("commit", "millpond-upload"):
-            self.simulation.world.network.call_later(random.uniform(0, AMBUSH_S), self.ambush)
+            self.simulation.world.network.call_later(chance.uniform(0, AMBUSH_S), self.ambush)
             self.ambush = None
         is_store = pool in ("millpond-upload", "millpond-read", "millpond-payloads")
         weather = self.store if is_store else self.catalog
-        usual = random.uniform(0.01, 0.06) if pool == "millpond-upload" else random.uniform(0.0002, 0.002)
-        rare = random.expovariate(1 / 0.1) if random.random() < 0.02 else 0.0
-        return usual + rare + random.uniform(0, weather.slow_s)
+        usual = chance.uniform(0.01, 0.06) if pool == "millpond-upload" else chance.uniform(0.0002, 0.002)
+        rare = chance.expovariate(1 / 0.1) if chance.random() < 0.02 else 0.0
+        return usual + rare + chance.uniform(0, weather.slow_s)
 
     def _note(self, text: str) -> None:
         self.simulation.note(self.name, text)

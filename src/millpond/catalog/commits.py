@@ -7,12 +7,12 @@ operation has its own savepoint, so one that fails leaves its neighbours alone.
 """
 
 import json
-import random
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 from typing import Any, Final
 
 from millpond.catalog import writers
@@ -38,6 +38,8 @@ BUGS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, Typ
 
 ATTEMPTS_MAX: Final = 6
 RETRY_DELAY_S: Final = 0.05
+LIFE_BYTES: Final = 4
+"""How much of a token is random: one session has few lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,19 @@ class Committer:
         lane: int = 0,
         *,
         sleep: Callable[[float], None] = time.sleep,
+        random: Random | None = None,
+        new_token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
+        """`random` spreads retries; `new_token` returns so many random bytes as text, and tells this life's commits
+        apart from those of another."""
         self._database = database
         self._session = session
         self._lane = lane
         self._last = 0
-        life = secrets.token_hex(4)
+        life = new_token(LIFE_BYTES)
         self._tokens = (f"{life}-{number}" for number in count())
         self._sleep = sleep
+        self._random = random or Random()  # noqa: S311  # jitter, not a secret
 
     def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
         """All operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
@@ -95,7 +102,7 @@ class Committer:
             except CatalogUnavailable as error:
                 if unknown is None and attempt >= ATTEMPTS_MAX // 2:
                     raise error
-            yield RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
+            yield RETRY_DELAY_S * 2**attempt * self._random.uniform(0.5, 1.0)
         raise unknown or CatalogUnavailable(reason="the catalog kept refusing the commit")
 
     def _attempt(self, operations: Sequence[Operation], token: str) -> list[Outcome]:

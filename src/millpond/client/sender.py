@@ -8,7 +8,6 @@ its state changes only between awaits.
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
@@ -18,6 +17,7 @@ import grpc
 from millpond.client.calls import LOG, Connections, Pauses
 from millpond.client.errors import error_of, error_of_result, redirect_of
 from millpond.client.lane import Identity, Lane, OutBatch
+from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import Defect, MillpondError, TimedOut
 from millpond.stubs import log_pb2
 
@@ -41,9 +41,11 @@ class Link:
 
 
 class Sender:
-    def __init__(self, connections: Connections, topic: str) -> None:
+    def __init__(self, connections: Connections, topic: str, *, clock: Clock | None = None) -> None:
+        """`clock` stamps the records that have no time of their own."""
         self._connections = connections
         self._topic = topic
+        self._clock = clock or SystemClock()
         self._timed_out = TimedOut(timeout_ms=int(connections.timeout_s * 1000))
         self._last_error: MillpondError | None = None
         self._lanes: list[Lane] = []
@@ -131,7 +133,7 @@ class Sender:
     def _drive(self, lane: Lane, now: float) -> None:
         if lane.needs_identity and self._identifying is None:
             self._identifying = self._begin(self._identify())
-        while (batch := lane.next_batch(now, int(time.time() * 1000))) is not None:
+        while (batch := lane.next_batch(now, self._clock.now_ms())) is not None:
             self._send(lane, batch, now)
 
     async def _identify(self) -> None:

@@ -7,6 +7,7 @@ and `reader` of `reading/` (the way out); `owned` and `view` (what this broker s
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from random import Random
 from typing import Any, TypeVar
 
 from millpond.catalog.commits import Committer, Operation
@@ -68,6 +69,7 @@ class Log:
         tell_owner: Callable[[TopicPartition], None] = lambda _: None,
         shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,
+        random: Random | None = None,
     ) -> None:
         """`has_lease` says whether nobody else can own this broker's partitions by now. With `shares_catalog` other
         brokers may make topics, too."""
@@ -112,7 +114,7 @@ class Log:
         )
         self.writer = make_writer(
             database,
-            Committer(database, session),
+            Committer(database, session, random=random),
             foreign_check_ms=limits.foreign_check_ms,
             on_change=self._view.on_foreign_change,
             on_failure=on_failure,

@@ -7,7 +7,7 @@ Merging leaves alone what is being compacted. Anybody else who changes it wins, 
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,18 +57,27 @@ class Look:
 
 
 class Pacer:
-    """Holds a thread back to so many bytes a second, and gives up when the log stops."""
+    """Limits a thread to a number of bytes a second, and raises `Stopping` when the log stops."""
 
-    def __init__(self, log: Log, bytes_per_second: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        bytes_per_second: int,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._log = log
         self._bytes_per_second = bytes_per_second
-        self._free_at = time.monotonic()
+        self._timer = timer
+        self._sleep = sleep
+        self._free_at = timer()
 
     def pause(self, size: int) -> None:
         """`size` bytes have been worked on. An idle moment earlier is not made up for."""
-        self._free_at = max(self._free_at, time.monotonic() - NAP_S) + size / self._bytes_per_second
-        while not self._log.waiters.closed and (left_s := self._free_at - time.monotonic()) > 0:
-            time.sleep(min(left_s, NAP_S))
+        self._free_at = max(self._free_at, self._timer() - NAP_S) + size / self._bytes_per_second
+        while not self._log.waiters.closed and (left_s := self._free_at - self._timer()) > 0:
+            self._sleep(min(left_s, NAP_S))
         if self._log.waiters.closed:
             raise Stopping
 
@@ -87,6 +96,7 @@ class Compaction:
         bytes_per_second: int,
         keys_bytes_max: int,
         metrics: MaintenanceMetrics,
+        make_pacer: Callable[[Log, int], Pacer] = Pacer,
     ) -> None:
         self._log = log
         self._store = store
@@ -97,6 +107,7 @@ class Compaction:
         self._bytes_per_second = bytes_per_second
         self._keys_bytes_max = keys_bytes_max
         self._metrics = metrics
+        self._make_pacer = make_pacer
         self._looks: dict[TopicPartition, Look] = {}
         self._turns: dict[TopicPartition, int] = {}
 
@@ -194,7 +205,7 @@ class Compaction:
             session=self._session,
             attempts=self._merging.attempts,
             put=put,
-            pause=Pacer(self._log, self._bytes_per_second).pause,
+            pause=self._make_pacer(self._log, self._bytes_per_second).pause,
             chunk_bytes=CHUNK_BYTES,
         )
 

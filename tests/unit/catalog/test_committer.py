@@ -1,6 +1,7 @@
 """How often a commit is tried, and what is raised when it cannot be done."""
 
 from contextlib import contextmanager
+from random import Random
 
 import pytest
 
@@ -50,6 +51,20 @@ def test_an_outcome_that_becomes_unknown_later_stays_unknown():
 
 def test_a_failed_disk_is_not_tried_again():
     assert tried(CatalogFailed(reason="fsync"), CatalogFailed(reason="fsync")) == (CatalogFailed, 1, [])
+
+
+def test_the_pauses_between_tries_come_from_the_random_numbers_it_is_given():
+    def pauses_of(seed):
+        database = Failing(*(OutcomeUnknown() for _ in range(ATTEMPTS_MAX)))
+        tries = Committer(database, "s1", random=Random(seed)).tries([lambda tx: None])
+        return [next(tries) for _ in range(ATTEMPTS_MAX)]
+
+    assert pauses_of(1) == pauses_of(1) != pauses_of(2)
+    assert pauses_of(1) == [RETRY_DELAY_S * 2**n * each for n, each in enumerate(uniform(Random(1)))]
+
+
+def uniform(random):
+    return [random.uniform(0.5, 1.0) for _ in range(ATTEMPTS_MAX)]
 
 
 def test_the_tries_can_be_made_one_by_one():

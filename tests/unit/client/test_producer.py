@@ -12,6 +12,7 @@ import pytest
 
 from millpond import AsyncProducer
 from millpond.client.lane import SEQUENCE_END
+from millpond.client.sender import Sender
 from millpond.model.errors import (
     Defect,
     InvalidRecord,
@@ -24,7 +25,7 @@ from millpond.model.errors import (
     Unreachable,
 )
 from millpond.model.partitioning import murmur2, partition_of
-from millpond.testing import Faults, running_broker
+from millpond.testing import Faults, SimulatedClock, running_broker
 
 with warnings.catch_warnings():
     warnings.simplefilter(
@@ -385,3 +386,15 @@ async def test_a_bug_in_the_sender_leaves_nobody_waiting(setting, monkeypatch, c
         with pytest.raises(Defect):
             await producer.send(b"x")
     assert "cannot go on" in caplog.text
+
+
+async def test_a_message_without_a_time_gets_that_of_the_sender_s_clock(setting):
+    clock = SimulatedClock(1_700_000_000_123)
+    async with setting.producer("orders") as producer:
+        producer._sender = Sender(producer._connections, "orders", clock=clock)
+        await producer.send(b"first")
+        clock.advance(5)
+        await producer.send(b"second")
+        await producer.send(b"third", timestamp_ms=1_700_000_000_001)
+    found = [record.timestamp for record in await setting.broker.read("orders")]
+    assert found == [1_700_000_000_123, 1_700_000_000_128, 1_700_000_000_001]

@@ -363,15 +363,12 @@ async def test_it_gives_way_to_producers_and_readers_but_not_for_ever(start, mon
     assert done == [0, 0, 2]
 
 
-def test_a_thread_is_held_back_to_its_pace(monkeypatch):
+def test_a_thread_is_held_back_to_its_pace():
     now, naps = [0.0], []
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
 
     def sleep(seconds):
         naps.append(seconds)
         now[0] += seconds
-
-    monkeypatch.setattr(module.time, "sleep", sleep)
 
     class Waiters:
         closed = False
@@ -379,7 +376,7 @@ def test_a_thread_is_held_back_to_its_pace(monkeypatch):
     class Open:
         waiters = Waiters()
 
-    pacer = Pacer(Open(), 1_000)
+    pacer = Pacer(Open(), 1_000, timer=lambda: now[0], sleep=sleep)
     for _ in range(10):
         pacer.pause(100)
     assert now[0] == pytest.approx(1.0)
