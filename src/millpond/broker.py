@@ -20,7 +20,7 @@ from millpond.catalog.topology import Topology
 from millpond.cluster import Handover, Identity, Lease, Membership, Nudges, Shards, join, leave
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
-from millpond.frontends.web import WebServer, WebServices
+from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.groups import Groups
 from millpond.log import AppendResult, Log, Transactions, Writer
 from millpond.maintenance import Maintenance
@@ -241,14 +241,22 @@ class Broker:
             default_partitions=self.settings.http_partitions,
             expose_metrics=self.metrics.expose,
             metrics=self.metrics.web,
-            is_ready=self._is_ready,
+            why_not_ready=self.why_not_ready,
             version=__version__,
             listeners=self.listeners,
         )
 
-    def _is_ready(self) -> bool:
-        """Whether messages are taken: not before the log has started, and not while it stops or has failed."""
-        return self._stopping is None and self._failure is not None and not self._failure.done()
+    def why_not_ready(self) -> NotReady | None:
+        """Why messages are not accepted now; None if they are."""
+        if self._stopping is not None or self._failure is None or self._failure.done():
+            return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
+        if self.lease.is_overdue:
+            return NotReady(
+                "lease_overdue", "The broker could not renew its lease: the catalog commits nothing."
+            )
+        if self.log.failure is not None:
+            return NotReady("writes_refused", str(self.log.failure))
+        return None
 
     async def _start_parts(self) -> None:
         settings = self.settings

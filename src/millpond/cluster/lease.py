@@ -31,6 +31,12 @@ class Lease:
         return self._alone or self._clock.monotonic_ms() < self._until_ms
 
     @property
+    def is_overdue(self) -> bool:
+        """Whether it has not been renewed for as long as it lasts. One that is `alone` loses nothing by that, but its
+        catalog commits nothing."""
+        return not self.held or self._clock.monotonic_ms() - self._renewed_at_ms > self._lease_ms
+
+    @property
     def is_steady(self) -> bool:
         """Whether it has been renewed in time for as long as a lease lasts. Only then may others be judged: after an
         outage of the catalog everybody's lease has run out, and those who live need time to say so. An outage that

@@ -51,6 +51,8 @@ EndOf = Callable[[TopicPartition], int]
 
 NOT_OWNED = 0
 """No partition that has an owner has this epoch."""
+FAILURE_SHOWN_S = 10.0
+"""How long a failed flush counts against the broker's readiness if no other flush follows."""
 LOCAL_FLIGHTS_MAX = 2
 """One being written and, if it is already full, one waiting right behind it."""
 
@@ -150,6 +152,8 @@ class Flusher:
         self._room: asyncio.Future[None] | None = None
         self._refusal: Unavailable | None = None
         self._refuse_until = 0.0
+        self._failure: Unavailable | None = None
+        self._failed_at = 0.0
         self._drained: asyncio.Event | None = None
         self._hurried = False
         """Whether the open buffer is not to wait for company, since somebody waits for it to be gone."""
@@ -238,6 +242,14 @@ class Flusher:
     @property
     def held_bytes(self) -> int:
         return self._held_bytes
+
+    @property
+    def failure(self) -> Unavailable | None:
+        """Why the last flush failed, if that was not long ago: without producers it is not known how the next one
+        would end."""
+        if self._failure is not None and self._loop.time() - self._failed_at > FAILURE_SHOWN_S:
+            self._failure = None
+        return self._failure
 
     # -- launching --------------------------------------------------------------------------------------------
 
@@ -447,8 +459,11 @@ class Flusher:
         flight.predecessors = []  # else each flight would keep all flights before it in memory
         self._release(flight.buffer.bytes)
         if isinstance(outcome.error, Unavailable) and not _is_its_own(flight, outcome.error):
-            self._refusal = outcome.error
-            self._refuse_until = self._loop.time() + self._limits.refuse_ms / 1000
+            self._refusal = self._failure = outcome.error
+            self._failed_at = self._loop.time()
+            self._refuse_until = self._failed_at + self._limits.refuse_ms / 1000
+        elif outcome.error is None:
+            self._failure = None
         self._submit_ready()
         self._launch_what_may()
         self._check_drained()

@@ -33,7 +33,7 @@ from millpond.log.view import CatalogView
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, Unavailable
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.objects.store import ObjectStore
@@ -238,6 +238,11 @@ class Log:
     def held_bytes(self) -> int:
         """Bytes accepted and not yet answered."""
         return self._flusher.held_bytes
+
+    @property
+    def failure(self) -> Unavailable | None:
+        """Why appends are refused, as far as the last flush tells; None if it succeeded. See `Flusher.failure`."""
+        return self._flusher.failure
 
     # -- reading ----------------------------------------------------------------------------------------------
 

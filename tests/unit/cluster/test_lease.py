@@ -97,3 +97,17 @@ def test_a_broker_whose_commits_take_their_time_is_steady_all_the_same():
         clock.advance(200 + 350)
         lease.renewed(clock.monotonic_ms() - 350)
     assert lease.is_steady
+
+
+def test_it_is_overdue_when_it_was_not_renewed_for_as_long_as_it_lasts_also_if_nobody_can_take_it():
+    clock = SimulatedClock()
+    for alone in (True, False):
+        lease = Lease(clock, 1_000, alone=alone)
+        clock.advance(999)
+        assert not lease.is_overdue
+        clock.advance(2)
+        assert lease.is_overdue
+        lease.renewed(clock.monotonic_ms())
+        assert not lease.is_overdue
+        lease.lapse()
+        assert lease.is_overdue

@@ -1,5 +1,6 @@
 """The HTTP face: the endpoints anybody can reach with curl."""
 
-from millpond.frontends.web.server import WebServer, WebServices
+from millpond.frontends.web.server import WebServer
+from millpond.frontends.web.site import NotReady, WebServices
 
-__all__ = ["WebServer", "WebServices"]
+__all__ = ["NotReady", "WebServer", "WebServices"]

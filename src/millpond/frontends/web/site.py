@@ -19,6 +19,14 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
+class NotReady:
+    """Why messages are not accepted: a word for programs, and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class WebServices:
     """The parts below this face."""
 
@@ -32,7 +40,7 @@ class WebServices:
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics
-    is_ready: Callable[[], bool]
+    why_not_ready: Callable[[], NotReady | None]
     version: str
     listeners: Mapping[str, str]
 

@@ -8,6 +8,9 @@ import pytest
 
 from millpond.frontends.web.openapi import document_of, refusals
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS
+from millpond.log.flusher import FAILURE_SHOWN_S
+from millpond.model.errors import StoreFull
+from millpond.testing import Faults, running_broker
 from millpond.version import __version__
 
 PAGE = Path(__file__).parents[4] / "docs/reference/http.md"
@@ -24,8 +27,64 @@ async def test_a_broker_that_cannot_write_is_healthy_and_not_ready(client, broke
     broker._failure.set_result(None)
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
+    assert answer.json()["details"] == {"reason": "not_serving"}
     assert answer.headers["retry-after"] == "1"
     assert (await client.get("/healthz")).status_code == 200
+
+
+async def why_not_ready(client):
+    """None if it is."""
+    answer = await client.get("/readyz")
+    if answer.status_code == 200:
+        return None
+    assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
+    return answer.json()["details"]["reason"], answer.json()["message"]
+
+
+async def test_a_broker_whose_lease_is_overdue_is_not_ready(connected_to, clock):
+    async with (
+        running_broker(http=True, clock=clock, lease=3_600_000) as broker,
+        connected_to(broker) as client,
+    ):
+        assert await why_not_ready(client) is None
+        clock.advance(3_600_001)
+        reason, message = await why_not_ready(client)
+        assert reason == "lease_overdue"
+        assert "lease" in message
+        await broker.membership.renew()
+        assert await why_not_ready(client) is None
+
+
+async def test_a_broker_whose_last_flush_failed_is_not_ready_until_one_succeeds(connected_to):
+    faults = Faults()
+    async with (
+        running_broker(http=True, faults=faults, inline_bytes_max=0) as broker,
+        connected_to(broker) as client,
+    ):
+        await broker.log.create_topic("orders")
+        faults.fail_before("append", StoreFull(reason="no space left"))
+        with pytest.raises(StoreFull):
+            await broker.produce("orders", b"a")
+        reason, message = await why_not_ready(client)
+        assert reason == "writes_refused"
+        assert "no space left" in message
+        broker.log._flusher._refuse_until = 0.0  # it is tried again at once
+        await broker.produce("orders", b"a")
+        assert await why_not_ready(client) is None
+
+
+async def test_a_failed_flush_is_forgotten_if_no_other_follows(connected_to):
+    """Else a broker without producers would never be ready again, and never be sent any."""
+    faults = Faults()
+    async with (
+        running_broker(http=True, faults=faults, inline_bytes_max=0) as broker,
+        connected_to(broker) as client,
+    ):
+        faults.fail_before("append", StoreFull(reason="no space left"))
+        with pytest.raises(StoreFull):
+            await broker.produce("orders", b"a")
+        broker.log._flusher._failed_at -= FAILURE_SHOWN_S
+        assert await why_not_ready(client) is None
 
 
 async def test_answers_are_counted_by_operation_and_status(client):

@@ -37,10 +37,12 @@ async def check_health(_: NoInput) -> Status:
 
 @operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
 async def check_readiness(call: NoInput) -> Status:
-    """Whether the broker has started, is not stopping and has not failed for good (503 if not). That the store cannot
-    be reached shows only when something is produced."""
-    if not call.site.services.is_ready():
-        raise Refused(503, "NotReady", "The broker is not taking messages.", retriable=True)
+    """Whether messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or failed),
+    `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed, less than
+    10 s ago). That the store cannot be reached shows only when something is produced."""
+    why = call.site.services.why_not_ready()
+    if why is not None:
+        raise Refused(503, "NotReady", why.message, retriable=True, details={"reason": why.reason})
     return Status("ok")
 
 
