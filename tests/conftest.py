@@ -22,12 +22,14 @@ STARTS_ITS_OWN_SPARK = ("tests/faults/spark/sink/test_kills.py", "tests/faults/s
 FAULTS = HERE / "faults"
 SPARK_FOLDERS = (HERE / "spark", FAULTS / "spark")
 FREE_PORTS = {f"MILLPOND_{face}_LISTEN": "127.0.0.1:0" for face in ("KAFKA", "GRPC", "HTTP")}
+SMALL_RESERVE = {"MILLPOND_DISK_RESERVE": "1MiB"}
+"""The folders of many tests are kept, and each would keep the space of a reserve."""
 
 
 def pytest_configure() -> None:
     """A broker that a test starts as a process takes no default port, unless told to: another one may have it. No
     example of a property is too slow: the machine may be busy."""
-    os.environ.update(FREE_PORTS)
+    os.environ.update(FREE_PORTS | SMALL_RESERVE)
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
 

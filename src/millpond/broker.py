@@ -14,7 +14,7 @@ from typing import Self
 
 from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
-from millpond.catalog.open import CATALOG_FILE, sqlite_url
+from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
 from millpond.cluster import Handover, Identity, Lease, Membership, Nudges, Shards, join, leave
@@ -33,10 +33,12 @@ from millpond.model.errors import (
     Defect,
     InvalidSettings,
     MillpondError,
+    StoreFull,
 )
 from millpond.model.ids import TopicPartition, new_session
 from millpond.objects.files import make_directory
 from millpond.objects.open import open_store
+from millpond.objects.reserve import Reserve
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
@@ -48,6 +50,8 @@ from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
+RESERVE_EVERY_S = 0.5
+"""How often it is tried to make the disk's reserve again."""
 LOCK_WAITS_PER_LEASE = 12
 """Another broker may be paused in the middle of a commit that holds rows of this one's partitions. A commit that waits
 for them is tried four times, and only then given up: that must leave time to renew the lease."""
@@ -123,15 +127,19 @@ class Broker:
             undo.push_async_callback(self._close_faces)
             if self._listen:
                 await self._bind()
+            self.reserve = open_reserve(settings)
             self.database = self._wrap_database(
                 open_database(
-                    settings, name=self.session, lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE
+                    settings,
+                    name=self.session,
+                    lock_wait_ms=settings.lease // LOCK_WAITS_PER_LEASE,
+                    reserve=self.reserve,
                 )
             )
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
-                open_store(settings.store_url(), self.session, metrics=self.metrics)
+                open_store(settings.store_url(), self.session, metrics=self.metrics, reserve=self.reserve)
             )
             undo.callback(self.store.close)
             alone = self._is_alone()
@@ -145,6 +153,8 @@ class Broker:
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)
             await self._serve()
+            if self.reserve is not None:
+                self._make_reserve(self.reserve)
             undo.pop_all()
 
     def _is_alone(self) -> bool:
@@ -250,6 +260,10 @@ class Broker:
         """Why messages are not accepted now; None if they are."""
         if self._stopping is not None or self._failure is None or self._failure.done():
             return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
+        try:
+            self._check_room()
+        except StoreFull as error:
+            return NotReady("disk_full", str(error))
         if self.lease.is_overdue:
             return NotReady(
                 "lease_overdue", "The broker could not renew its lease: the catalog commits nothing."
@@ -257,6 +271,23 @@ class Broker:
         if self.log.failure is not None:
             return NotReady("writes_refused", str(self.log.failure))
         return None
+
+    def _check_room(self) -> None:
+        """Raise `StoreFull` while appends are refused because the disk is full."""
+        if self.reserve is not None:
+            self.reserve.check()
+
+    def _make_reserve(self, reserve: Reserve) -> None:
+        """Only now: a broker that fails to start leaves nothing behind."""
+        reserve.renew()
+        self.metrics.disk.full.set_function(lambda: int(reserve.is_released))
+        self.metrics.disk.reserve_bytes.set_function(lambda: reserve.held_bytes)
+
+    async def _keep_reserve(self, reserve: Reserve) -> None:
+        """Make it again whenever it is gone and there is room."""
+        while True:
+            await asyncio.sleep(RESERVE_EVERY_S)
+            await asyncio.to_thread(reserve.renew)
 
     async def _start_parts(self) -> None:
         settings = self.settings
@@ -277,6 +308,7 @@ class Broker:
             shares_catalog=not self._is_alone(),
             make_writer=self._make_writer,
             random=self._random,
+            check_room=self._check_room,
         )
         self.coordinator_epochs = Shards(self.lease)
         self.maintenance = Maintenance(
@@ -359,6 +391,8 @@ class Broker:
             services.create_task(self.pulling.run())
             services.create_task(self.transactions.run())
             services.create_task(self.kafka.run())
+            if self.reserve is not None:
+                services.create_task(self._keep_reserve(self.reserve))
             if self._maintain:
                 services.create_task(self.maintenance.run())
 
@@ -464,10 +498,28 @@ class Broker:
             self._lock = None
 
 
-def open_database(settings: Settings, *, name: str = "", lock_wait_ms: int = 0) -> Database:
-    """The catalog a broker or a tool of these settings uses."""
-    url = settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
-    return catalog_open.open_database(url, name=name, lock_wait_ms=lock_wait_ms)
+def open_database(
+    settings: Settings, *, name: str = "", lock_wait_ms: int = 0, reserve: Reserve | None = None
+) -> Database:
+    """The catalog a broker or a tool of these settings uses. Its reserve is released when its disk is full."""
+    on_full = (lambda: None) if reserve is None else reserve.release
+    return catalog_open.open_database(
+        _catalog_url(settings), name=name, lock_wait_ms=lock_wait_ms, on_full=on_full
+    )
+
+
+def open_reserve(settings: Settings) -> Reserve | None:
+    """The reserve of the disk of an SQLite catalog; other catalogs need none. It is not made yet."""
+    path = sqlite_path(_catalog_url(settings))
+    if path is None or not path.parent.is_dir():
+        return None
+    reserve = Reserve(path.parent, settings.disk_reserve)
+    reserve.prepare()
+    return reserve
+
+
+def _catalog_url(settings: Settings) -> str:
+    return settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
 
 
 def lock_data_dir(path: Path) -> int:

@@ -22,6 +22,7 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import EVERYWHERE, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
+from millpond.objects.reserve import RESERVE_BYTES
 from millpond.queues import QueueLimits
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
@@ -204,6 +205,12 @@ class Settings:
         _TRANSACTIONS.timeout_max_ms, DURATION, "The longest a transaction may stay open."
     )
     connections_max: int = _setting(_KAFKA.connections_max, COUNT, "Kafka clients at the same time.")
+    disk_reserve: int = _setting(
+        RESERVE_BYTES,
+        SIZE,
+        "Disk space reserved beside an SQLite catalog, so that deleting works on a full disk; at most a twentieth "
+        "of the disk, and 0 for none.",
+    )
     garbage_grace: int = _setting(
         _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
     )

@@ -17,7 +17,13 @@ class Near:
     def __init__(self, folder, **settings):
         self._folder = folder
         faces = dict.fromkeys(("kafka_listen", "grpc_listen", "http_listen"), "127.0.0.1:0")
-        self._settings = {"lease": 10_000, "group_initial_rebalance_delay": 0, **faces, **settings}
+        self._settings = {
+            "lease": 10_000,
+            "group_initial_rebalance_delay": 0,
+            "disk_reserve": 1024 * 1024,
+            **faces,
+            **settings,
+        }
         self.brokers = []
 
     async def add(self, count=1):

@@ -136,7 +136,8 @@ async def step(broker: Broker, action: str, *arguments: object) -> list[object]:
 
 
 async def main(plan: dict) -> None:
-    settings = Settings(data_dir=Path(plan["data_dir"]), garbage_grace=0, **plan.get("settings", {}))
+    chosen = {"garbage_grace": 0, "disk_reserve": 0, **plan.get("settings", {})}
+    settings = Settings(data_dir=Path(plan["data_dir"]), **chosen)
     async with Broker(settings, maintain=False) as broker:
         await (load(broker, plan) if plan["mode"] == "load" else steps(broker))
 

@@ -5,16 +5,23 @@ broker goes on by itself.
 """
 
 import asyncio
+import contextlib
 import time
 
 import pytest
 
+from millpond.broker import Broker
 from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, StoreFull, Unavailable
+from millpond.objects.reserve import Reserve, space_of
+from millpond.settings import Settings
 from millpond.testing import running_broker
 
 DISK_BYTES = 6_000_000
 BALLAST_BYTES = 3_000_000
+MESSAGES_BEFORE = 100
 RECOVERY_SECONDS_MAX = 5
+RECOVERY_LIMIT_S = 120
+"""Only what hangs takes so long."""
 
 
 async def produce_until_refused(broker, acknowledged, size):
@@ -113,3 +120,77 @@ async def test_merging_on_a_full_disk_harms_nothing_and_is_done_later(small_disk
         ballast.unlink()
         assert await broker.maintenance.merging.run_once() == 30
         await check_all_there(broker, acknowledged)
+
+
+def fill(path):
+    """Takes all the room there is."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4_096))
+
+
+async def until_it_takes(broker, topic, value):
+    """Appends as a client does: again and again while the error is one to repeat."""
+    async with asyncio.timeout(RECOVERY_LIMIT_S):
+        while True:
+            try:
+                return await broker.produce(topic, value)
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_on_a_full_disk_deleting_makes_room_and_the_broker_goes_on(small_disk_of, restarted, figures):
+    """No byte is free, neither for the catalog nor for the store, and nobody but the broker makes room."""
+    disk = small_disk_of(24_000_000)
+    chosen = {"disk_reserve": 32 * 1024 * 1024, "garbage_grace": 0, "tail_bytes_max": 0, "cache_bytes_max": 0}
+    data_dir, ballast = disk / "data", disk / "ballast"
+    async with contextlib.AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(running_broker(data_dir, **chosen))
+        assert broker.reserve.held_bytes == broker.reserve.size == space_of(disk).total // 20
+        await broker.produce("kept", b"before")
+        if restarted:
+            for number in range(MESSAGES_BEFORE):
+                await broker.produce("topic", b"%d:" % number + bytes(50_000))
+            await stack.aclose()
+            fill(ballast)
+            broker = await stack.enter_async_context(running_broker(data_dir, **chosen))
+            assert broker.why_not_ready().reason == "disk_full"
+        else:
+            refused = await produce_until_refused(broker, {}, 50_000)
+            assert isinstance(refused, StoreFull | CatalogUnavailable)
+            fill(ballast)
+        await broker.log.delete_topic("topic")
+        while not await broker.maintenance.garbage.run_once():
+            await asyncio.sleep(0.05)
+        result = await until_it_takes(broker, "kept", b"after")
+        assert result.base_offset == 1
+        assert broker.why_not_ready() is None
+        assert [record.value for record in await broker.read("kept")] == [b"before", b"after"]
+        assert broker.reserve.held_bytes == broker.reserve.size
+    figures.append(
+        f"disk full ({'restarted' if restarted else 'running'}): a topic deleted on it, and appends accepted again"
+    )
+
+
+async def test_several_brokers_on_a_full_disk_share_its_reserve(small_disk_of):
+    disk = small_disk_of(24_000_000)
+    settings = Settings(data_dir=disk / "data", disk_reserve=32 * 1024 * 1024, garbage_grace=0, lease=60_000)
+    (disk / "data").mkdir()
+    async with (
+        Broker(settings, supervised=True, maintain=False) as one,
+        Broker(settings, supervised=True, maintain=False) as other,
+    ):
+        for broker in (one, other):
+            assert broker.reserve.held_bytes == broker.reserve.size
+        one.reserve.renew = other.reserve.renew = lambda: None
+        fill(disk / "ballast")
+        one.database.make_room()
+        for broker in (one, other):
+            assert broker.why_not_ready().reason == "disk_full"
+            with pytest.raises(StoreFull):
+                await broker.log.in_pool(lambda broker=broker: broker.store.append([b"x"]))
+        (disk / "ballast").unlink()
+        Reserve.renew(other.reserve)
+        for broker in (one, other):
+            assert broker.why_not_ready() is None

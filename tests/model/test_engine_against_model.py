@@ -142,6 +142,7 @@ class EngineMachine(RuleBasedStateMachine):
                 cache_bytes_max=12 * KIB,
                 garbage_grace=0,
                 retention=RETENTION_MS,
+                disk_reserve=0,
             ),
             clock=self.clock,
             maintain=False,

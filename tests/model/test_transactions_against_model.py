@@ -113,7 +113,13 @@ class TransactionMachine(RuleBasedStateMachine):
 
     async def start(self):
         self.broker = Broker(
-            Settings(data_dir=self.folder, inline_bytes_max=200, tail_bytes_max=600, cache_bytes_max=2_000),
+            Settings(
+                data_dir=self.folder,
+                inline_bytes_max=200,
+                tail_bytes_max=600,
+                cache_bytes_max=2_000,
+                disk_reserve=0,
+            ),
             clock=self.clock,
             maintain=False,
         )

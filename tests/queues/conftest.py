@@ -87,7 +87,7 @@ class Stage:
         self.clock = LoopClock(loop_time)
 
     async def begin(self, **chosen):
-        settings = Settings(**{"data_dir": self.folder, "lease": HOUR_MS, **chosen})
+        settings = Settings(**{"data_dir": self.folder, "lease": HOUR_MS, "disk_reserve": 0, **chosen})
         self.broker = Broker(settings, clock=self.clock, maintain=False)
         await self._stack.enter_async_context(self.broker)
         return self

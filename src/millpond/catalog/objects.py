@@ -21,6 +21,7 @@ ADD: Final = """
 SEAL: Final = (
     "UPDATE objects SET sealed = 1 WHERE session = ? AND kind = 'journal' AND sealed = 0 AND key <> ?"
 )
+UNSEALED: Final = "SELECT key FROM objects WHERE session = ? AND kind = 'journal' AND sealed = 0"
 SEAL_ONE: Final = "UPDATE objects SET sealed = 1 WHERE key = ?"
 RELEASE: Final = """
     UPDATE objects SET extents = extents - ?,
@@ -59,6 +60,10 @@ def add(tx: Transaction, new: NewObject, *, extents: int, now_ms: int) -> int:
 def seal_earlier(tx: Transaction, session: Session, open_key: str) -> None:
     """The writer has moved on to `open_key`: its earlier journals grow no more."""
     tx.rows(SEAL, (session, open_key))
+
+
+def unsealed_journals(tx: Transaction, session: Session) -> list[str]:
+    return [row[0] for row in tx.rows(UNSEALED, (session,))]
 
 
 def seal(tx: Transaction, key: str) -> None:

@@ -1,5 +1,6 @@
 """From a URL to a catalog: the one place that knows which engine serves which."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -20,14 +21,22 @@ def sqlite_url(path: Path) -> str:
     return f"{SQLITE}{path.absolute()}"
 
 
-def open_database(url: str, *, name: str = "", lock_wait_ms: int = 0) -> Database:
+def sqlite_path(url: str) -> Path | None:
+    """The file of an SQLite catalog; None for any other."""
+    return Path(unquote(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else None
+
+
+def open_database(
+    url: str, *, name: str = "", lock_wait_ms: int = 0, on_full: Callable[[], None] = lambda: None
+) -> Database:
     """`memory://`, `sqlite:///absolute/file.db` or `postgresql://…`; `InvalidSettings` for anything else. `name` is
     what others know whoever opens it by, `lock_wait_ms` how long a statement waits for another's lock, if not as long
-    as it takes; SQLite has but one lock, which nobody can wait for less."""
+    as it takes; SQLite has but one lock, which nobody can wait for less. `on_full` is called when a commit to SQLite
+    fails for want of disk space."""
     if url == "memory://":
         return SqliteMemoryDatabase()
-    if url.startswith(SQLITE):
-        return SqliteDatabase(Path(unquote(url.removeprefix(SQLITE))))
+    if (path := sqlite_path(url)) is not None:
+        return SqliteDatabase(path, on_full=on_full)
     if url.startswith(POSTGRES):
         return _open_postgres(url, name, lock_wait_ms)
     reason = "it is neither memory:// nor sqlite:///… nor postgresql://…"

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from millpond.catalog.database import Parameters, Row
 from millpond.catalog.schema import migrate
 from millpond.model.errors import (
     CatalogFailed,
+    CatalogFull,
     CatalogUnavailable,
     CorruptCatalog,
     DataDirectoryUnusable,
@@ -75,8 +76,10 @@ class SqliteTransaction:
 class SqliteDatabase:
     """A catalog in one file. Reads go to their own connections and never wait for the writer."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, on_full: Callable[[], None] = lambda: None) -> None:
+        """`on_full` is called, on the thread that writes, when a commit fails for want of disk space."""
         self._path = path
+        self._on_full = on_full
         self._boot_id = _boot_id()
         self._write_turn = threading.Lock()
         self._readers: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
@@ -90,7 +93,7 @@ class SqliteDatabase:
             raise DataDirectoryUnusable(path=path.parent, reason=error.strerror) from error
         try:
             with _errors_translated(), _flocked(self._lock_file):
-                self._writer = _connect(path)
+                self._writer = self._connect()
                 self._seen_version = self._data_version()
         except BaseException:
             os.close(self._lock_file)
@@ -146,6 +149,20 @@ class SqliteDatabase:
         """Nothing is written any more until the process starts anew."""
         self._failure = failure
 
+    def make_room(self) -> None:
+        """The disk is full: whatever is kept in reserve for that is released."""
+        self._on_full()
+
+    def _connect(self) -> apsw.Connection:
+        """Opening may need space, too: for the WAL's index."""
+        try:
+            return _connect(self._path)
+        except apsw.Error as error:
+            if not isinstance(_translated(error), CatalogFull):
+                raise
+        self.make_room()
+        return _connect(self._path)
+
     def _refuse_if_unusable(self) -> None:
         if self._closed:
             raise CatalogUnavailable(reason="the catalog is closed")
@@ -165,7 +182,7 @@ class SqliteDatabase:
             return self._readers.get_nowait()
         except queue.Empty:
             with _errors_translated():
-                return _connect(self._path)
+                return self._connect()
 
     def _data_version(self) -> int:
         version: int = self._writer.pragma("data_version")
@@ -274,6 +291,8 @@ class _WriteTurn:
         ours = _translated(error)
         if isinstance(ours, CatalogFailed) and self._database is not None:
             self._database.fail(ours)
+        if isinstance(ours, CatalogFull) and self._database is not None:
+            self._database.make_room()
         if ours is not None:
             raise ours from error
 
@@ -312,7 +331,9 @@ def _translated(error: BaseException) -> MillpondError | None:
             return CatalogUnavailable(reason=f"the catalog cannot be written: {error}")
         case apsw.IOError():
             return _translated_io(getattr(error, "extendedresult", None), str(error))
-        case apsw.BusyError() | apsw.LockedError() | apsw.FullError() | apsw.NoMemError():
+        case apsw.FullError():
+            return CatalogFull(reason=str(error))
+        case apsw.BusyError() | apsw.LockedError() | apsw.NoMemError():
             return CatalogUnavailable(reason=str(error))
         case apsw.ConnectionClosedError():
             return CatalogUnavailable(reason="the catalog is closed")
@@ -324,7 +345,7 @@ def _translated_io(code: int | None, message: str) -> MillpondError:
     if code in FATAL:
         return CatalogFailed(reason=message)
     if code == apsw.SQLITE_IOERR_SHMSIZE:
-        return CatalogUnavailable(reason=f"no room on the disk for the WAL's index ({message})")
+        return CatalogFull(reason=f"no room on the disk for the WAL's index ({message})")
     return CatalogUnavailable(reason=message)
 
 

@@ -127,7 +127,9 @@ class Flusher:
         inline: InlineBytes,
         committed: Committed,
         failed: Failed,
+        check_room: Callable[[], None],
     ) -> None:
+        """`check_room` raises, on the writer thread, what appends are refused with while the disk is full."""
         self._store = store
         self._writer = writer
         self._session = session
@@ -140,6 +142,7 @@ class Flusher:
         self._inline = inline
         self._committed = committed
         self._failed = failed
+        self._check_room = check_room
         self._loop = asyncio.get_running_loop()
         self._budget = ByteBudget(limits.inline_bytes_per_second)
         self._uploads = self._upload_pool()
@@ -392,6 +395,7 @@ class Flusher:
     # -- on the writer thread ---------------------------------------------------------------------------------
 
     def _make_durable(self, flight: Flight) -> None:
+        self._check_room()
         if (
             flight.parts is not None
             and flight.location is None

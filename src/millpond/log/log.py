@@ -70,9 +70,10 @@ class Log:
         shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
+        check_room: Callable[[], None] = lambda: None,
     ) -> None:
         """`has_lease` says whether nobody else can own this broker's partitions by now. With `shares_catalog` other
-        brokers may make topics, too."""
+        brokers may make topics, too. `check_room` raises what appends are refused with while the disk is full."""
         self.database = database
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
@@ -139,6 +140,7 @@ class Log:
             inline=self.inline,
             committed=self._landing.committed,
             failed=self._landing.failed,
+            check_room=check_room,
         )
         self._appender = Appender(
             self._flusher,

@@ -41,12 +41,30 @@ class Garbage:
     async def run_once(self) -> int:
         """Collect what is dead; returns how many objects went."""
         await self._log.write(lambda tx: writers.bury_expired_tools(tx, self._session, self._clock.now_ms()))
+        await self._seal_left_journals()
         for topic_id, partitions in await self._log.read(topics.deleted):
             await self._remove_topic(topic_id, partitions)
         collected = await self._collect_dead()
         for dead in await self._log.read(writers.dead_sessions):
             collected += await self._sweep(dead)
         return collected
+
+    async def _seal_left_journals(self) -> None:
+        """A journal that the store has left grows no more. The next flush records that; on a full disk there is none,
+        and what has been deleted could not go. In a commit of its own: no flush is between its bytes and its rows
+        meanwhile. (An upload may be, and seals its object itself.)"""
+        if self._store.appends_are_uploads:
+            return
+        keys = await self._log.read(lambda tx: objects.unsealed_journals(tx, self._session))
+        if all(self._store.is_open(key) for key in keys):
+            return
+
+        def seal_left(tx: Transaction) -> None:
+            for key in objects.unsealed_journals(tx, self._session):
+                if not self._store.is_open(key):
+                    objects.seal(tx, key)
+
+        await self._log.write(seal_left, alone=True)
 
     async def _remove_topic(self, topic_id: TopicId, partitions: int) -> None:
         for number in range(partitions):

@@ -22,7 +22,7 @@
     ├── Fenced                       this writer may no longer write here
     │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
     ├── Unavailable                  try again later; nothing was acknowledged
-    │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  OutcomeUnknown  CatalogFailed
+    │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
     │   ├── FlushFailed  Overloaded  Stopping
     │   └── Unreachable  TimedOut     what a client says when nobody does
@@ -340,6 +340,10 @@ class StoreFull(StoreUnavailable):
 
 class CatalogUnavailable(Unavailable):
     """The catalog did not take the request: {reason}."""
+
+
+class CatalogFull(CatalogUnavailable):
+    """The catalog has no room left: {reason}."""
 
 
 class OutcomeUnknown(CatalogUnavailable):

@@ -26,6 +26,7 @@ from millpond.model.errors import (
 from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects import files
+from millpond.objects.reserve import Reserve
 from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
 from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
@@ -52,13 +53,22 @@ class _Journal:
 
 
 class FileStore:
-    """`append` holds one lock through its fdatasync; `read`, `list` and `size` take none."""
+    """`append` holds one lock through its fdatasync; `read`, `list` and `size` take none. While the `reserve` of the
+    disk is released, appends and puts are refused with `StoreFull`."""
 
     appends_are_uploads = False
     reads_at_once = 1
 
-    def __init__(self, root: Path, session: Session, *, roll_bytes: int = ROLL_BYTES) -> None:
+    def __init__(
+        self,
+        root: Path,
+        session: Session,
+        *,
+        roll_bytes: int = ROLL_BYTES,
+        reserve: Reserve | None = None,
+    ) -> None:
         self._root = root.absolute()
+        self._reserve = reserve
         self._temporaries = self._root / TEMPORARIES
         self._session = session
         self._roll_bytes = roll_bytes
@@ -67,28 +77,41 @@ class FileStore:
         self._sequences = itertools.count()
         self._durable_directories: set[Path] = set()
         self._closed = False
+        self._had_no_room = False
+        """Whether the last append failed because the disk was full."""
         self._prepare_root()
 
     def append(self, parts: Sequence[Buffer]) -> Location:
         length = total_length(parts)
         with self._lock, files.os_errors():
             self._refuse_if_closed()
+            self._refuse_if_full()
             journal = self._journal_for(length)
             self._write(journal, parts)
             self._sync(journal)
             location = Location(journal.key, journal.position, length)
             journal.position += length
+            self._had_no_room = False
         return location
 
     def is_open(self, key: str) -> bool:
+        """On a full disk none is: a journal that nothing can be appended to need not wait to be collected."""
         check_key(key)
         journal = self._journal
-        return journal is not None and journal.key == key
+        if journal is None or journal.key != key:
+            return False
+        if not self._had_no_room and (self._reserve is None or not self._reserve.is_released):
+            return True
+        with self._lock:
+            if self._journal is journal:
+                self._leave_journal()
+        return False
 
     def put(self, key: str, parts: Sequence[Buffer]) -> None:
         path = self._path(key)
         total_length(parts)
         self._refuse_if_closed()
+        self._refuse_if_full()
         with files.os_errors(), self._temporary(parts) as temporary:
             self._link(temporary, key, path)
 
@@ -175,7 +198,8 @@ class FileStore:
     def _write(self, journal: _Journal, parts: Sequence[Buffer]) -> None:
         try:
             files.write_all(journal.descriptor, parts, journal.position)
-        except OSError:
+        except OSError as error:
+            self._had_no_room = error.errno in files.NO_ROOM
             # The position has not moved, so the torn bytes are overwritten; give their room back if possible.
             with contextlib.suppress(OSError):
                 os.ftruncate(journal.descriptor, journal.position)
@@ -288,6 +312,10 @@ class FileStore:
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
+
+    def _refuse_if_full(self) -> None:
+        if self._reserve is not None:
+            self._reserve.check()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -13,7 +13,7 @@ from millpond.records.buffers import Buffer
 PIECE_BYTES = 1024 * 1024
 """How much of a large object is on its way to the disk at a time."""
 _GATHER_MAX = os.sysconf("SC_IOV_MAX")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -22,7 +22,7 @@ def os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = StoreFull if error.errno in _NO_ROOM else StoreUnavailable
+        kind = StoreFull if error.errno in NO_ROOM else StoreUnavailable
         raise kind(reason=str(error)) from error
 
 

@@ -10,6 +10,7 @@ from millpond.model.ids import Session
 from millpond.objects.file import FileStore
 from millpond.objects.instrumented import Instrumented
 from millpond.objects.memory import MemoryStore
+from millpond.objects.reserve import Reserve
 from millpond.objects.retrying import Retrying, RetryPolicy
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
@@ -28,6 +29,7 @@ def open_store(
     metrics: Metrics | None = None,
     retry: RetryPolicy | None = None,
     config: Mapping[str, str] | None = None,
+    reserve: Reserve | None = None,
 ) -> ObjectStore:
     """A store ready to use, counted in `metrics`; remote ones also try again.
 
@@ -36,8 +38,9 @@ def open_store(
     * `s3://bucket/prefix?endpoint=…&region=…`, `gs://bucket/prefix`, `az://container/prefix`
 
     `config` holds further settings for a remote store in obstore's words (credentials, which otherwise come
-    from the provider's usual environment variables). `InvalidSettings` for a URL that none of this describes,
-    `DataDirectoryUnusable` for a directory that cannot be written.
+    from the provider's usual environment variables). `reserve` is that of the disk of a file store.
+    `InvalidSettings` for a URL that none of this describes, `DataDirectoryUnusable` for a directory that cannot
+    be written.
     """
     metrics = metrics or Metrics()
     split = _split(url)
@@ -47,7 +50,7 @@ def open_store(
             remote, retry, on_retry=lambda operation: metrics.store.retries.labels(operation).inc()
         )
     elif split.scheme == "file":
-        store = FileStore(_directory(url, split), session)
+        store = FileStore(_directory(url, split), session, reserve=reserve)
     elif split.scheme == "memory":
         store = MemoryStore(session)
     else:

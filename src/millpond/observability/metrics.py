@@ -155,6 +155,22 @@ class MaintenanceMetrics:
         )
 
 
+class DiskMetrics:
+    """The disk of an SQLite catalog and of a store of files."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.full = Gauge(
+            "millpond_disk_full",
+            "1 while the disk's reserve is released and appends are refused, else 0.",
+            registry=registry,
+        )
+        self.reserve_bytes = Gauge(
+            "millpond_disk_reserve_bytes",
+            "Disk space held in reserve; 0 if it is released, or if there is none.",
+            registry=registry,
+        )
+
+
 class QueueMetrics:
     """Subscriptions. Counted once for each batch of deliveries and each commit; refusals one by one."""
 
@@ -250,6 +266,7 @@ class Metrics:
         self.cluster = ClusterMetrics(self.registry)
         self.log = LogMetrics(self.registry)
         self.maintenance = MaintenanceMetrics(self.registry)
+        self.disk = DiskMetrics(self.registry)
         self.queues = QueueMetrics(self.registry)
         self.kafka = KafkaMetrics(self.registry)
         self.rpc = AnswerMetrics(self.registry, "grpc", "gRPC")

@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Final, Self
 
 from millpond.catalog.database import Database
-from millpond.catalog.open import CATALOG_FILE, OBJECTS_FOLDER, SQLITE, open_database, shown_url, sqlite_url
+from millpond.catalog.open import (
+    CATALOG_FILE,
+    OBJECTS_FOLDER,
+    SQLITE,
+    open_database,
+    shown_url,
+    sqlite_path,
+    sqlite_url,
+)
 from millpond.model.errors import InvalidSettings
 from millpond.model.ids import Session, new_session
 from millpond.objects.open import open_store
+from millpond.objects.reserve import RESERVE_BYTES, Reserve
 from millpond.objects.store import ObjectStore
 from millpond.reading.reader import StoreReader
 
@@ -67,9 +76,12 @@ def prepare(place: Place) -> Database:
 
 
 def store(place: Place, session: Session | None = None) -> ObjectStore:
-    """A store that appends under `session`; without one, this process's own for reading."""
+    """A store that appends under `session`; without one, this process's own for reading. While the disk of an SQLite
+    catalog is full it takes nothing, as a broker's takes nothing."""
     if session is not None:
-        return open_store(place.storage, session, config=dict(place.storage_config))
+        path = sqlite_path(place.catalog)
+        reserve = Reserve(path.parent, RESERVE_BYTES) if path is not None else None
+        return open_store(place.storage, session, config=dict(place.storage_config), reserve=reserve)
     key = (os.getpid(), place)
     if key not in _stores:
         _stores[key] = open_store(place.storage, new_session(), config=dict(place.storage_config))

@@ -24,7 +24,7 @@ async def running_broker(
     **settings: object,
 ) -> AsyncIterator[Broker]:
     """Without a directory nothing is kept. `settings` are fields of `Settings`; maintenance runs only when asked
-    for, so that a test decides when things expire, merge and are collected. With `kafka`,
+    for, so that a test decides when things expire, merge and are collected; no disk space is reserved. With `kafka`,
     `grpc` or `http` real clients can connect to `broker.listeners`, on free ports."""
 
     def with_faults(store: ObjectStore) -> ObjectStore:
@@ -36,7 +36,7 @@ async def running_broker(
     faces = {"kafka": kafka, "grpc": grpc, "http": http}
     listening = {f"{face}_listen": "127.0.0.1:0" if on else "" for face, on in faces.items()}
     quick = {"group_initial_rebalance_delay": 0} if kafka else {}
-    chosen = Settings(**{**places, **listening, **quick, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
+    chosen = Settings(**{**places, **listening, **quick, "disk_reserve": 0, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
     broker = Broker(
         chosen, clock=clock, wrap_store=with_faults, maintain=maintain, listen=any(faces.values())
     )

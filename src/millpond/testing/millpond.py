@@ -33,8 +33,10 @@ DEFAULTS: Final = {
     **{f"{face}_listen": "127.0.0.1:0" for face in FACES},
     "group_initial_rebalance_delay": "0ms",
     "inline_bytes_max": "0",
+    "disk_reserve": "0",
 }
-"""Every message goes through the store, so that the store's faults reach it, and groups do not wait for company."""
+"""Every message goes through the store, so that the store's faults reach it, groups do not wait for company, and no
+disk space is reserved."""
 
 Client = TypeVar("Client", Producer, Consumer, Admin)
 

@@ -29,6 +29,7 @@ class Brokers:
             "http_listen": "",
             "lease": 30_000,
             "group_initial_rebalance_delay": 0,
+            "disk_reserve": 1024 * 1024,
             **settings,
         }
         broker = Broker(Settings(**chosen), clock=clock, listen=True, supervised=True, maintain=False)

@@ -126,7 +126,7 @@ async def start():
             faults, clock = Faults(), clock or SimulatedClock()
             wrapper = Uploading if uploads else FaultyStore
             broker = Broker(
-                Settings(**{"lease": HOUR_MS, **places, **chosen}),
+                Settings(**{"lease": HOUR_MS, "disk_reserve": 0, **places, **chosen}),
                 clock=clock,
                 wrap_store=lambda store: wrapper(store, faults),
                 maintain=False,

@@ -235,3 +235,26 @@ async def test_objects_of_a_live_but_slow_writer_stay_and_a_dead_writers_commit_
     assert await garbage.run_once() == 1
     assert list(store.list(f"journal/{slow}/")) == []
     store.close()
+
+
+async def test_a_journal_that_the_store_has_left_is_collected_although_no_flush_follows(start, tmp_path):
+    """On a full disk none does, and what was deleted would stay for ever."""
+    kept = await filled(start, tmp_path, garbage_grace=0, disk_reserve=1024 * 1024)
+    [journal] = kept.objects()
+    await kept.log.delete_records(kept.where(), -1)
+    assert await kept.upkeep.garbage.run_once() == 0
+    kept.broker.reserve.release()
+    assert await kept.upkeep.garbage.run_once() == 1
+    assert kept.objects() == []
+    kept.broker.reserve.renew()
+    await kept.append(b"more")
+    assert await kept.values() == [b"more"]
+    assert journal not in kept.objects()
+
+
+async def test_a_journal_that_is_left_and_still_needed_is_sealed_and_stays(start, tmp_path):
+    kept = await filled(start, tmp_path, garbage_grace=0, disk_reserve=1024 * 1024)
+    kept.broker.reserve.release()
+    assert await kept.upkeep.garbage.run_once() == 0
+    assert kept.rows("SELECT sealed, extents FROM objects") == [(1, 4)]
+    assert len(await kept.values()) == 4

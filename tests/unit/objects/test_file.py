@@ -18,6 +18,7 @@ from millpond.model.errors import (
 from millpond.model.ids import Session
 from millpond.objects import files
 from millpond.objects.file import TEMPORARIES, FileStore
+from millpond.objects.reserve import Reserve
 from millpond.objects.retrying import Retrying
 
 SESSION = Session("s1")
@@ -219,6 +220,64 @@ class TestFailedFsync:
         Retrying(store, sleep=lambda _: None).put("payloads/second", [b"y"])
         assert events == ["linked", "linked", "synced"]
         assert store.read("payloads/second", 0, 1) == b"y"
+
+
+class TestReleasedReserve:
+    """While the reserve of its disk is released."""
+
+    @pytest.fixture
+    def reserve(self, tmp_path: Path) -> Reserve:
+        reserve = Reserve(tmp_path, 1024 * 1024)
+        reserve.renew()
+        return reserve
+
+    @pytest.fixture
+    def store(self, root: Path, reserve: Reserve) -> Iterator[FileStore]:
+        store = FileStore(root, SESSION, reserve=reserve)
+        yield store
+        store.close()
+
+    def test_nothing_is_taken_and_everything_is_read_and_deleted(
+        self, store: FileStore, reserve: Reserve
+    ) -> None:
+        place = store.append([b"before"])
+        store.put("payloads/a", [b"put before"])
+        reserve.release()
+        for call in (lambda: store.append([b"x"]), lambda: store.put("payloads/b", [b"x"])):
+            with pytest.raises(StoreFull, match="is full"):
+                call()
+        assert store.read(place.key, 0, 6) == b"before"
+        store.copy("payloads/a", "payloads/c")
+        store.delete(["payloads/a", "payloads/c", place.key])
+        assert list(store.list("")) == []
+
+    def test_the_journal_is_left_so_that_it_can_be_collected(
+        self, store: FileStore, reserve: Reserve
+    ) -> None:
+        before = store.append([b"before"])
+        assert store.is_open(before.key)
+        reserve.release()
+        assert not store.is_open(before.key)
+        reserve.renew()
+        assert not store.is_open(before.key), "what has been left stays left"
+        after = store.append([b"after"])
+        assert after.key != before.key
+        assert store.is_open(after.key)
+        assert store.read(before.key, 0, 6) == b"before"
+
+    def test_it_is_left_also_if_there_is_no_reserve_and_an_append_found_no_room(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = FileStore(root, SESSION)
+        before = store.append([b"before"])
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "pwritev", failing(errno.ENOSPC))
+            with pytest.raises(StoreFull):
+                store.append([b"x"])
+        assert not store.is_open(before.key)
+        after = store.append([b"after"])
+        assert after.key != before.key
+        assert store.is_open(after.key)
 
 
 class TestFailedWrite:

@@ -10,6 +10,7 @@ from millpond.frontends.web.openapi import document_of, refusals
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS
 from millpond.log.flusher import FAILURE_SHOWN_S
 from millpond.model.errors import StoreFull
+from millpond.objects.reserve import Reserve
 from millpond.testing import Faults, running_broker
 from millpond.version import __version__
 
@@ -39,6 +40,23 @@ async def why_not_ready(client):
         return None
     assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
     return answer.json()["details"]["reason"], answer.json()["message"]
+
+
+async def test_a_broker_whose_disk_is_full_is_not_ready(tmp_path, connected_to):
+    async with (
+        running_broker(tmp_path, http=True, disk_reserve=1024 * 1024) as broker,
+        connected_to(broker) as client,
+    ):
+        broker.reserve.renew = lambda: None  # there is room here, and it would be found
+        assert await why_not_ready(client) is None
+        broker.reserve.release()
+        reason, message = await why_not_ready(client)
+        assert reason == "disk_full"
+        assert "is full, and nothing is appended until 2MiB are free" in message
+        assert "millpond_disk_full 1.0" in (await client.get("/metrics")).text
+        Reserve.renew(broker.reserve)
+        assert await why_not_ready(client) is None
+        assert "millpond_disk_full 0.0" in (await client.get("/metrics")).text
 
 
 async def test_a_broker_whose_lease_is_overdue_is_not_ready(connected_to, clock):

@@ -38,7 +38,7 @@ async def check_health(_: NoInput) -> Status:
 @operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
 async def check_readiness(call: NoInput) -> Status:
     """Whether messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or failed),
-    `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed, less than
+    `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed, less than
     10 s ago). That the store cannot be reached shows only when something is produced."""
     why = call.site.services.why_not_ready()
     if why is not None:
