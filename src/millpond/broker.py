@@ -37,8 +37,8 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition, new_session
 from millpond.objects.files import make_directory
-from millpond.objects.open import open_store
-from millpond.objects.reserve import Reserve
+from millpond.objects.open import folder_of, open_store
+from millpond.objects.reserve import Reserve, part_of_disk, space_of
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
@@ -277,6 +277,16 @@ class Broker:
         if self.reserve is not None:
             self.reserve.check()
 
+    def _free_bytes(self) -> int | None:
+        """What maintenance may write to a store of files; None for any other store. As much as a reserve stays free."""
+        folder = folder_of(self.settings.store_url())
+        if folder is None:
+            return None
+        if self.reserve is not None and self.reserve.is_released:
+            return 0
+        space = space_of(folder)
+        return space.free - part_of_disk(self.settings.disk_reserve, space)
+
     def _make_reserve(self, reserve: Reserve) -> None:
         """Only now: a broker that fails to start leaves nothing behind."""
         reserve.renew()
@@ -318,6 +328,7 @@ class Broker:
             clock=self.clock,
             limits=settings.maintenance_limits(),
             metrics=self.metrics.maintenance,
+            free_bytes=self._free_bytes,
         )
         self.transactions = Transactions(
             self.log,

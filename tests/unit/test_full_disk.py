@@ -5,7 +5,7 @@ import pytest
 from millpond.broker import Broker
 from millpond.log import FetchRequest
 from millpond.model.errors import CatalogFull, MillpondError, StoreFull, Unavailable
-from millpond.objects.reserve import RELEASED, RESERVE, Reserve
+from millpond.objects.reserve import RELEASED, RESERVE, Reserve, Space
 from millpond.records import Record, build_batch
 from millpond.settings import Settings
 from millpond.testing import Faults, running_broker
@@ -143,6 +143,17 @@ async def test_a_payload_is_refused_on_a_full_disk(broker):
         await broker.log.in_pool(lambda: broker.store.put("payloads/a/b", [b"x"]))
 
 
-async def test_a_catalog_that_is_no_file_needs_no_reserve():
+async def test_maintenance_counts_on_the_store_s_disk_less_the_reserve(broker, monkeypatch):
+    monkeypatch.setattr("millpond.broker.space_of", lambda _: Space(100 * MIB, 1000 * MIB))
+    assert broker._free_bytes() == 99 * MIB
+    monkeypatch.setattr("millpond.broker.space_of", lambda _: Space(10 * MIB, 10 * MIB))
+    assert broker._free_bytes() == 10 * MIB - 10 * MIB // 20
+    broker.reserve.renew = lambda: None
+    broker.reserve.release()
+    assert broker._free_bytes() == 0
+
+
+async def test_a_store_that_is_no_disk_has_no_limit():
     async with running_broker(faults=Faults()) as broker:
+        assert broker._free_bytes() is None
         assert broker.reserve is None

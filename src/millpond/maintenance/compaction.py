@@ -16,6 +16,7 @@ from millpond.log.log import Log
 from millpond.log.partition import Partition
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.maintenance.merging import Merging
+from millpond.maintenance.space import Space
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -34,6 +35,7 @@ from millpond.rewriting.compaction import Compacted, CompactionPlan, compact, pl
 from millpond.rewriting.compaction_commit import points_after, register
 from millpond.rewriting.compaction_keys import PlainKeys
 
+DUTY: Final = "compaction"
 CHUNK_BYTES: Final = 256 * 1024
 """What is decoded between two looks at the pace: some milliseconds of work."""
 BYTES_PER_PASS: Final = 256 * 1024 * 1024
@@ -92,6 +94,7 @@ class Compaction:
         session: Session,
         clock: Clock,
         merging: Merging,
+        space: Space,
         *,
         bytes_per_second: int,
         keys_bytes_max: int,
@@ -104,6 +107,7 @@ class Compaction:
         self._clock = clock
         self._guard = ClockGuard(clock)
         self._merging = merging
+        self._space = space
         self._bytes_per_second = bytes_per_second
         self._keys_bytes_max = keys_bytes_max
         self._metrics = metrics
@@ -123,6 +127,7 @@ class Compaction:
                 if done is not None:
                     removed += done.records_read - done.records_kept
                     room -= done.plan.total_bytes
+        self._space.end_pass(DUTY)
         return removed
 
     def _compacted_partitions(self) -> list[Partition]:
@@ -173,11 +178,13 @@ class Compaction:
             return None
 
     async def _compact(self, plan: CompactionPlan) -> Compacted | None:
-        """None if somebody has changed under it what it would replace."""
+        """None if what it would replace has changed meanwhile, or if there is no room for it yet."""
         stored: list[str] = []
         with self._merging.spare(plan.where, plan.extents[-1].end_offset):
             try:
                 done = await self._log.in_pool(lambda: self._perform(plan, stored))
+                if done is None:
+                    return None
                 expired = await self._log.write(
                     lambda tx: register(tx, done, now_ms=self._clock.now_ms()), alone=True
                 )
@@ -193,7 +200,11 @@ class Compaction:
         await self._discard(expired)
         return done
 
-    def _perform(self, plan: CompactionPlan, stored: list[str]) -> Compacted:
+    def _perform(self, plan: CompactionPlan, stored: list[str]) -> Compacted | None:
+        """None if there is no room for as much as is read; how much less is written is not known before."""
+        if not self._space.has_room(DUTY, plan.total_bytes):
+            return None
+
         def put(key: str, parts: list[Buffer]) -> None:
             stored.append(key)
             self._store.put(key, parts)

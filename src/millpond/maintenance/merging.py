@@ -11,6 +11,7 @@ from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import Transaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
+from millpond.maintenance.space import Space
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -30,8 +31,10 @@ from millpond.rewriting.merging import (
     last_small_run,
     plan_merges,
     read_group,
+    size_of_merged,
 )
 
+DUTY: Final = "merging"
 EXTENTS_PER_LOOK: Final = 4_000
 BYTES_PER_PASS: Final = 64 * 1024 * 1024
 
@@ -42,7 +45,8 @@ class Merging:
     """The broker's own executor. Remembers for each of its partitions where the last run of small extents begins, and
     looks only at those that have grown since, or that it has got from another broker."""
 
-    def __init__(self, log: Log, store: ObjectStore, session: Session, clock: Clock) -> None:
+    def __init__(self, log: Log, store: ObjectStore, session: Session, clock: Clock, space: Space) -> None:
+        self._space = space
         self._log = log
         self._store = store
         self._session = session
@@ -76,6 +80,7 @@ class Merging:
                 due.discard(where)
             if room <= 0:
                 break
+        self._space.end_pass(DUTY)
         return replaced
 
     async def _merge_partition(self, where: TopicPartition, room: int) -> "Step":
@@ -128,10 +133,13 @@ class Merging:
         )
 
     async def _merge(self, group: Sequence[Extent]) -> int:
+        """How many bytes were written: 0 if the group has changed meanwhile, or if there is no room for it yet."""
         try:
             segment = await self._log.in_pool(lambda: self._write(group))
         except ObjectMissing:
             return 0  # replaced or expired meanwhile: the next pass plans anew
+        if segment is None:
+            return 0
 
         def replace(tx: Transaction) -> None:
             new_object = NewObject(segment.key, "segment", self._session, segment.size, sealed=True)
@@ -148,7 +156,10 @@ class Merging:
             raise
         return segment.size
 
-    def _write(self, group: Sequence[Extent]) -> MergedSegment:
+    def _write(self, group: Sequence[Extent]) -> MergedSegment | None:
+        """None if there is no room for it."""
+        if not self._space.has_room(DUTY, size_of_merged(group)):
+            return None
         runs = read_group(self._log.reader, group)
         segment = build_segment(self._session, next(self.attempts), group, runs)
         self._store.put(segment.key, segment.parts)
@@ -163,4 +174,4 @@ class Step:
     bytes: int
     has_more: bool
     is_due: bool = False
-    """Something changed under it: the next pass looks again."""
+    """Something changed under it, or there was no room for it: the next pass looks again."""

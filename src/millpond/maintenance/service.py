@@ -13,6 +13,7 @@ from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
 from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
+from millpond.maintenance.space import FreeBytes, Space, without_limit
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
@@ -61,6 +62,7 @@ class Maintenance:
         clock: Clock,
         limits: MaintenanceLimits,
         metrics: MaintenanceMetrics,
+        free_bytes: FreeBytes = without_limit,
     ) -> None:
         self._metrics = metrics
         self._log = log
@@ -70,13 +72,15 @@ class Maintenance:
         self._merge_turns = Turns(log)
         self._compaction_turns = Turns(log)
         self.retention = Retention(log, clock)
-        self.merging = Merging(log, store, session, clock)
+        space = Space(free_bytes, metrics)
+        self.merging = Merging(log, store, session, clock, space)
         self.compaction = Compaction(
             log,
             store,
             session,
             clock,
             self.merging,
+            space,
             bytes_per_second=limits.compaction_bytes_per_second,
             keys_bytes_max=limits.compaction_keys_bytes,
             metrics=metrics,

@@ -58,6 +58,12 @@ def open_store(
     return Instrumented(store, metrics.store)
 
 
+def folder_of(url: str) -> Path | None:
+    """The directory of a store of files; None for any other."""
+    split = _split(url)
+    return _directory(url, split) if split.scheme == "file" else None
+
+
 def _open_remote(url: str, split: SplitResult, session: Session, config: Mapping[str, str]) -> ObjectStore:
     try:
         from millpond.objects.remote import RemoteStore

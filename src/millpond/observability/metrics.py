@@ -148,6 +148,12 @@ class MaintenanceMetrics:
             ["duty"],
             registry=registry,
         )
+        self.waiting_bytes = Gauge(
+            "millpond_maintenance_waiting_bytes",
+            "Bytes that merging or compaction is about to write and the disk has no room for; 0 if it does not wait.",
+            ["duty"],
+            registry=registry,
+        )
         self.freed_bytes = Counter(
             "millpond_compaction_freed_bytes",
             "By how much compaction has made partitions smaller.",

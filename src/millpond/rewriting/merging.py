@@ -28,6 +28,8 @@ LARGE_BYTES: Final = 1024 * 1024
 SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
 TIERS: Final = (8 * 1024, 64 * 1024, 512 * 1024)
 FAN_IN: Final = 8
+SEGMENT_SLACK_BYTES: Final = 64 * 1024
+"""What a segment has beside its batches: frame, index, footer."""
 ROWS_MAX: Final = 4 * FAN_IN
 """So many small extents in a row are merged whatever their sizes. A steady stream stays below it."""
 
@@ -146,6 +148,11 @@ def build_segment(
         row,
         sum(map(len, parts)),
     )
+
+
+def size_of_merged(group: Sequence[Extent]) -> int:
+    """About how large the segment of a group becomes: a little more than its batches."""
+    return sum(extent.length for extent in group) + SEGMENT_SLACK_BYTES
 
 
 def _batch_facts(runs: Sequence[Run], base_offset: int) -> Iterator[tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from millpond.catalog import extents as catalog_extents
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
+from millpond.maintenance.space import Space, without_limit
 from millpond.model.ids import TopicPartition
 from millpond.records import iter_records
 from millpond.spark.pipelines import merge
@@ -106,7 +107,8 @@ async def collect_at(path: Path, **settings) -> int:
 
 
 async def merge_in_broker(broker) -> int:
-    return await Merging(broker.log, broker.store, broker.session, broker.clock).run_once()
+    space = Space(without_limit, broker.metrics.maintenance)
+    return await Merging(broker.log, broker.store, broker.session, broker.clock, space).run_once()
 
 
 def expire_leases(path: Path) -> None:

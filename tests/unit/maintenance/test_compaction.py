@@ -13,6 +13,7 @@ from millpond.log import FetchRequest
 from millpond.maintenance import compaction as module
 from millpond.maintenance.compaction import Compaction, Pacer
 from millpond.maintenance.service import MaintenanceLimits
+from millpond.maintenance.space import Space
 from millpond.model.errors import Stopping, StoreUnavailable
 from millpond.reading.reader import StoreReader
 from millpond.records import Codec, Record, build_batch, iter_records, walk
@@ -25,6 +26,7 @@ KIB, MIB = 1024, 1024 * 1024
 HOUR = 3_600_000
 COLD = {"tail_bytes_max": 0, "cache_bytes_max": 0}
 """Every read goes to catalog and store."""
+WAITING = "millpond_maintenance_waiting_bytes"
 EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
@@ -525,3 +527,24 @@ async def test_readers_read_and_producers_append_and_abort_meanwhile(start, tmp_
     assert {key: int(value) for _, key, value in await records(kept)} == last
     assert len(seen) > 5
     assert kept.rows("SELECT sum(records) FROM extents")[0][0] == 7
+
+
+async def test_without_room_for_what_it_may_write_it_waits_and_goes_on_when_there_is(start, caplog):
+    kept = await start(topic=EAGER)
+    for n in range(6):
+        await put(kept, (b"a", b"%d" % n * 1000))
+    with kept.broker.database.read() as tx:
+        state = read_state(tx, kept.where())
+    config = kept.log.topics.config(kept.topic_id)
+    plan = plan_compaction(
+        state, config, now_ms=kept.clock.now_ms(), broker_defaults=kept.log.topics.broker_defaults
+    )
+    free, metrics = [plan.total_bytes - 1], kept.broker.metrics
+    kept.upkeep.compaction._space = Space(lambda: free[0], metrics.maintenance)
+    for _ in range(3):
+        assert await kept.upkeep.compaction.run_once() == 0
+    assert metrics.registry.get_sample_value(WAITING, {"duty": "compaction"}) == plan.total_bytes
+    assert [each.message for each in caplog.records] == ["not enough room on the disk; maintenance waits"]
+    free[0] = plan.total_bytes
+    assert await kept.upkeep.compaction.run_once() > 0
+    assert metrics.registry.get_sample_value(WAITING, {"duty": "compaction"}) == 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
 from millpond.maintenance.merging import Merging
+from millpond.maintenance.space import Space
 from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -25,6 +26,7 @@ from millpond.rewriting.merging import (
     last_small_run,
     plan_merges,
     read_group,
+    size_of_merged,
 )
 from millpond.segments.segment import check_segment
 
@@ -32,6 +34,7 @@ WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 KIB, MIB = 1024, 1024 * 1024
 COLD = {"tail_bytes_max": 0, "cache_bytes_max": 0}
 """Every read goes to catalog and store."""
+WAITING = "millpond_maintenance_waiting_bytes"
 
 
 def log_of(*lengths, records=2):
@@ -470,3 +473,36 @@ async def test_what_cannot_be_merged_leaves_no_segments_behind(start):
             await kept.upkeep.merging.run_once()
     committer.tries = tries
     assert list(kept.store.list("segments/")) == []
+
+
+async def test_without_room_for_the_segment_it_waits_and_goes_on_when_there_is(start, caplog):
+    kept = await start(inline_bytes_max=0)
+    for n in range(FAN_IN):
+        await kept.append(b"%d" % n * 1000)
+    needed = size_of_merged(plan_merges(facts(kept))[0])
+    free, metrics = [needed - 1], kept.broker.metrics
+    kept.upkeep.merging._space = Space(lambda: free[0], metrics.maintenance)
+    for _ in range(3):
+        assert await kept.upkeep.merging.run_once() == 0
+    assert len(kept.objects()) == FAN_IN
+    assert metrics.registry.get_sample_value(WAITING, {"duty": "merging"}) == needed
+    assert [each.message for each in caplog.records] == ["not enough room on the disk; maintenance waits"]
+    free[0] = needed
+    assert await kept.upkeep.merging.run_once() == FAN_IN
+    assert metrics.registry.get_sample_value(WAITING, {"duty": "merging"}) == 0
+    assert kept.rows("SELECT count(*) FROM extents") == [(1,)]
+
+
+async def test_what_it_says_it_needs_is_no_less_than_what_it_writes(start):
+    kept = await start(inline_bytes_max=0)
+    for n in range(FAN_IN):
+        await kept.append(b"%d" % n * 1000)
+    needed = size_of_merged(plan_merges(facts(kept))[0])
+    await kept.upkeep.merging.run_once()
+    [(written,)] = kept.rows("SELECT bytes FROM objects WHERE kind = 'segment'")
+    assert written <= needed
+
+
+def facts(kept):
+    with kept.broker.database.read() as tx:
+        return catalog_extents.facts(tx, kept.where(), 0, 100)

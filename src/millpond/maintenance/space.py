@@ -1,0 +1,55 @@
+"""Whether the disk has room for a rewrite: merging and compaction write first, and what they replace goes later.
+
+Each says before it starts how much it is about to write. If that does not fit, it waits for a later pass, so that a
+nearly full disk is not filled by work that should make it smaller.
+"""
+
+import logging
+from collections.abc import Callable
+
+from millpond.model.units import format_bytes
+from millpond.observability.metrics import MaintenanceMetrics
+
+FreeBytes = Callable[[], int | None]
+"""What may be written to the store before its disk is full; None if it has no such limit."""
+
+logger = logging.getLogger(__name__)
+
+
+def without_limit() -> int | None:
+    """The free space of a store that is not a disk."""
+    return None
+
+
+class Space:
+    """Asks how much is free, and reports which duty waits: once in the log, and in the metric for as long as it lasts.
+    A duty waits until it has made a whole pass without being refused: a small rewrite may fit while a large one does
+    not."""
+
+    def __init__(self, free_bytes: FreeBytes, metrics: MaintenanceMetrics) -> None:
+        self._free_bytes = free_bytes
+        self._waiting_bytes = metrics.waiting_bytes
+        self._waiting: set[str] = set()
+        self._refused: dict[str, int] = {}
+        """The largest rewrite that did not fit in the pass under way, by duty."""
+
+    def has_room(self, duty: str, needed: int) -> bool:
+        """Whether `duty` may write `needed` bytes now."""
+        free = self._free_bytes()
+        if free is None or needed <= free:
+            return True
+        self._refused[duty] = max(needed, self._refused.get(duty, 0))
+        self._waiting_bytes.labels(duty).set(self._refused[duty])
+        if duty not in self._waiting:
+            self._waiting.add(duty)
+            facts = {"duty": duty, "needed": format_bytes(needed), "free": format_bytes(max(free, 0))}
+            logger.warning("not enough room on the disk; maintenance waits", extra=facts)
+        return False
+
+    def end_pass(self, duty: str) -> None:
+        """All that is due has been looked at."""
+        if self._refused.pop(duty, 0) or duty not in self._waiting:
+            return
+        self._waiting.discard(duty)
+        self._waiting_bytes.labels(duty).set(0)
+        logger.info("room on the disk again; maintenance goes on", extra={"duty": duty})
