@@ -52,6 +52,8 @@ PUBLIC = {
     ],
     millpond.groups: [
         *(
+            "CONSUMER",
+            "Claim",
             "CommittedOffsets",
             "Description",
             "GroupLimits",
@@ -60,7 +62,7 @@ PUBLIC = {
             "JoinRequest",
             "Joined",
         ),
-        *("Leaving", "MemberIdentity", "Protocol", "State", "SyncRequest", "Synced"),
+        *("Leaving", "MemberIdentity", "Protocol", "State", "SyncRequest", "Synced", "assigned_partitions"),
     ],
     millpond.log: [
         *("AppendResult", "FetchRequest", "FetchResult", "Log", "LogLimits", "Producer", "ProducerEpoch"),

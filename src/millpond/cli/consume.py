@@ -5,8 +5,11 @@ out. Ctrl-C keeps the positions of what was printed.
 """
 
 import asyncio
+import os
 import signal
+import socket
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +50,7 @@ Examples:
 
 \b
 With --group or --position-file reading begins where it left off; --from says where to begin at first.
-A group that is read like this must have no members, such as Kafka consumers.
+A group that is read like this must have no members, such as Kafka consumers, and no second reader.
 With --subscription each message is acknowledged once it is printed; see `millpond subscription`.
 """
 ONLY_LOG: Final = ("place", "partition", "group", "position_file")
@@ -211,10 +214,16 @@ async def _opened(reading: Reading) -> AsyncConsumer:
         numbers,
         partition=reading.partition,
         group=reading.group,
+        reader=None if reading.group is None else _own_name(),
         position_file=reading.position_file,
         address=reading.address,
         timeout=reading.timeout,
     )
+
+
+def _own_name() -> str:
+    """What others see that are refused because this process reads under the group's name."""
+    return f"process {os.getpid()} on {socket.gethostname()[:100]} [{uuid.uuid4().hex[:8]}]"
 
 
 async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,6 +13,8 @@ from millpond.cli.positions import HELP, Place, PlaceType, numbers_at
 from millpond.cli.topic import confirm
 from millpond.client import AsyncAdmin, GroupDescription, GroupPosition
 from millpond.model.errors import UnknownGroup, UnknownPartition
+
+UNKNOWN: Final = "unknown"
 
 group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_group)
 
@@ -52,10 +54,19 @@ def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
         print_json(_facts(found))
         return
     members = count_text(len(found.members), "member")
-    click.echo(f"{name}  {found.group.state}, {members}, {count_text(found.lag)} behind")
+    click.echo(f"{name}  {found.group.state}, {members}, {_lag_text(found)}")
     if found.positions:
         click.echo()
-        rows = [(each.topic, each.partition, each.read_from, each.next, each.lag) for each in found.positions]
+        rows = [
+            (
+                each.topic,
+                each.partition,
+                "-" if each.read_from is None else each.read_from,
+                each.next,
+                UNKNOWN if each.lag is None else each.lag,
+            )
+            for each in found.positions
+        ]
         print_table(("TOPIC", "PARTITION", "READS NEXT", "NEXT WRITTEN", "LAG"), rows)
     if found.members:
         click.echo()
@@ -143,6 +154,17 @@ async def _positions(admin: AsyncAdmin, group: str, topic: str) -> list[GroupPos
     except UnknownGroup:
         return []
     return [each for each in found.positions if each.topic == topic]
+
+
+def _lag_text(found: GroupDescription) -> str:
+    """Where nothing is committed, the consumers decide where they begin."""
+    if found.lag is not None:
+        return f"{count_text(found.lag)} behind"
+    known = [each.lag for each in found.positions if each.lag is not None]
+    if not known:
+        return "lag unknown: nothing is committed"
+    unknown = count_text(len(found.positions) - len(known), "partition")
+    return f"at least {count_text(sum(known))} behind; lag of {unknown} unknown: nothing is committed there"
 
 
 def _facts(found: GroupDescription) -> dict[str, Any]:

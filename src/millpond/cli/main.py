@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic, Unreachable
+from millpond.model.errors import GroupInUse, MillpondError, UnknownGroup, UnknownTopic, Unreachable
 from millpond.version import __version__
 
 EXIT_FAILED: Final = 1
@@ -101,6 +101,14 @@ def sentence_of(error: MillpondError) -> str:
             return f"{error} `millpond topic list` shows those there are."
         case UnknownGroup():
             return f"{error} `millpond group list` shows those there are."
+        case GroupInUse():
+            topic, group = error.facts.get("topic"), error.facts.get("group")
+            return (
+                f"{error} A second reader would get every message once more, and both would move the same positions. "
+                f"To share the work, use a Kafka client's consumer group, or a subscription: `millpond subscription "
+                f"create {topic} {group}`, then `millpond consume {topic} --subscription {group}` as often as you "
+                "like. To read everything again beside it, choose another --group."
+            )
     return str(error)
 
 

@@ -77,13 +77,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """`read_from` is the number of the message the group reads next."""
+    """`read_from` is the number of the message the group reads next. None, and with it the lag, if a member reads the
+    partition and has committed nothing yet."""
 
     topic: str
     partition: int
-    read_from: int
+    read_from: int | None
     next: int
-    lag: int
+    lag: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class GroupDescription:
     group: Group
     members: list[Member]
     positions: list[GroupPosition]
-    lag: int
+    lag: int | None
+    """Of all positions together; None if one of them is unknown, or if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +179,16 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
             _group(found.group),
             [Member(each.id, each.client_id, each.client_host) for each in found.members],
             [
-                GroupPosition(each.topic, each.partition, each.read_from, each.next, each.lag)
+                GroupPosition(
+                    each.topic,
+                    each.partition,
+                    None if each.uncommitted else each.read_from,
+                    each.next,
+                    None if each.uncommitted else each.lag,
+                )
                 for each in found.positions
             ],
-            found.lag,
+            None if found.lag_unknown else found.lag,
         )
 
     async def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:

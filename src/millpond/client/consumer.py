@@ -56,6 +56,7 @@ class AsyncConsumer:
         *,
         partition: int | None = None,
         group: str | None = None,
+        reader: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
@@ -65,7 +66,8 @@ class AsyncConsumer:
         """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest message goes
         on at the oldest; one above the end waits for its number to come. `strict` refuses both (OffsetOutOfRange), and
         also a topic that was made anew since its positions were kept or read (TopicReplaced), where others begin at
-        its oldest message."""
+        its oldest message. `reader` names a consumer that wants the `group` to itself, and polls every few seconds: it
+        is refused (GroupInUse) while another such reader, or a member, uses the group."""
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
         _check_start(read_from)
@@ -77,7 +79,7 @@ class AsyncConsumer:
         self._connections = Connections(address, timeout)
         self._kept: Positions | None = None
         if group is not None:
-            self._kept = GroupPositions(group, topic, self._connections)
+            self._kept = GroupPositions(group, topic, self._connections, partition, reader)
         elif position_file is not None:
             self._kept = FilePositions(Path(position_file), topic)
         self._positions: dict[int, int] = {}
@@ -171,7 +173,10 @@ class AsyncConsumer:
 
     async def _keep(self) -> None:
         async with self._keeping:  # whoever closes does not wait for a poll
-            if self._kept is not None and self._positions and self._positions != self._saved:
+            if self._kept is None or not self._positions:
+                return
+            await self._kept.renew()
+            if self._positions != self._saved:
                 positions = dict(self._positions)
                 await self._kept.save(self._topic_id, positions)
                 self._saved = positions
@@ -366,6 +371,13 @@ class AsyncConsumer:
         try:
             await self._keep()
         finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        try:
+            if self._kept is not None:
+                await self._kept.release()
+        finally:
             await self._connections.close()
 
     async def __aenter__(self) -> Self:
@@ -378,7 +390,7 @@ class AsyncConsumer:
         if kind is None:
             await self.close()
         else:
-            await self._connections.close()
+            await self._leave()
 
 
 def _check_start(start: object) -> None:

@@ -5,16 +5,20 @@ same name counts from 1 again.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from millpond.client.calls import ADMIN, Connections
-from millpond.model.errors import InvalidRequest, TopicReplaced, UnknownGroup
+from millpond.model.errors import InvalidRequest, MillpondError, TopicReplaced, UnknownGroup
 from millpond.stubs import admin_pb2
+
+RENEWALS_PER_LEASE: Final = 5
+RELEASE_S: Final = 2.0
 
 Answer = TypeVar("Answer")
 
@@ -28,6 +32,14 @@ class Positions(Protocol):
 
     async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
         """Durable when it returns."""
+        ...
+
+    async def renew(self) -> None:
+        """Called now and then: nothing has changed, and the consumer lives."""
+        ...
+
+    async def release(self) -> None:
+        """Called once, at the end."""
         ...
 
 
@@ -54,6 +66,12 @@ class FilePositions:
         others = self._found if self._found_id == topic_id else {}
         positions = {**others, **read_from}
         await asyncio.to_thread(self._try, lambda: self._save(topic_id, positions))
+
+    async def renew(self) -> None:
+        """A file has no claims."""
+
+    async def release(self) -> None:
+        """A file has no claims."""
 
     def _try(self, work: Callable[[], Answer]) -> Answer:
         try:
@@ -110,23 +128,65 @@ class FilePositions:
 
 class GroupPositions:
     """The offsets of a consumer group, which Kafka's tools see, too. The group must have no members. Groups know topics
-    by name, as Kafka's do."""
+    by name, as Kafka's do. With a `reader` they are claimed for it: `GroupInUse` while another has them."""
 
-    def __init__(self, group: str, topic: str, connections: Connections) -> None:
+    def __init__(
+        self, group: str, topic: str, connections: Connections, partition: int | None, reader: str | None
+    ) -> None:
         self._group = group
         self._topic = topic
         self._connections = connections
+        self._partition = partition
+        self._reader = reader
+        self._renew_at: float | None = None
+        """When to renew the claim, by the event loop's clock; None while there is none."""
 
     async def load(self, topic_id: str) -> dict[int, int]:
+        await self._claim()
         request = admin_pb2.DescribeGroupRequest(name=self._group)
         try:
             found = await self._connections.call(ADMIN, "DescribeGroup", request, admin_pb2.GroupDescription)
         except UnknownGroup:
             return {}
-        return {each.partition: each.read_from for each in found.positions if each.topic == self._topic}
+        return {
+            each.partition: each.read_from
+            for each in found.positions
+            if each.topic == self._topic and not each.uncommitted
+        }
 
     async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
         request = admin_pb2.CommitPositionsRequest(
-            group=self._group, topic=self._topic, read_from=dict(read_from)
+            group=self._group, topic=self._topic, read_from=dict(read_from), reader=self._reader or ""
         )
         await self._connections.call(ADMIN, "CommitPositions", request, admin_pb2.CommitPositionsResponse)
+
+    async def renew(self) -> None:
+        if self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at:
+            await self._claim()
+
+    async def release(self) -> None:
+        """As far as that is possible at once: else the claim ends by itself."""
+        if self._renew_at is None:
+            return
+        self._renew_at = None
+        with contextlib.suppress(MillpondError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._call_claim(release=True)
+
+    async def _claim(self) -> None:
+        if self._reader is None:
+            return
+        lease_s = (await self._call_claim(release=False)).lease_ms / 1000
+        self._renew_at = asyncio.get_running_loop().time() + lease_s / RENEWALS_PER_LEASE
+
+    async def _call_claim(self, *, release: bool) -> admin_pb2.ClaimPositionsResponse:
+        request = admin_pb2.ClaimPositionsRequest(
+            group=self._group,
+            topic=self._topic,
+            partition=self._partition,
+            reader=self._reader,
+            release=release,
+        )
+        return await self._connections.call(
+            ADMIN, "ClaimPositions", request, admin_pb2.ClaimPositionsResponse
+        )

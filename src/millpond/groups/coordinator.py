@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from millpond.catalog import groups as catalog
 from millpond.catalog.database import Transaction
 from millpond.catalog.groups import GroupOffset
+from millpond.groups.claims import Claim, Claims
 from millpond.groups.limits import GroupLimits
 from millpond.groups.memory import GroupMemory, Resident
 from millpond.groups.messages import (
@@ -31,6 +32,7 @@ from millpond.groups.subscription import CONSUMER, subscribed_topics
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
+    GroupInUse,
     GroupNotEmpty,
     GroupSubscribed,
     IllegalGeneration,
@@ -97,6 +99,7 @@ class Groups:
         self._limits = limits
         self._trusts_clock = trusts_clock
         self._store = GroupStore(log, session, epochs, clock)
+        self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
         self._memory = GroupMemory(self._store, clock=clock, limits=limits, new_id=new_id)
 
     # -- members ----------------------------------------------------------------------------------------------
@@ -195,6 +198,29 @@ class Groups:
         if free:
             await self._memory.write(place, lambda tx: catalog.delete_offsets(tx, group_id, free))
         return outcomes
+
+    # -- readers that are no members ----------------------------------------------------------------------------
+
+    async def claim(self, claim: Claim, reader: str) -> int:
+        """Give this reader alone the group's positions in a topic, or renew that. Returns for how many milliseconds.
+        Raises `GroupInUse` while another reader has them, or while the group has members."""
+        _check_group_id(claim.group_id)
+        resident = await self._memory.find(claim.group_id)
+        if resident is not None and resident.group.state is not State.EMPTY:
+            raise _has_members(resident.group, claim.topic)
+        self._claims.take(claim, reader, self._now())
+        return self._limits.reader_lease_ms
+
+    async def release(self, claim: Claim, reader: str) -> None:
+        self._store.place(claim.group_id)
+        self._claims.release(claim, reader)
+
+    async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
+        """Whether this reader may commit positions: another may have taken over after its claim had lapsed."""
+        resident = await self._memory.find(group_id)
+        if resident is not None and resident.group.state is not State.EMPTY:
+            raise _has_members(resident.group, topic)
+        self._claims.check(group_id, topic, partitions, reader, self._now())
 
     # -- administration ---------------------------------------------------------------------------------------
 
@@ -327,6 +353,13 @@ def _subscribed_topics(group: Group) -> frozenset[str] | None:
     if group.protocol_type != CONSUMER:
         raise GroupNotEmpty(group=group.group_id)
     return subscribed_topics(member.metadata(group.protocol) for member in group.roster)
+
+
+def _has_members(group: Group, topic: str) -> GroupInUse:
+    members = len(group.roster)
+    count = "a member" if members == 1 else f"{members} members"
+    reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
+    return GroupInUse(group=group.group_id, topic=topic, reason=reason)
 
 
 def _check_group_id(group_id: str) -> None:

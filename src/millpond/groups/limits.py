@@ -21,3 +21,7 @@ class GroupLimits:
     offsets_retention_ms: int = 7 * 86_400_000
     """Offsets of groups without members are forgotten after this."""
     expiry_every_ms: int = 10 * 60 * 1000
+    reader_lease_ms: int = 15_000
+    """How long a reader that is no member has a group to itself after its last sign of life."""
+    readers_max: int = 10_000
+    """Such readers of all groups together."""

@@ -1,7 +1,7 @@
-"""The one thing the coordinator reads of what consumers say: the topics they subscribed to.
+"""What is read of consumers' own bytes: the topics they subscribed to, and the partitions their leader assigned them.
 
-Kafka's consumer protocol: a version, then the topics, then what later versions added. Whoever sent it may have
-sent anything.
+Kafka's consumer protocol: a version, then the topics, then what later versions added. A client may have sent
+anything.
 """
 
 import struct
@@ -13,6 +13,7 @@ CONSUMER: Final = "consumer"
 
 VERSION_AND_COUNT: Final = struct.Struct(">hi")
 LENGTH: Final = struct.Struct(">h")
+COUNT: Final = struct.Struct(">i")
 
 
 def subscribed_topics(metadatas: Iterable[bytes]) -> frozenset[str] | None:
@@ -45,3 +46,31 @@ def _read_names(metadata: bytes, count: int) -> set[str] | None:
             return None
         names.add(metadata[start:position].decode())
     return names
+
+
+def assigned_partitions(assignments: Iterable[bytes]) -> set[tuple[str, int]]:
+    """The partitions of all members together, by topic; an assignment that cannot be read adds none."""
+    found: set[tuple[str, int]] = set()
+    for assignment in assignments:
+        try:
+            found.update(_read_assignment(assignment))
+        except (struct.error, UnicodeDecodeError, ValueError):
+            continue
+    return found
+
+
+def _read_assignment(assignment: bytes) -> set[tuple[str, int]]:
+    _, topics = VERSION_AND_COUNT.unpack_from(assignment)
+    found: set[tuple[str, int]] = set()
+    position = VERSION_AND_COUNT.size
+    for _ in range(topics):
+        (length,) = LENGTH.unpack_from(assignment, position)
+        start, position = position + LENGTH.size, position + LENGTH.size + length
+        if length < 0:
+            raise ValueError("a name of negative length")
+        name = assignment[start:position].decode()
+        (count,) = COUNT.unpack_from(assignment, position)
+        numbers = struct.unpack_from(f">{count}i", assignment, position + COUNT.size)
+        position += COUNT.size * (1 + count)
+        found.update((name, number) for number in numbers)
+    return found

@@ -18,7 +18,7 @@
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
-    │       └── NotCoordinator
+    │       └── GroupInUse  NotCoordinator
     ├── Fenced                       this writer may no longer write here
     │   └── NotOwner  WriterDead  StaleEpoch  EpochAhead
     ├── Unavailable                  try again later; nothing was acknowledged
@@ -288,6 +288,10 @@ class UnstableOffsets(GroupError):
     """Group {group!r} has offsets for this partition in a transaction that is not decided yet."""
 
     retriable = True
+
+
+class GroupInUse(GroupError):
+    """Group {group!r} is in use: {reason}."""
 
 
 class NotCoordinator(GroupError):

@@ -1,16 +1,17 @@
 """Topics and groups as administrators see them, read from the catalog: it knows of partitions that other brokers own.
 
-A group's lag is how many offsets lie between what it has committed and what could be read.
+A group's lag is how many offsets lie between what it has committed and what could be read. Where it has committed
+nothing, where it will begin is the consumers' decision, and its lag is unknown.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millpond.catalog import partitions
 from millpond.catalog.groups import GroupOffset
 from millpond.catalog.partitions import PartitionRow
-from millpond.groups import Description, GroupListing, Groups
+from millpond.groups import CONSUMER, Claim, Description, GroupListing, Groups, assigned_partitions
 from millpond.log import Log
 from millpond.model.configs import check_configs
 from millpond.model.errors import (
@@ -24,6 +25,9 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
 from millpond.service.owners import Addresses, Owners
+
+READER_CHARS_MAX: Final = 200
+NOT_COMMITTED: Final = -1
 
 Answer = TypeVar("Answer")
 
@@ -48,17 +52,19 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """What a group has committed for a partition."""
+    """What a group has committed for a partition; None for one that a member reads and has not committed yet."""
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     log_start: int
     end_offset: int
     metadata: str
 
     @property
-    def lag(self) -> int:
+    def lag(self) -> int | None:
+        if self.offset is None:
+            return None
         return max(0, self.end_offset - max(self.offset, self.log_start))
 
 
@@ -68,8 +74,10 @@ class GroupDescription:
     partitions: list[GroupPartition]
 
     @property
-    def lag(self) -> int:
-        return sum(each.lag for each in self.partitions)
+    def lag(self) -> int | None:
+        """None if that of one partition is unknown, or if there is no partition to tell it by."""
+        known = [each.lag for each in self.partitions if each.lag is not None]
+        return sum(known) if known and len(known) == len(self.partitions) else None
 
 
 class Administration:
@@ -163,19 +171,43 @@ class Administration:
     async def describe_group(self, group_id: str) -> GroupDescription:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
-        rows = await self._rows(committed.offsets)
-        known = [self._group_partition(each, rows) for each in committed.offsets.values()]
+        if not all(self._log.topics.knows_id(where.topic_id) for where in committed.offsets):
+            await self._log.catch_up()  # another broker may have made the topic a moment ago
+        assigned = self._assigned(description) - committed.offsets.keys()
+        rows = await self._rows({*committed.offsets, *assigned})
+        offsets = [*committed.offsets.values(), *(GroupOffset(where, NOT_COMMITTED) for where in assigned)]
+        known = [self._group_partition(each, rows) for each in offsets]
         found = [each for each in known if each is not None]
         return GroupDescription(description, sorted(found, key=lambda each: (each.topic, each.partition)))
 
-    async def commit(self, group_id: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """For readers that are no members of the group: they only keep their positions under its name."""
+    async def claim(
+        self, group_id: str, topic: str, partition: int | None, reader: str, *, release: bool = False
+    ) -> int:
+        """For a reader that is no member of the group, and wants to be its only reader: renew it before as many
+        milliseconds have passed as this returns, and release it at the end."""
+        if not 0 < len(reader) <= READER_CHARS_MAX:
+            raise InvalidRequest(reason=f"a reader has a name of 1 to {READER_CHARS_MAX} characters")
+        await self._log.place(topic, partition or 0)
+        claim = Claim(group_id, topic, partition)
+        if release:
+            await self._with_coordinator(group_id, self._groups.release(claim, reader))
+            return 0
+        return await self._with_coordinator(group_id, self._groups.claim(claim, reader))
+
+    async def commit(
+        self, group_id: str, topic: str, offsets: Mapping[int, int], *, reader: str = ""
+    ) -> None:
+        """For readers that are no members of the group: they only keep their positions under its name. One that has
+        claimed the group says who it is, and is refused if another has taken over."""
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
         wheres = {await self._log.place(topic, number): offset for number, offset in offsets.items()}
         for offset in wheres.values():
             if offset < 0:
                 raise InvalidRequest(reason=f"offset {offset} cannot be committed")
+        if reader:
+            checking = self._groups.check_reader(group_id, topic, offsets.keys(), reader)
+            await self._with_coordinator(group_id, checking)
         committing = self._groups.commit_offsets(group_id, [GroupOffset(*each) for each in wheres.items()])
         await self._with_coordinator(group_id, _all_done(committing))
 
@@ -189,10 +221,17 @@ class Administration:
         except NotCoordinator as error:
             raise self._owners.explain_coordinator(error, group_id) from error
 
-    async def _rows(
-        self, offsets: Mapping[TopicPartition, GroupOffset]
-    ) -> dict[TopicPartition, PartitionRow]:
-        topic_ids = {where.topic_id for where in offsets}
+    def _assigned(self, group: Description) -> set[TopicPartition]:
+        """What the members of a group of Kafka consumers read."""
+        if group.protocol_type != CONSUMER:
+            return set()
+        found = assigned_partitions(member.assignment for member in group.members)
+        names = {name for name, _ in found if self._log.topics.knows(name)}
+        ids = {name: self._log.topics.named(name).id for name in names}
+        return {TopicPartition(ids[name], number) for name, number in found if name in ids}
+
+    async def _rows(self, wheres: Collection[TopicPartition]) -> dict[TopicPartition, PartitionRow]:
+        topic_ids = {where.topic_id for where in wheres}
         found = await self._log.read(
             lambda tx: [row for topic_id in topic_ids for row in partitions.of_topic(tx, topic_id)]
         )
@@ -211,7 +250,7 @@ class Administration:
         return GroupPartition(
             name,
             committed.where.partition,
-            committed.offset,
+            None if committed.offset == NOT_COMMITTED else committed.offset,
             row.log_start,
             row.end_offset,
             committed.metadata,

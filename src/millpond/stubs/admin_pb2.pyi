@@ -184,16 +184,18 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GroupDescription(_message.Message):
-    __slots__ = ("group", "members", "positions", "lag")
+    __slots__ = ("group", "members", "positions", "lag", "lag_unknown")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    LAG_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     group: Group
     members: _containers.RepeatedCompositeFieldContainer[Member]
     positions: _containers.RepeatedCompositeFieldContainer[GroupPosition]
     lag: int
-    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ..., lag: _Optional[int] = ...) -> None: ...
+    lag_unknown: bool
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[GroupPosition, _Mapping]]] = ..., lag: _Optional[int] = ..., lag_unknown: _Optional[bool] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("id", "client_id", "client_host")
@@ -206,21 +208,23 @@ class Member(_message.Message):
     def __init__(self, id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ...) -> None: ...
 
 class GroupPosition(_message.Message):
-    __slots__ = ("topic", "partition", "read_from", "next", "lag")
+    __slots__ = ("topic", "partition", "read_from", "next", "lag", "uncommitted")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     READ_FROM_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     read_from: int
     next: int
     lag: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., read_from: _Optional[int] = ..., next: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., read_from: _Optional[int] = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class CommitPositionsRequest(_message.Message):
-    __slots__ = ("group", "topic", "read_from")
+    __slots__ = ("group", "topic", "read_from", "reader")
     class ReadFromEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -231,14 +235,36 @@ class CommitPositionsRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READ_FROM_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     read_from: _containers.ScalarMap[int, int]
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., read_from: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    reader: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., read_from: _Optional[_Mapping[int, int]] = ..., reader: _Optional[str] = ...) -> None: ...
 
 class CommitPositionsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ClaimPositionsRequest(_message.Message):
+    __slots__ = ("group", "topic", "partition", "reader", "release")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    partition: int
+    reader: str
+    release: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., reader: _Optional[str] = ..., release: _Optional[bool] = ...) -> None: ...
+
+class ClaimPositionsResponse(_message.Message):
+    __slots__ = ("lease_ms",)
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    def __init__(self, lease_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)

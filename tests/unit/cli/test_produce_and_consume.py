@@ -6,9 +6,12 @@ import socket
 
 import pytest
 from tests.ports import free_address
-from tests.unit.cli.conftest import Millpond, at_a_terminal
+from tests.unit.cli.conftest import LONGEST_S, Millpond, at_a_terminal
 
 from millpond.cli.temporary import TemporaryBroker
+from millpond.groups import JoinRequest, Protocol
+from millpond.testing import Millpond as Pond
+from millpond.testing.background import run_in_background
 
 EVERY_BYTE = bytes(range(256))
 
@@ -324,3 +327,88 @@ def test_progress_is_shown_to_people_only(millpond, topic, tmp_path):
     assert b"100%" in shown
     assert b"stored 1,000 messages" in shown
     assert "%" not in millpond("produce", topic, "--file", str(file)).err
+
+
+# -- one reader for a group -----------------------------------------------------------------------------------
+
+
+def test_a_second_reader_of_a_group_is_refused_and_told_what_to_do(millpond, topic):
+    millpond("produce", topic, given=b"one\n")
+    with millpond.started("consume", topic, "--group", topic, "--follow") as first:
+        assert first.stdout.readline() == b"one\n"
+        for arguments in ([], ["--follow"]):
+            second = millpond("consume", topic, "--group", topic, *arguments)
+            assert (second.code, second.out) == (1, b"")
+            assert f"process {first.pid} on " in second.err
+            assert f"`millpond consume {topic} --subscription {topic}`" in second.err
+            assert "Kafka client's consumer group" in second.err
+        assert millpond("consume", topic, "--group", "another").lines == ["one"]
+        first.send_signal(signal.SIGINT)
+        assert first.wait(LONGEST_S) == 130
+    third = millpond("consume", topic, "--group", topic)
+    assert (third.code, third.out) == (0, b""), "a reader that ends in order leaves no claim behind"
+
+
+def test_readers_of_other_partitions_are_not_refused(millpond, topic):
+    millpond.inside("topic", "create", topic, "--partitions", "2")
+    millpond.inside("produce", topic, "--partition", "0", given=b"zero\n")
+    millpond.inside("produce", topic, "--partition", "1", given=b"one\n")
+    read = ("consume", topic, "--group", topic)
+    with millpond.started(*read, "--partition", "0", "--follow") as first:
+        assert first.stdout.readline() == b"zero\n"
+        assert millpond(*read, "--partition", "1").lines == ["one"]
+        assert millpond(*read).code == 1
+
+
+def test_a_reader_that_was_killed_locks_others_out_for_a_bounded_time(topic):
+    with Pond() as pond:
+        millpond = Millpond(pond.grpc)
+        pond.producer(topic).send(b"one")
+        with millpond.started("consume", topic, "--group", "g", "--follow") as first:
+            assert first.stdout.readline() == b"one\n"
+            first.kill()
+            first.wait(LONGEST_S)
+        pond.advance("15s")
+        assert millpond("consume", topic, "--group", "g").code == 0
+
+
+def test_a_reader_that_was_paused_ends_when_another_has_taken_over(topic):
+    with Pond() as pond:
+        millpond = Millpond(pond.grpc)
+        pond.producer(topic).send(b"one")
+        read = ("consume", topic, "--group", "g", "--follow")
+        with millpond.started(*read) as first:
+            assert first.stdout.readline() == b"one\n"
+            first.send_signal(signal.SIGSTOP)
+            pond.advance("15s")
+            with millpond.started(*read) as second:
+                pond.producer(topic).send(b"two")
+                assert second.stdout.readline() in (b"one\n", b"two\n")
+                first.send_signal(signal.SIGCONT)
+                assert first.wait(LONGEST_S) == 1
+                assert f"process {second.pid} on ".encode() in first.stderr.read()
+
+
+def test_a_reader_outlives_a_restart_of_the_broker_and_keeps_its_group(topic):
+    with Pond() as pond:
+        millpond = Millpond(pond.grpc)
+        pond.producer(topic).send(b"one")
+        with millpond.started("consume", topic, "--group", "g", "--follow") as first:
+            assert first.stdout.readline() == b"one\n"
+            pond.restart()
+            pond.producer(topic).send(b"two")
+            assert first.stdout.readline() == b"two\n"
+
+
+def test_a_group_with_members_is_refused_before_anything_is_printed(topic):
+    with Pond() as pond:
+        pond.producer(topic).send(b"one")
+        protocols = [Protocol("range", b"")]
+        join = JoinRequest("", "c", "h", 60_000, 60_000, "consumer", protocols, require_known_id=False)
+        run_in_background(pond.broker.groups.join("g", join))
+        done = Millpond(pond.grpc)("consume", topic, "--group", "g")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(
+        "millpond: Group 'g' is in use: it has a member, and members share its partitions"
+    )
+    assert f"`millpond consume {topic} --subscription g`" in done.err

@@ -1,8 +1,15 @@
 """Topics and groups at a real broker, and what completes in a shell."""
 
+import struct
 import subprocess
 
-from tests.unit.cli.conftest import at_a_terminal
+from tests.unit.cli.conftest import Millpond, at_a_terminal
+
+from millpond.catalog.groups import GroupOffset
+from millpond.groups import JoinRequest, MemberIdentity, Protocol, SyncRequest
+from millpond.model.ids import TopicPartition
+from millpond.testing import Millpond as Pond
+from millpond.testing.background import run_in_background
 
 
 def test_a_topics_life(millpond, topic):
@@ -121,6 +128,46 @@ def test_a_groups_life(millpond, topic):
     gone = millpond.inside("group", "describe", topic)
     assert gone.code == 1
     assert "does not exist. `millpond group list`" in gone.err
+
+
+def test_unknown_lag_is_shown_as_unknown(topic):
+    with Pond() as pond:
+        millpond = Millpond(pond.grpc)
+        pond.admin().create_topic(topic, partitions=2)
+        producer = pond.producer(topic)
+        for partition in (0, 1):
+            producer.send_many([b"m"] * 5, partition=partition)
+        groups = pond.broker.groups
+        protocols = [Protocol("range", b"")]
+        join = JoinRequest("", "c", "h", 60_000, 60_000, "consumer", protocols, require_known_id=False)
+        member = run_in_background(groups.join("g", join))
+        shown = millpond.inside("group", "describe", "g").lines
+        assert shown[0] == "g  CompletingRebalance, 1 member, lag unknown: nothing is committed"
+        assert millpond.inside("group", "describe", "g", "--json").json["lag"] is None
+
+        assigned = {member.member_id: assignment(topic, 0, 1)}
+        run_in_background(groups.sync("g", SyncRequest(member.member_id, 1, assignments=assigned)))
+        shown = millpond.inside("group", "describe", "g").lines
+        assert shown[0] == "g  Stable, 1 member, lag unknown: nothing is committed"
+        assert [line.split()[-1] for line in shown[3:5]] == ["unknown", "unknown"]
+        where = TopicPartition(pond.broker.log.topics.named(topic).id, 1)
+        identity = MemberIdentity(member.member_id, 1)
+        run_in_background(groups.commit_offsets("g", [GroupOffset(where, 2)], identity))
+        found = millpond.inside("group", "describe", "g", "--json").json
+        assert [(each["read_from"], each["lag"]) for each in found["positions"]] == [(None, None), (3, 3)]
+        assert found["lag"] is None
+        shown = millpond.inside("group", "describe", "g").lines
+        assert shown[0].endswith(
+            "at least 3 messages behind; lag of 1 partition unknown: nothing is committed there"
+        )
+        assert shown[3].split() == [topic, "0", "-", "6", "unknown"]
+
+
+def assignment(topic, *partitions):
+    """What the leader of a group of Kafka consumers gives to one of them."""
+    named = struct.pack(">h", len(topic)) + topic.encode()
+    numbers = struct.pack(f">{1 + len(partitions)}i", len(partitions), *partitions)
+    return struct.pack(">hi", 0, 1) + named + numbers + struct.pack(">i", -1)
 
 
 def test_a_reset_to_a_partition_that_is_not_there(millpond, topic):

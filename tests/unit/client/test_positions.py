@@ -8,7 +8,8 @@ import confluent_kafka
 import pytest
 
 from millpond.client.positions import FilePositions
-from millpond.model.errors import GroupError, InvalidRequest, MillpondError
+from millpond.groups import Claim
+from millpond.model.errors import GroupError, GroupInUse, InvalidRequest, MillpondError
 
 
 class Killed(BaseException):
@@ -271,3 +272,56 @@ async def test_a_group_with_members_is_not_meddled_with(setting):
             consumer._saved = dict(consumer._positions)
     finally:
         await asyncio.to_thread(kafka.close)
+
+
+# -- a reader that wants the group to itself ---------------------------------------------------------------------------
+
+
+async def test_a_second_reader_is_refused_until_the_first_is_closed(setting):
+    await setting.produce("t", b"a", b"b")
+    async with setting.consumer("t", group="readers", reader="first") as first:
+        assert values(await first.poll(messages_max=1)) == [b"a"]
+        async with setting.consumer("t", group="readers", reader="second") as second:
+            with pytest.raises(GroupInUse, match="by first"):
+                await second.poll()
+    async with setting.consumer("t", group="readers", reader="second") as second:
+        assert values(await second.poll()) == [b"b"]
+
+
+async def test_a_reader_that_leaves_because_of_an_error_leaves_no_claim(setting):
+    await setting.produce("t", b"a")
+    first = setting.consumer("t", group="readers", reader="first")
+    await first.poll()
+    await first.__aexit__(Killed, Killed(), None)
+    async with setting.consumer("t", group="readers", reader="second") as second:
+        assert values(await second.poll()) == [b"a"]
+
+
+async def test_a_reader_that_was_replaced_commits_nothing(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="readers", reader="first") as first:
+        await first.poll()
+        claims = setting.broker.groups._claims
+        claims.release(Claim("readers", "t", None), "first")  # as when it was paused for too long
+        async with setting.consumer("t", group="readers", reader="second") as second:
+            await second.poll()
+            with pytest.raises(GroupInUse, match="by second"):
+                await first.commit()
+            with pytest.raises(GroupInUse):
+                await first.close()
+
+
+async def test_a_consumer_without_a_name_is_no_such_reader(setting):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="readers", reader="first") as first:
+        await first.poll()
+        async with setting.consumer("t", group="readers") as second:
+            assert values(await second.poll()) == [b"a"]
+
+
+@pytest.mark.parametrize("reader", ["", "x" * 201])
+async def test_the_name_of_a_reader_is_bounded(setting, reader):
+    await setting.produce("t", b"a")
+    async with setting.consumer("t", group="readers", reader=reader) as consumer:
+        with pytest.raises(InvalidRequest, match="1 to 200 characters"):
+            await consumer.poll()

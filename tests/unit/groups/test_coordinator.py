@@ -8,9 +8,10 @@ from tests.loop_time import LoopClock
 
 from millpond.catalog import coordinators
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import GroupLimits, Groups, Leaving, MemberIdentity, Protocol, State
+from millpond.groups import Claim, GroupLimits, Groups, Leaving, MemberIdentity, Protocol, State
 from millpond.model.errors import (
     CatalogUnavailable,
+    GroupInUse,
     IllegalGeneration,
     InconsistentProtocol,
     InvalidGroupId,
@@ -491,3 +492,46 @@ async def test_a_thousand_members(stage):
     stage.restart()
     await clients[-1].heartbeat()
     assert len(stage.group().roster) == 1_000
+
+
+# -- readers that are no members ------------------------------------------------------------------------------
+
+
+ORDERS = Claim("readers", "orders", None)
+
+
+async def test_a_reader_has_the_group_to_itself_until_its_claim_lapses(stage):
+    lease_ms = await stage.groups.claim(ORDERS, "alice")
+    with pytest.raises(GroupInUse, match="by alice"):
+        await stage.groups.claim(ORDERS, "bob")
+    stage.pass_time(lease_ms - 1)
+    with pytest.raises(GroupInUse, match="by alice"):
+        await stage.groups.claim(ORDERS, "bob")
+    stage.pass_time(1)
+    await stage.groups.claim(ORDERS, "bob")
+    with pytest.raises(GroupInUse, match="by bob"):
+        await stage.groups.check_reader("readers", "orders", [0], "alice")
+
+
+async def test_a_group_with_members_cannot_be_claimed_nor_committed_to_by_a_reader(stage):
+    await stage.groups.claim(ORDERS, "alice")
+    await stage.form(stage.client("a"), stage.client("b"))
+    with pytest.raises(GroupInUse, match="it has 2 members"):
+        await stage.groups.claim(ORDERS, "alice")
+    with pytest.raises(GroupInUse, match="it has 2 members"):
+        await stage.groups.check_reader("readers", "orders", [0], "alice")
+
+
+async def test_after_a_hand_over_the_first_reader_to_ask_has_the_claim(stage):
+    await stage.groups.claim(ORDERS, "alice")
+    stage.restart()
+    await stage.groups.claim(ORDERS, "bob")
+    with pytest.raises(GroupInUse, match="by bob"):
+        await stage.groups.claim(ORDERS, "alice")
+
+
+async def test_a_claim_is_refused_by_a_broker_that_does_not_keep_the_group(stage):
+    stage.epochs.clear()
+    for work in (stage.groups.claim(ORDERS, "alice"), stage.groups.release(ORDERS, "alice")):
+        with pytest.raises(NotCoordinator):
+            await work

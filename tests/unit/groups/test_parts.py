@@ -11,7 +11,7 @@ from tests.unit.groups.conftest import subscription
 from millpond.groups.deadlines import Deadlines
 from millpond.groups.members import Member, Protocol
 from millpond.groups.snapshot import Snapshot, decode_members, encode_members
-from millpond.groups.subscription import subscribed_topics
+from millpond.groups.subscription import assigned_partitions, subscribed_topics
 
 members = st.builds(
     Member,
@@ -130,3 +130,31 @@ def test_what_cannot_be_read_is_no_subscription(metadata):
 def test_any_bytes_are_read_or_refused(metadata):
     found = subscribed_topics([metadata])
     assert found is None or isinstance(found, frozenset)
+
+
+def assignment(**partitions):
+    """What a leader of Kafka consumers gives to one of them, under the protocol's first version."""
+    topics = b"".join(
+        struct.pack(">h", len(name))
+        + name.encode()
+        + struct.pack(f">{1 + len(numbers)}i", len(numbers), *numbers)
+        for name, numbers in partitions.items()
+    )
+    return struct.pack(">hi", 0, len(partitions)) + topics + struct.pack(">i", -1)
+
+
+def test_assigned_partitions_of_all_members():
+    members = [assignment(orders=[0, 2], returns=[1]), assignment(orders=[1]), assignment(), b""]
+    assert assigned_partitions(members) == {("orders", 0), ("orders", 1), ("orders", 2), ("returns", 1)}
+
+
+@given(st.binary() | st.integers(-5, 40).map(lambda cut: assignment(orders=[0, 1], returns=[2])[:cut]))
+def test_an_assignment_that_cannot_be_read_adds_nothing_and_breaks_nothing(content):
+    found = assigned_partitions([content, assignment(orders=[7])])
+    assert ("orders", 7) in found
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31), 2**31 - 1])
+def test_counts_that_cannot_be_are_not_believed(count):
+    named = struct.pack(">hihs", 0, 1, 1, b"t") + struct.pack(">i", count)
+    assert assigned_partitions([named, struct.pack(">hi", 0, count)]) == set()

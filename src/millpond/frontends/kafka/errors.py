@@ -59,6 +59,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
     errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    errors.GroupInUse: ErrorCode.NON_EMPTY_GROUP,
     errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,

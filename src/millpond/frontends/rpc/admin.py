@@ -87,8 +87,20 @@ class AdminService:
         self, request: pb.CommitPositionsRequest, _: Context
     ) -> pb.CommitPositionsResponse:
         offsets = {partition: _offset(number) for partition, number in request.read_from.items()}
-        await self._administration.commit(request.group, request.topic, offsets)
+        await self._administration.commit(request.group, request.topic, offsets, reader=request.reader)
         return pb.CommitPositionsResponse()
+
+    async def claim_positions(
+        self, request: pb.ClaimPositionsRequest, _: Context
+    ) -> pb.ClaimPositionsResponse:
+        lease_ms = await self._administration.claim(
+            request.group,
+            request.topic,
+            request.partition if request.HasField("partition") else None,
+            request.reader,
+            release=request.release,
+        )
+        return pb.ClaimPositionsResponse(lease_ms=lease_ms)
 
     async def delete_group(self, request: pb.DeleteGroupRequest, _: Context) -> pb.DeleteGroupResponse:
         await self._administration.delete_group(request.name)
@@ -145,11 +157,13 @@ def _group_description(found: GroupDescription) -> pb.GroupDescription:
             pb.GroupPosition(
                 topic=each.topic,
                 partition=each.partition,
-                read_from=each.offset + 1,
+                read_from=None if each.offset is None else each.offset + 1,
                 next=each.end_offset + 1,
                 lag=each.lag,
+                uncommitted=each.offset is None,
             )
             for each in found.partitions
         ],
         lag=found.lag,
+        lag_unknown=found.lag is None,
     )

@@ -398,23 +398,27 @@ class Member(Struct, frozen=True):
 
 
 class GroupPartition(Struct, frozen=True):
+    """`offset` and `lag` are null where a member reads the partition and has committed nothing yet."""
+
     topic: str
     partition: int
     offset: int
     log_start: int
     end_offset: int
-    lag: int
+    lag: int | None
     metadata: str
 
 
 class Group(Struct, frozen=True):
+    """`lag` is that of all partitions together: null if one of them is unknown, or if there is none."""
+
     group: str
     state: str
     protocol_type: str
     protocol: str
     members: list[Member]
     partitions: list[GroupPartition]
-    lag: int
+    lag: int | None
 
 
 class Position(Given, frozen=True):

@@ -1,8 +1,12 @@
 """Groups over HTTP: lag, positions, and members that must not be overruled."""
 
+import struct
+
 import pytest
 
-from millpond.groups import JoinRequest, Protocol
+from millpond.catalog.groups import GroupOffset
+from millpond.groups import JoinRequest, MemberIdentity, Protocol, SyncRequest
+from millpond.model.ids import TopicPartition
 from millpond.testing import running_broker
 
 
@@ -75,6 +79,44 @@ async def check_members_are_not_overruled(client, broker):
     answer = await client.delete("/groups/readers")
     assert (answer.status_code, answer.json()["code"]) == (409, "GroupNotEmpty")
     assert (await client.get("/groups/readers")).json()["partitions"] == []
+
+
+async def test_the_lag_of_a_member_that_has_committed_nothing_is_null(connected_to):
+    async with (
+        running_broker(http=True, group_initial_rebalance_delay=0) as broker,
+        connected_to(broker) as client,
+    ):
+        await broker.administration.create_topic("pond", 3)
+        await broker.produce("pond", *[b"x"] * 5, partition=1)
+        member = await joined(broker)
+        assert (await client.get("/groups/readers")).json()["lag"] is None
+        assigned = assignment("pond", 0, 1)
+        sync = SyncRequest(member.member_id, member.generation, assignments={member.member_id: assigned})
+        await broker.groups.sync("readers", sync)
+        found = (await client.get("/groups/readers")).json()
+        assert [(each["partition"], each["offset"], each["lag"]) for each in found["partitions"]] == [
+            (0, None, None),
+            (1, None, None),
+        ]
+        identity = MemberIdentity(member.member_id, member.generation)
+        where = TopicPartition(broker.log.topics.named("pond").id, 1)
+        await broker.groups.commit_offsets("readers", [GroupOffset(where, 2)], identity)
+        found = (await client.get("/groups/readers")).json()
+        assert [each["lag"] for each in found["partitions"]] == [None, 3]
+        assert found["lag"] is None, "a part of it is unknown"
+
+
+async def joined(broker):
+    protocols = [Protocol("range", b"")]
+    request = JoinRequest("", "me", "here", 60_000, 60_000, "consumer", protocols, require_known_id=False)
+    return await broker.groups.join("readers", request)
+
+
+def assignment(topic, *partitions):
+    """What the leader of a group of Kafka consumers gives to one of them."""
+    named = struct.pack(">h", len(topic)) + topic.encode()
+    numbers = struct.pack(f">{1 + len(partitions)}i", len(partitions), *partitions)
+    return struct.pack(">hi", 0, 1) + named + numbers + struct.pack(">i", -1)
 
 
 @pytest.mark.parametrize(
