@@ -2,7 +2,7 @@
 
 Messages are pipelined: many are on their way while more are read, bounded in number and bytes, and their answers are
 looked at in their order. A message that is not acceptable is reported and the rest goes on; if the broker cannot be
-reached or does not take anything, reading stops.
+reached or refuses the topic, reading stops.
 """
 
 import json
@@ -22,7 +22,8 @@ from millpond.cli.options import broker_options, json_option, name_and_value
 from millpond.cli.output import Stopwatch, count_text, is_for_people, say
 from millpond.cli.sources import STDIN, Line, Piece, Source, texts
 from millpond.client import Placed, Producer, Sent
-from millpond.model.errors import InvalidInput, MillpondError
+from millpond.model.errors import InvalidInput, InvalidTopicName, MillpondError
+from millpond.model.ids import check_topic_name
 from millpond.records import Header
 
 ON_THEIR_WAY_MAX: Final = 20_000
@@ -101,6 +102,7 @@ def produce(
     if files and messages:
         raise click.UsageError("give --file or --message, not both")
     decode = _decoder(form, key, key_separator, headers)
+    check_topic_name(topic)
     knock(address)
     with Interruption() as interruption, ExitStack() as opened:
         sources = [] if messages else [Source(path) for path in files or (STDIN,)]
@@ -197,14 +199,18 @@ class Delivery:
         self._goes_on = True
 
     def send(self, piece: Piece, interruption: Interruption) -> bool:
-        """Whether there is any use in sending more."""
+        """Whether there is any use in sending more. The response to the first message is waited for: a topic that the
+        broker refuses is reported before more input is read."""
         for line in piece.lines:
             if interruption.requested or not self._goes_on:
                 return False
             self._submit(line)
-            while self._is_full() or (self._waiting and self._waiting[0].sent.done()):
+            while self._waiting and (self._is_first() or self._is_full() or self._waiting[0].sent.done()):
                 self._settle_first()
         return self._goes_on
+
+    def _is_first(self) -> bool:
+        return not self.stored and not self.refused
 
     def settle_all(self) -> None:
         while self._waiting:
@@ -257,7 +263,7 @@ class Delivery:
 
     def _note_refused(self, where: str, error: MillpondError) -> None:
         self.refused += 1
-        if not isinstance(error, InvalidInput):
+        if not isinstance(error, InvalidInput) or isinstance(error, InvalidTopicName):
             self._goes_on = False
         if self._report is not None:
             self._print({"source": where, "error": type(error).__name__, "message": str(error)})

@@ -114,6 +114,21 @@ def test_a_refused_message_is_named_and_the_rest_is_stored(millpond, topic):
     assert millpond("consume", topic).lines == ["one", "three"]
 
 
+def test_an_invalid_topic_name_stops_a_writer_before_it_reads_its_input(millpond):
+    with millpond.started("produce", "no topic") as writer:  # whose input stays open, and gives nothing
+        assert writer.wait(LONGEST_S) == 1
+        assert writer.stderr.read().startswith(
+            b"millpond: Topic name 'no topic' is not legal: use 1 to 249 of"
+        )
+
+
+def test_a_topic_that_the_broker_refuses_stops_a_writer_at_the_first_line(topic):
+    with Pond({"auto_create_topics": False}) as pond, Millpond(pond.grpc).started("produce", topic) as writer:
+        writer.stdin.write(b"one\n")
+        assert writer.wait(LONGEST_S) == 1
+        assert b"line 1 was refused" in writer.stderr.readline()
+
+
 def test_json_that_is_no_message_is_refused_by_line(millpond, topic):
     given = b'{"value": "good"}\n{"valeu": "typo"}\nnot json\n{"value": {"base64": "?"}}\n{"value": "last"}'
     sent = millpond.inside("produce", topic, "--input", "json", "--json", given=given)
