@@ -57,6 +57,9 @@ JSON_PART: Final = re.compile(rb'["{}\[\]]')
 STRING_PIECE: Final = re.compile(rb'(?:[^"\\]|\\.)[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 """Of what is inside a string: whole escapes, up to its end or that of the piece."""
 
+JSON_LOOKING: Final = re.compile(rb'[ \t\r\n]*+["{\[]')
+"""A body that begins like a JSON object, list or string."""
+
 _NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessage)
 _NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
 
@@ -65,7 +68,10 @@ _NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
 
 
 def raw_record(body: bytes) -> Record:
-    """Everything before the first colon is the key; without a colon there is none."""
+    """Everything before the first colon is the key; without a colon there is none. What looks like JSON is a value: its
+    first colon divides a name from a value, not a key from a message."""
+    if JSON_LOOKING.match(body):
+        return Record(value=body)
     key, colon, value = body.partition(b":")
     return Record(value=value, key=key) if colon else Record(value=body)
 

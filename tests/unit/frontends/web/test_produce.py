@@ -36,6 +36,25 @@ async def test_bytes_of_a_raw_body_are_kept_as_they_are(client, broker, headers)
     assert await stored(broker) == [Record(value=b"c+d&e=f\n\xff", key=b"a%20b")]
 
 
+@pytest.mark.parametrize("headers", [FORM, {"Content-Type": "text/plain"}, {}])
+@pytest.mark.parametrize("body", [b'{"id": 1, "a": 2}', b'[1, {"a": 2}]', b'"a: b"', b' \t\r\n{"id": 1}'])
+async def test_a_raw_body_that_looks_like_json_is_never_split(client, broker, headers, body):
+    answer = await client.post("/topics/pond/produce/0", content=body, headers=headers)
+    assert answer.status_code == 200
+    assert await stored(broker) == [Record(value=body, key=None)]
+
+
+async def test_json_of_ones_own_sent_as_json_is_refused_and_not_split(client):
+    answer = await client.post("/topics/pond/produce/0", json={"id": 1})
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
+async def test_a_brace_behind_the_colon_is_part_of_the_value(client, broker):
+    await client.post("/topics/pond/produce/0", content=b'key:{"id": 1}', headers=FORM)
+    assert await stored(broker) == [Record(value=b'{"id": 1}', key=b"key")]
+
+
 async def test_an_unknown_topic_is_created_with_one_partition(client):
     await client.post("/topics/new/produce", content=b"x")
     assert len((await client.get("/topics/new")).json()["partitions"]) == 1

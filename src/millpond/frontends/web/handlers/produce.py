@@ -21,7 +21,10 @@ from millpond.records import Record
 from millpond.service import Placed
 
 BINARY = "application/octet-stream"
-RAW = "`key:value`, bytes as they are: what is before the first colon is the key. Without a colon there is no key."
+RAW = (
+    "`key:value`, bytes as they are: what is before the first colon is the key. Without a colon there is no key. "
+    'A body that begins with `{`, `[` or `"` is a value without a key.'
+)
 
 
 class Records(NamedTuple):
