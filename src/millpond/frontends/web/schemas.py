@@ -60,6 +60,12 @@ class Topic(Struct, frozen=True):
     configs: dict[str, str]
 
 
+class CreatedTopic(Topic, frozen=True):
+    """`note` says where the number of partitions comes from, if the request did not say it."""
+
+    note: str | UnsetType = UNSET
+
+
 class Topics(Struct, frozen=True):
     topics: list[Topic]
 
@@ -402,7 +408,7 @@ class GroupPartition(Struct, frozen=True):
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     log_start: int
     end_offset: int
     lag: int | None

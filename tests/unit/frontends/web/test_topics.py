@@ -13,7 +13,16 @@ async def test_a_topic_is_created_with_a_hundred_partitions_as_the_seed_asks(cli
     topic = answer.json()
     assert uuid.UUID(topic.pop("id"))
     assert topic.pop("created_at_ms") > 0
+    assert "gets 100 (setting http_partitions)" in topic.pop("note")
     assert topic == {"name": "hello", "partitions": 100, "configs": {}}
+
+
+async def test_a_topic_with_a_number_of_partitions_has_no_note(client):
+    made = (await client.post("/topics", json={"name": "pond", "partitions": 2})).json()
+    assert set(made) == {"name", "id", "partitions", "created_at_ms", "configs"}
+    assert made["partitions"] == 2
+    changed = (await client.patch("/topics/pond", json={"partitions": 3})).json()
+    assert "note" not in changed
 
 
 async def test_a_topic_that_exists_is_a_conflict_by_the_seeds_name(client):

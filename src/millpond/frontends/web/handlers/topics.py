@@ -7,6 +7,7 @@ from msgspec import UNSET
 from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
 from millpond.frontends.web.schemas import (
     Config,
+    CreatedTopic,
     Given,
     NewTopic,
     Partition,
@@ -16,6 +17,11 @@ from millpond.frontends.web.schemas import (
     Topics,
 )
 from millpond.model import topics as model
+
+NOTE = (
+    "The request named no number of partitions: a topic created here gets {count} (setting http_partitions), one "
+    'that is created in another way gets default_partitions. Send {{"partitions": 1}} with the name to choose.'
+)
 
 
 class TopicPath(Given, frozen=True):
@@ -28,15 +34,18 @@ class TopicPath(Given, frozen=True):
     parameters=Nothing,
     query=Nothing,
     body=json_body(NewTopic),
-    gives={200: Topic},
+    gives={200: CreatedTopic},
     refuses=(409,),
 )
-async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> Topic:
-    """Create a topic. Without a number it gets as many partitions as the broker is set to."""
+async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> CreatedTopic:
+    """Create a topic. Without `partitions` it gets as many as the setting http_partitions says (100 unless set), and
+    `note` in the response says so; every other way to create a topic uses default_partitions (1 unless set)."""
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
-    return topic_of(await services.administration.create_topic(new.name, count, new.configs))
+    made = topic_of(await services.administration.create_topic(new.name, count, new.configs))
+    note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
+    return CreatedTopic(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
 
 @operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Topics})
