@@ -1,8 +1,8 @@
 """`millpond subscription`: topics as queues: what their subscriptions are, how they stand, and what to do about it."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from millpond.cli.positions import parse_place
 from millpond.cli.topic import confirm
 from millpond.client import Subscription, SubscriptionPartition, SubscriptionState
 from millpond.client.subscriptions import Start
+from millpond.model.subscriptions import BOUNDS, SubscriptionConfig
 
 MODES: Final = ("shared", "key_shared", "exclusive", "failover", "multicast")
 EXHAUSTED: Final = ("dead_letter", "block", "drop")
@@ -127,7 +128,7 @@ def list_subscriptions(topic: str | None, address: str, timeout: float, as_json:
     with admin_of(address, timeout) as admin:
         found = admin.list_subscriptions(topic)
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([_facts(each) for each in found])
     elif not found:
         click.echo("There are no subscriptions. `millpond subscription create TOPIC NAME` makes one.")
     else:
@@ -145,11 +146,11 @@ def describe(topic: str, name: str, address: str, timeout: float, as_json: bool)
     with admin_of(address, timeout) as admin:
         found = admin.describe_subscription(topic, name, keys_max=KEYS_SHOWN)
     if as_json:
-        print_json(asdict(found) | {"backlog": found.backlog})
+        print_json(asdict(found) | {"subscription": _facts(found.subscription), "backlog": found.backlog})
         return
-    config = found.subscription.config
+    config = _typed(found.subscription.config)
     click.echo(f"{topic} {name}  {config['mode']}, {count_text(found.backlog)} not settled")
-    click.echo("  ".join(f"{key}={value}" for key, value in config.items() if key != "mode" and value))
+    click.echo("  ".join(f"{key}={value}" for key, value in config.items() if key != "mode" and value != ""))
     waiting = f", {found.dead_letters_waiting} on their way" if found.dead_letters_waiting else ""
     click.echo(f"dead letters go to {found.dead_letter_topic}{waiting}")
     _print_state(found)
@@ -248,8 +249,19 @@ def _config(given: dict[str, Any]) -> dict[str, object]:
 
 def _report(found: Subscription, done: str, as_json: bool) -> None:
     _tell(
-        asdict(found), f"{done} subscription {found.name} of {found.topic}, {found.config['mode']}", as_json
+        _facts(found), f"{done} subscription {found.name} of {found.topic}, {found.config['mode']}", as_json
     )
+
+
+def _facts(found: Subscription) -> dict[str, Any]:
+    return asdict(found) | {"config": _typed(found.config)}
+
+
+def _typed(config: Mapping[str, str]) -> dict[str, object]:
+    """Numbers as numbers, in the order in which the reference has them; what this version does not know comes last."""
+    order = {field.name: place for place, field in enumerate(fields(SubscriptionConfig))}
+    names = sorted(config, key=lambda name: (order.get(name, len(order)), name))
+    return {name: int(config[name]) if name in BOUNDS else config[name] for name in names}
 
 
 def _tell(facts: dict[str, Any], sentence: str, as_json: bool) -> None:

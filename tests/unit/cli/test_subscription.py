@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import pytest
@@ -33,12 +34,12 @@ def test_a_subscriptions_life(millpond, topic):
         *("subscription", "create", topic, "s", "--mode", "key_shared", "--ack-timeout", "2m", "--json")
     ).json
     assert (made["topic"], made["name"], made["config"]["mode"]) == (topic, "s", "key_shared")
-    assert made["config"]["ack_timeout_ms"] == "120000"
+    assert made["config"]["ack_timeout_ms"] == 120_000
     assert f"{topic}  s  " in millpond.inside("subscription", "list").out.decode()
     assert [each["name"] for each in millpond.inside("subscription", "list", topic, "--json").json] == ["s"]
 
     altered = millpond.inside("subscription", "alter", topic, "s", "--attempts", "2", "--json").json
-    assert (altered["config"]["attempts_max"], altered["config"]["ack_timeout_ms"]) == ("2", "120000")
+    assert (altered["config"]["attempts_max"], altered["config"]["ack_timeout_ms"]) == (2, 120_000)
     assert millpond.inside("subscription", "alter", topic, "s").code == 2
 
     found = millpond.inside("subscription", "describe", topic, "s", "--json").json
@@ -153,6 +154,21 @@ def test_options_that_do_not_go_together(millpond, topic):
     ):
         done = millpond.inside("consume", topic, *arguments)
         assert (done.code, "--subscription" in done.err) == (2, True), done.err
+
+
+def test_a_config_is_shown_in_one_order_with_numbers_as_numbers(millpond, topic):
+    millpond.inside("topic", "create", topic)
+    millpond.inside("subscription", "create", topic, "s", "--attempts", "7", "--backoff", "0s")
+    shown = millpond.inside("subscription", "describe", topic, "s", "--json").json["subscription"]["config"]
+    assert list(shown) == [each.name for each in fields(SubscriptionConfig)]
+    assert shown == SubscriptionConfig(attempts_max=7, backoff_ms=0).to_json()
+    [listed] = millpond.inside("subscription", "list", topic, "--json").json
+    assert list(listed["config"].items()) == list(shown.items())
+    for _ in range(3):
+        assert millpond.inside("subscription", "describe", topic, "s").lines[1] == (
+            "ack_timeout_ms=30000  attempts_max=7  on_exhausted=dead_letter  backoff_ms=0  backoff_max_ms=300000  "
+            "key_window=1  leases_max=2000"
+        )
 
 
 def test_every_value_of_the_config_has_an_option():
