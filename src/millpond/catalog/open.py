@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from millpond.catalog.database import Database
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
-from millpond.model.errors import InvalidSettings
+from millpond.model.errors import InvalidSettings, NotInstalled
 
 CATALOG_FILE: Final = "catalog.db"
 """Inside a data directory; the objects lie beside it, in `OBJECTS_FOLDER`."""
@@ -60,6 +60,9 @@ def _open_postgres(url: str, name: str, lock_wait_ms: int) -> Database:
     try:
         from millpond.catalog.postgres import PostgresDatabase
     except ImportError as error:
-        reason = "it needs one more package: pip install 'millpond[postgres]'"
-        raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason) from error
+        raise NotInstalled(
+            purpose="A catalog in PostgreSQL",
+            what="the Python package psycopg",
+            advice="pip install 'millpond[postgres]'",
+        ) from error
     return PostgresDatabase(url, name=name, lock_wait_ms=lock_wait_ms)

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
@@ -23,7 +22,8 @@ import apsw
 
 from millpond.broker import open_database
 from millpond.cli.output import size_text
-from millpond.model.errors import MillpondError
+from millpond.cli.packages import EXTRAS, install_command, is_installed, listed, missing_from
+from millpond.model.errors import MillpondError, NotInstalled
 from millpond.model.ids import new_session
 from millpond.objects.open import open_store
 from millpond.objects.retrying import RetryPolicy
@@ -41,10 +41,11 @@ SYNC_MS_SLOW: Final = 20.0
 CLOCK_MIN_S: Final = 1_767_225_600  # 2026-01-01, before this was written
 CLOCK_SKEW_S: Final = 300
 FILES_BESIDE_CONNECTIONS: Final = 200
-EXTRAS: Final = {
-    "s3": ("obstore", "stores on S3, GCS and Azure"),
-    "postgres": ("psycopg", "a catalog in PostgreSQL"),
-    "spark": ("pyspark", "Spark pipelines"),
+PURPOSES: Final = {
+    "s3": "stores on S3, GCS and Azure",
+    "postgres": "a catalog in PostgreSQL",
+    "spark": "Spark pipelines",
+    "tables": "Delta, Iceberg and Avro in Spark pipelines",
 }
 
 
@@ -60,7 +61,7 @@ class Finding:
 
 
 def of_machine() -> list[Finding]:
-    return [_python(), _sqlite(), _clock(), *(_extra(name) for name in EXTRAS), *_java()]
+    return [_python(), _sqlite(), _clock(), *(_extra(name) for name in PURPOSES), *_java()]
 
 
 def _python() -> Finding:
@@ -86,15 +87,18 @@ def _clock() -> Finding:
 
 
 def _extra(name: str) -> Finding:
-    package, purpose = EXTRAS[name]
-    if find_spec(package) is None:
-        return Finding(f"extra {name}", "ok", f"not installed; only {purpose} need it")
-    return Finding(f"extra {name}", "ok", f"{package} is installed")
+    """Not to have an extra is fine, to have a part of it is not."""
+    check, packages, missing = f"extra {name}", EXTRAS[name], missing_from(name)
+    if not missing:
+        return Finding(check, "ok", f"installed: {', '.join(packages)}")
+    if len(missing) == len(packages):
+        return Finding(check, "ok", f"not installed: {', '.join(missing)}; only needed for {PURPOSES[name]}")
+    return Finding(check, "warning", f"{listed(missing)} not installed", install_command(name))
 
 
 def _java() -> list[Finding]:
     """Only Spark needs it."""
-    if find_spec("pyspark") is None:
+    if not is_installed("pyspark"):
         return []
     version = _java_version()
     if version is None:
@@ -221,6 +225,8 @@ def _store(url: str) -> Finding:
         store = open_store(url, new_session(), retry=RetryPolicy(attempts_max=1))
         with contextlib.closing(store):
             next(store.list("journal/"), None)
+    except NotInstalled as error:
+        return _not_installed("store", error)
     except MillpondError as error:
         return Finding("store", "problem", str(error), "check the URL, the credentials and the network")
     return Finding("store", "ok", f"{shown} answers")
@@ -232,6 +238,12 @@ def _catalog(settings: Settings) -> Finding:
         database = open_database(settings)
         with contextlib.closing(database), database.read() as transaction:
             transaction.rows("SELECT 1")
+    except NotInstalled as error:
+        return _not_installed("catalog", error)
     except MillpondError as error:
         return Finding("catalog", "problem", str(error), "check the URL, the password and that it is running")
     return Finding("catalog", "ok", "it answers")
+
+
+def _not_installed(check: str, error: NotInstalled) -> Finding:
+    return Finding(check, "problem", f"{error.facts['what']} is not installed", str(error.facts["advice"]))

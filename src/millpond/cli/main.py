@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from millpond.cli.packages import not_installed
 from millpond.model.errors import GroupInUse, MillpondError, UnknownGroup, UnknownTopic, Unreachable
 from millpond.version import __version__
 
@@ -77,6 +78,10 @@ class LazyGroup(click.Group):
             sys.stdout.flush()
         except MillpondError as error:
             raise Failed(sentence_of(error)) from error
+        except ModuleNotFoundError as error:
+            if (error.name or "millpond").startswith("millpond"):
+                raise  # a bug of ours
+            raise Failed(str(not_installed(error, "This command"))) from error
         except BrokenPipeError:
             _forget_output()  # whoever read our output has seen enough
         except OSError as error:

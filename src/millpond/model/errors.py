@@ -433,5 +433,9 @@ class UnsafeDatabase(CannotStart):
     """PostgreSQL setting {setting} is {value!r}; acknowledged messages could be lost. Turn it on."""
 
 
+class NotInstalled(CannotStart):
+    """{purpose} needs {what} (not installed): {advice}."""
+
+
 class InvalidSettings(CannotStart):
     """Setting {name} cannot be {value!r}: {reason}."""

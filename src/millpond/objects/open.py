@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from millpond.model.errors import InvalidSettings
+from millpond.model.errors import InvalidSettings, NotInstalled
 from millpond.model.ids import Session
 from millpond.objects.file import FileStore
 from millpond.objects.instrumented import Instrumented
@@ -39,8 +39,8 @@ def open_store(
 
     `config` holds further settings for a remote store in obstore's words (credentials, which otherwise come
     from the provider's usual environment variables). `reserve` is that of the disk of a file store.
-    `InvalidSettings` for a URL that none of this describes, `DataDirectoryUnusable` for a directory that cannot
-    be written.
+    `InvalidSettings` for a URL that none of this describes, `NotInstalled` without the package that a remote store
+    needs, `DataDirectoryUnusable` for a directory that cannot be written.
     """
     metrics = metrics or Metrics()
     split = _split(url)
@@ -68,7 +68,11 @@ def _open_remote(url: str, split: SplitResult, session: Session, config: Mapping
     try:
         from millpond.objects.remote import RemoteStore
     except ImportError as error:
-        raise _invalid(url, "it needs one more package: pip install 'millpond[s3]'") from error
+        raise NotInstalled(
+            purpose="A store on S3, GCS or Azure",
+            what="the Python package obstore",
+            advice="pip install 'millpond[s3]'",
+        ) from error
     if not split.netloc:
         raise _invalid(url, "it names no bucket")
     options = dict(parse_qsl(split.query))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.model.errors import InvalidSettings
+from millpond.model.errors import NotInstalled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +30,7 @@ QUICK: Final = (
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 ALL_CORES: Final = "local[*]"
 STANDARD_ERROR: Final = 2
+JAVA: Final = "Java 17 or 21"
 LOOPBACK: Final = "127.0.0.1"
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -115,11 +116,11 @@ def _check_installed() -> None:
     try:
         import pyspark  # noqa: F401  # is it there?
     except ImportError as error:
-        reason = "it needs more packages: pip install 'millpond[spark]'"
-        raise InvalidSettings(name="spark", value="", reason=reason) from error
+        raise NotInstalled(
+            purpose="Spark", what="the Python package pyspark", advice="pip install 'millpond[spark]'"
+        ) from error
     if java_command() is None:
-        reason = "it needs Java 17 or 21: install one, or set JAVA_HOME"
-        raise InvalidSettings(name="spark", value="", reason=reason)
+        raise NotInstalled(purpose="Spark", what=JAVA, advice="install a Java runtime or set JAVA_HOME")
 
 
 def java_command() -> str | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -82,6 +83,33 @@ def test_settings_that_cannot_work(setting, check, words, tmp_path):
     assert words in found["found"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "check", "package", "module", "extra"),
+    [
+        ("store=s3://bucket/x", "store", "obstore", "millpond.objects.remote", "s3"),
+        ("catalog=postgresql://db/x", "catalog", "psycopg", "millpond.catalog.postgres", "postgres"),
+    ],
+)
+def test_a_missing_package_is_named_as_such(monkeypatch, tmp_path, setting, check, package, module, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    found = findings(f"--data-dir={tmp_path}", "--set", setting, code=1, run=NOWHERE.inside)
+    assert found[check] == {
+        "check": check,
+        "status": "problem",
+        "found": f"the Python package {package} is not installed",
+        "advice": f"pip install 'millpond[{extra}]'",
+    }
+    assert found[f"extra {extra}"]["found"].startswith(f"not installed: {package}; only needed for ")
+
+
+def test_an_extra_of_which_a_part_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    found = checks._extra("spark")
+    assert (found.status, found.found) == ("warning", "the Python package numba not installed")
+    assert found.advice == "pip install 'millpond[spark]'"
+
+
 def test_what_people_see(tmp_path):
     done = NOWHERE("doctor", *FREE_PORTS, "--data-dir=/proc/nothing")
     assert done.code == 1
@@ -113,9 +141,9 @@ def test_a_clock_that_was_set_back(tmp_path, monkeypatch):
 
 
 def test_java_is_looked_for_only_with_spark(tmp_path, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "is_installed", lambda name: False)
     assert checks._java() == []
-    monkeypatch.setattr(checks, "find_spec", lambda name: name)
+    monkeypatch.setattr(checks, "is_installed", lambda name: True)
     for said, status in (
         ('openjdk version "17.0.1"', "ok"),
         ('java version "1.8.0_1"', "warning"),

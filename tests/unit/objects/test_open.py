@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.errors import DataDirectoryUnusable, InvalidSettings
+from millpond.model.errors import DataDirectoryUnusable, InvalidSettings, NotInstalled
 from millpond.model.ids import Session
 from millpond.objects.open import open_store
 from millpond.observability.metrics import Metrics
@@ -78,5 +78,5 @@ def test_secrets_in_a_url_are_not_repeated(url: str) -> None:
 def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "millpond.objects.remote", raising=False)
-    with pytest.raises(InvalidSettings, match=r"pip install 'millpond\[s3\]'"):
+    with pytest.raises(NotInstalled, match=r"obstore \(not installed\): pip install 'millpond\[s3\]'"):
         open_store("s3://bucket", SESSION)

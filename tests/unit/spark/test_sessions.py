@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from millpond.model.errors import InvalidSettings
+from millpond.model.errors import NotInstalled
 from millpond.spark import sessions
 
 
@@ -35,7 +35,7 @@ def left_behind(cache, process, age_s):
 def test_without_java_it_says_what_to_do(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(InvalidSettings, match="needs Java 17 or 21"):
+    with pytest.raises(NotInstalled, match="needs Java 17 or 21"):
         sessions.session()
 
 

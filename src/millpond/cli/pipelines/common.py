@@ -12,6 +12,8 @@ import click
 
 from millpond.cli.options import json_option, load_settings, name_and_value, settings_options
 from millpond.cli.output import is_for_people, print_json, say
+from millpond.cli.packages import install_command, listed, missing_from
+from millpond.model.errors import NotInstalled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from millpond.spark.place import Place
 
 Command = Callable[..., Any]
+
+WITHOUT_SPARK: Final = frozenset({"history"})
+"""Commands that only read the catalog."""
 
 topics_argument = click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 
@@ -76,6 +81,7 @@ def pipeline_options(command: Command) -> Command:
         as_json: bool,
         **others: Any,
     ) -> Any:
+        check_installed(click.get_current_context())
         place = place_of(data_dir, config, assignments)
         return command(
             choices=Choices(place, master, dict(spark_conf), fast_start, dry_run, verbose, as_json), **others
@@ -89,6 +95,25 @@ def pipeline_options(command: Command) -> Command:
     for option in reversed(options):
         decorated = option(decorated)
     return settings_options(decorated)
+
+
+def check_installed(context: click.Context) -> None:
+    """Raises `NotInstalled`, with everything that is missing, before the command does anything."""
+    from millpond.spark.sessions import JAVA, java_command
+
+    if context.info_name in WITHOUT_SPARK:
+        return
+    missing, advice = [], []
+    if packages := missing_from("spark"):
+        missing.append(listed(packages))
+        advice.append(install_command("spark", "tables"))
+    if java_command() is None:
+        missing.append(JAVA)
+        advice.append("install a Java runtime (Debian: apt install openjdk-21-jre-headless) or set JAVA_HOME")
+    if missing:
+        raise NotInstalled(
+            purpose=f"`{context.command_path}`", what=" and ".join(missing), advice="; ".join(advice)
+        )
 
 
 def place_of(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...]) -> "Place":
