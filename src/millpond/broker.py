@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
 import socket
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -18,6 +15,7 @@ from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
 from millpond.cluster import Handover, Identity, Lease, Membership, Nudges, Shards, join, leave
+from millpond.directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
@@ -28,15 +26,12 @@ from millpond.model.addresses import is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CatalogWentBack,
-    DataDirectoryLocked,
-    DataDirectoryUnusable,
     Defect,
-    InvalidSettings,
     MillpondError,
+    PortUnavailable,
     StoreFull,
 )
 from millpond.model.ids import TopicPartition, new_session
-from millpond.objects.files import make_directory
 from millpond.objects.open import folder_of, open_store
 from millpond.objects.reserve import Reserve, part_of_disk, space_of
 from millpond.objects.store import ObjectStore
@@ -99,7 +94,7 @@ class Broker:
         """Where each face is reached, as `host:port`: `kafka`, `grpc`, `http`."""
         self.bound: dict[str, str] = {}
         """What each face listens on, which may be another address than the one it is reached at."""
-        self._lock: int | None = None
+        self._directory: DataDirectory | None = None
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
@@ -120,7 +115,8 @@ class Broker:
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir() and not self._supervised:
-                self._lock = lock_data_dir(settings.data_dir)
+                self._directory = lock_data_dir(settings.data_dir)
+                undo.callback(self._directory.remove_if_created)
             self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
             self.rpc = RpcServer(settings.rpc_limits())
             self.web = WebServer(settings.web_limits())
@@ -162,7 +158,7 @@ class Broker:
         has locked."""
         catalog = self.settings.catalog
         return not self._supervised and (
-            catalog.startswith(IN_MEMORY) or (not catalog and self._lock is not None)
+            catalog.startswith(IN_MEMORY) or (not catalog and self._directory is not None)
         )
 
     async def _bind(self) -> None:
@@ -175,9 +171,9 @@ class Broker:
             try:
                 port = await server.bind(host, port)
             except OSError as error:
-                name, reason = f"{face}_listen", f"the port cannot be had: {error.strerror or error}"
-                value = self.settings.listens(face)
-                raise InvalidSettings(name=name, value=value, reason=reason) from error
+                name, value = f"{face}_listen", self.settings.listens(face)
+                reason = error.strerror or str(error)
+                raise PortUnavailable(name=name, value=value, reason=reason) from error
             self.bound[face] = join_address(host, port)
             told = self.settings.advertised(face)
             shown, advertised = split_address(told) if told else (host, port)
@@ -504,9 +500,9 @@ class Broker:
             self._on_failure(Defect(reason=f"a service ended: {error!r}"))
 
     def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._directory is not None:
+            self._directory.unlock()
+            self._directory = None
 
 
 def open_database(
@@ -531,25 +527,3 @@ def open_reserve(settings: Settings) -> Reserve | None:
 
 def _catalog_url(settings: Settings) -> str:
     return settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
-
-
-def lock_data_dir(path: Path) -> int:
-    """Keep a second broker off the directory. Other writers (tools, Spark) may come and go."""
-    try:
-        _make_durably(path)
-        descriptor = os.open(path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise DataDirectoryUnusable(path=path, reason=error.strerror) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise DataDirectoryLocked(path=path) from error
-    return descriptor
-
-
-def _make_durably(path: Path) -> None:
-    """Make the directory, and its name survive a power cut: all that is acknowledged later lies below it."""
-    path = path.absolute()
-    if not path.is_dir():
-        make_directory(path, next(folder for folder in path.parents if folder.exists()))

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import click
 
-from millpond.broker import lock_data_dir, open_database
+from millpond.broker import open_database
 from millpond.catalog import topology, writers
 from millpond.cluster import leave
+from millpond.directory import lock_data_dir
 from millpond.model.addresses import FACES, join_address, split_address
 from millpond.model.clock import SystemClock
 from millpond.model.errors import CannotStart, InvalidSettings, MillpondError
@@ -141,11 +142,11 @@ class Supervisor:
     def __init__(self, settings: Settings, count: int, *, on_ready: Callable[[list[Worker]], None]) -> None:
         check(settings, count)
         self._settings = settings
-        self._lock = lock_data_dir(settings.data_dir) if settings.uses_data_dir() else None
+        self._directory = lock_data_dir(settings.data_dir) if settings.uses_data_dir() else None
+        lock = self._directory.lock if self._directory is not None else None
         self._stopping = asyncio.Event()
         self._workers = [
-            Worker(number, settings_of(settings, number), self._lock, self._stopping)
-            for number in range(count)
+            Worker(number, settings_of(settings, number), lock, self._stopping) for number in range(count)
         ]
         self._on_ready = on_ready
 
@@ -171,15 +172,17 @@ class Supervisor:
         finally:
             self._signal(signal.SIGTERM)
             await self._all_ended()
-            if self._lock is not None:
-                os.close(self._lock)
+            if self._directory is not None:
+                if not any(worker.ready.is_set() for worker in self._workers):
+                    self._directory.remove_if_created()
+                self._directory.unlock()
 
     def _prepare(self) -> None:
         """Once, before the workers: what is wrong with the catalog is then said once, too. Brokers that the directory's
         catalog remembers are gone, since they had its lock: nobody has to wait until their leases have run out."""
         with contextlib.closing(open_database(self._settings)) as database:
             database.migrate()
-            if self._lock is not None and not self._settings.catalog:
+            if self._directory is not None and not self._settings.catalog:
                 with database.write() as tx:
                     writers.bury_other_brokers(tx, NOBODY, SystemClock().now_ms())
                     topology.move(tx)

@@ -31,7 +31,9 @@
     │   └── PartitionHalted
     ├── Defect                       a bug of ours
     └── CannotStart
-        └── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  InvalidSettings
+        ├── DataDirectoryLocked  DataDirectoryUnusable  NewerSchema  UnsafeDatabase  NotInstalled
+        └── InvalidSettings
+            └── PortUnavailable
 
 A class's docstring is its message; `{names}` in it are filled from the keyword arguments, which stay available
 as `facts`. `retriable` says whether the same request may succeed later.
@@ -439,3 +441,8 @@ class NotInstalled(CannotStart):
 
 class InvalidSettings(CannotStart):
     """Setting {name} cannot be {value!r}: {reason}."""
+
+
+class PortUnavailable(InvalidSettings):
+    """Setting {name} cannot be {value!r}: the port is not available ({reason}). Stop what uses it, or choose
+    another."""
