@@ -9,6 +9,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -385,7 +386,9 @@ def _from_file(file: Path | None) -> dict[str, str]:
 
 def _parse(name: str, text: str) -> Any:
     if name not in names():
-        raise InvalidSettings(name=name, value=text, reason="there is no such setting")
+        meant = get_close_matches(name, names(), n=1)
+        advice = f"; did you mean {meant[0]}?" if meant else ""
+        raise InvalidSettings(name=name, value=text, reason=f"there is no such setting{advice}")
     try:
         return kind_of(name).parse(text)
     except ValueError as error:

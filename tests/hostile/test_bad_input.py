@@ -198,8 +198,8 @@ def run(*arguments, timeout=60, **environment):
     )
 
 
-def refused_with(done, sentence):
-    assert done.returncode == 1, done
+def refused_with(done, sentence, code=1):
+    assert done.returncode == code, done
     assert done.stderr.startswith("millpond: ")
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -283,16 +283,18 @@ BAD_SETTINGS = {
 def test_a_setting_that_cannot_be_used_is_named(tmp_path, name):
     value, sentence = BAD_SETTINGS[name]
     done = run("serve", "--data-dir", str(tmp_path / "data"), "--set", f"{name}={value}")
-    refused_with(done, sentence)
+    refused_with(done, sentence, code=2)
+    assert not (tmp_path / "data").exists(), "nothing is left behind"
     assert name in done.stderr
     assert value in done.stderr
 
 
 def test_a_setting_in_the_environment_or_a_file_is_checked_too(tmp_path):
-    refused_with(run("serve", MILLPOND_RETENTION="soon", MILLPOND_DATA_DIR=str(tmp_path / "d")), "retention")
+    done = run("serve", MILLPOND_RETENTION="soon", MILLPOND_DATA_DIR=str(tmp_path / "d"))
+    refused_with(done, "retention", code=2)
     (tmp_path / "bad.toml").write_text("retention = ")
-    refused_with(run("serve", "--config", str(tmp_path / "bad.toml")), "not TOML")
-    refused_with(run("serve", "--config", str(tmp_path / "none.toml")), "No such file")
+    refused_with(run("serve", "--config", str(tmp_path / "bad.toml")), "not TOML", code=2)
+    refused_with(run("serve", "--config", str(tmp_path / "none.toml")), "No such file", code=2)
     with pytest.raises(InvalidSettings, match="lease"):
         load({"lease": "x"}, {})
 

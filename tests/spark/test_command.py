@@ -143,7 +143,7 @@ def test_tables_that_cannot_be_read_are_refused(millpond, tmp_path):
 
 def test_a_folder_without_data_is_named(spark, tmp_path):
     done = CliRunner().invoke(cli, ["pipeline", "verify", "--data-dir", str(tmp_path / "empty")])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "there is no catalog in it" in done.output
 
 

@@ -9,6 +9,7 @@ import click
 from millpond.cli.connection import admin_of
 from millpond.cli.options import broker_options, json_option
 from millpond.cli.output import count_text, is_for_people, print_json, print_table, say
+from millpond.cli.suggestions import SuggestingGroup
 from millpond.client import Admin, Cluster, ClusterBroker
 from millpond.model.addresses import FACES
 from millpond.model.errors import TimedOut
@@ -26,7 +27,7 @@ wait_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def cluster() -> None:
     """The brokers: what each owns, draining one, sharing out anew."""
 

@@ -10,6 +10,7 @@ from millpond.cli.connection import admin_of, complete_group, complete_topic, kn
 from millpond.cli.options import broker_options, json_option
 from millpond.cli.output import count_text, print_json, print_table
 from millpond.cli.positions import HELP, Place, PlaceType, numbers_at
+from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
 from millpond.client import AsyncAdmin, GroupDescription, GroupPosition
 from millpond.model.errors import UnknownGroup, UnknownPartition
@@ -19,7 +20,7 @@ UNKNOWN: Final = "unknown"
 group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_group)
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def group() -> None:
     """List, describe, reset and delete consumer groups."""
 

@@ -12,10 +12,21 @@ from typing import Any, Final
 import click
 
 from millpond.cli.packages import not_installed
-from millpond.model.errors import GroupInUse, MillpondError, UnknownGroup, UnknownTopic, Unreachable
+from millpond.cli.suggestions import SuggestingGroup
+from millpond.model.errors import (
+    GroupInUse,
+    InvalidSettings,
+    MillpondError,
+    PortUnavailable,
+    UnknownGroup,
+    UnknownTopic,
+    Unreachable,
+    single_stops,
+)
 from millpond.version import __version__
 
 EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
@@ -43,7 +54,7 @@ Try it:
   millpond consume greetings --follow
 
 \b
-Exit codes: 0 done, 1 failed, 2 called wrongly, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 called wrongly or with a wrong setting, 130 interrupted.
 """
 
 
@@ -52,11 +63,20 @@ class Failed(click.ClickException):
 
     exit_code = EXIT_FAILED
 
+    def format_message(self) -> str:
+        return single_stops(super().format_message())
+
     def show(self, file: Any = None) -> None:
         click.echo(f"millpond: {self.format_message()}", file=file, err=True)
 
 
-class LazyGroup(click.Group):
+class WronglySet(Failed):
+    """A setting that cannot be used: as much a wrong call as an unknown option."""
+
+    exit_code = EXIT_USAGE
+
+
+class LazyGroup(SuggestingGroup):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -77,7 +97,7 @@ class LazyGroup(click.Group):
             answer = super().invoke(context)
             sys.stdout.flush()
         except MillpondError as error:
-            raise Failed(sentence_of(error)) from error
+            raise failure_of(error) from error
         except ModuleNotFoundError as error:
             if (error.name or "millpond").startswith("millpond"):
                 raise  # a bug of ours
@@ -91,6 +111,11 @@ class LazyGroup(click.Group):
             context.exit(EXIT_INTERRUPTED)
         else:
             return answer
+
+
+def failure_of(error: MillpondError) -> Failed:
+    is_wrong_setting = isinstance(error, InvalidSettings) and not isinstance(error, PortUnavailable)
+    return (WronglySet if is_wrong_setting else Failed)(sentence_of(error))
 
 
 def sentence_of(error: MillpondError) -> str:

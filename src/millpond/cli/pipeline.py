@@ -5,6 +5,8 @@ from typing import Final
 
 import click
 
+from millpond.cli.suggestions import SuggestingGroup
+
 HOMES: Final = {
     "table": ("tables", "A topic as a Parquet, Delta or Iceberg table, kept up to date exactly once."),
     "sql": ("tables", "SQL over topics and tables."),
@@ -20,7 +22,7 @@ HOMES: Final = {
 """Command to its module and its line of help."""
 
 
-class PipelineGroup(click.Group):
+class PipelineGroup(SuggestingGroup):
     """Loads a command when it is called, as `millpond` itself does."""
 
     def list_commands(self, context: click.Context) -> list[str]:

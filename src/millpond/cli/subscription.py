@@ -12,6 +12,7 @@ from millpond.cli.connection import admin_of, complete_topic
 from millpond.cli.options import Command, broker_options, json_option
 from millpond.cli.output import count_text, print_json, print_table, time_text
 from millpond.cli.positions import parse_place
+from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
 from millpond.client import Subscription, SubscriptionPartition, SubscriptionState
 from millpond.client.subscriptions import Start
@@ -87,7 +88,7 @@ def parse_start(text: str, now_s: float) -> Start:
     return datetime.fromtimestamp(max(seconds, 0), UTC)
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def subscription() -> None:
     """Topics as queues: make, show, change, delete and reset subscriptions; dead letters and blocked messages."""
 

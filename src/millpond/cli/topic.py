@@ -9,6 +9,7 @@ import click
 from millpond.cli.connection import admin_of, complete_topic
 from millpond.cli.options import broker_options, json_option, name_and_value
 from millpond.cli.output import count_text, print_json, print_table, size_text, time_text
+from millpond.cli.suggestions import SuggestingGroup
 from millpond.client import Config, Topic, TopicDescription
 from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import InvalidRequest
@@ -24,7 +25,7 @@ config_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def topic() -> None:
     """List, create, describe, alter and delete topics."""
 

@@ -1,7 +1,9 @@
 """The command line: what it prints, what it refuses, and how it ends."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -57,7 +59,9 @@ def test_the_environment_and_a_file_are_read(run, tmp_path):
     [
         (["settings", "--set", "retention=soon"], "Setting retention cannot be 'soon'"),
         (["settings", "--set", "retention"], "write it as NAME=VALUE"),
-        (["settings", "--set", "nothing=1"], "there is no such setting"),
+        (["settings", "--set", "nothing=1"], "there is no such setting."),
+        (["settings", "--set", "retension=1d"], "there is no such setting; did you mean retention?\n"),
+        (["settings", "--config", "none.toml"], "No such file"),
         (["serve", *FREE_PORTS, "--set", "log_level=LOUD"], "log_level"),
         (["serve", *FREE_PORTS, "--set", "catalog=mysql://x"], "Setting catalog cannot be"),
     ],
@@ -67,8 +71,9 @@ def test_an_error_is_a_sentence_and_an_exit_code(monkeypatch, capsys, tmp_path, 
     monkeypatch.setattr(sys, "argv", ["millpond", *arguments])
     with pytest.raises(SystemExit) as raised:
         entry.main()
-    assert raised.value.code == 1
+    assert raised.value.code == 2
     assert sentence in capsys.readouterr().err
+    assert os.listdir(tmp_path) == [], "a broker that cannot start leaves no directory"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -146,6 +151,35 @@ def test_the_table_of_commands_says_what_they_say(run):
 def test_a_wrong_call_is_exit_code_2(run):
     for arguments in (["nothing"], ["topic", "create"], ["consume", "t", "--from", "soon"]):
         assert run(*arguments).exit_code == 2
+
+
+def test_a_port_that_is_taken_is_no_wrong_setting(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = run("serve", *FREE_PORTS, "--http", address, "--data-dir", str(tmp_path / "new"))
+    assert done.exit_code == 1
+    assert f"Setting http_listen cannot be '{address}': the port is not available (" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["prodce", "t"], "No such command 'prodce'. Did you mean 'produce'?"),
+        (["topic", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["group", "rest"], "Did you mean 'reset'?"),
+        (["subscription", "discribe"], "Did you mean 'describe'?"),
+        (["cluster", "stats"], "Did you mean 'status'?"),
+        (["pipeline", "tabel"], "Did you mean 'table'?"),
+        (["topic", "xyz"], "No such command 'xyz'. Choose one of: alter, create, delete, describe, list."),
+        (["topic", "create", "t", "--partitons", "3"], "Did you mean '--partitions'?"),
+        (["serve", "--date-dir", "x"], "Did you mean '--data-dir'?"),
+    ],
+)
+def test_the_nearest_command_or_option_is_suggested(run, arguments, advice):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert advice in done.stderr
 
 
 def test_asking_a_broker_does_not_load_one():

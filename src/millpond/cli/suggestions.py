@@ -1,0 +1,28 @@
+"""A group of commands that suggests the nearest one for a name it does not know."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import click
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one most resembles, if any does."""
+    found = get_close_matches(name, list(known), n=1)
+    return found[0] if found else None
+
+
+class SuggestingGroup(click.Group):
+    """Click suggests options by itself; commands only since 8.4, and not those that are loaded when they are called."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        is_option = name.startswith("-")
+        if is_option or context.resilient_parsing or self.get_command(context, name) is not None:
+            return super().resolve_command(context, arguments)
+        known = self.list_commands(context)
+        found = nearest(name, known)
+        advice = f"Did you mean {found!r}?" if found else f"Choose one of: {', '.join(known)}."
+        raise click.UsageError(f"No such command {name!r}. {advice}", context)
