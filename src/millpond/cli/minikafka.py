@@ -124,8 +124,10 @@ def server() -> None:
 
 def _server(arguments: Sequence[str]) -> None:
     from millpond.cli.serve import run  # the clients do not pay for the broker's code
+    from millpond.cli.variables import warn_of_unknown_variables
 
     parse_flags(arguments, ())
+    warn_of_unknown_variables(os.environ)
     run(settings_from(os.environ), as_json=False)
 
 

@@ -1,11 +1,13 @@
 """Options that several commands share: where settings come from, which broker is asked, and how to answer."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from millpond.cli.variables import warn_of_misspelt_address, warn_of_unknown_variables
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import parse_bytes, parse_duration_ms
 
@@ -60,6 +62,8 @@ def broker_options(command: Command) -> Command:
 
 
 def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if not context.resilient_parsing:  # as while a shell completes a word
+        warn_of_misspelt_address(os.environ)
     return None if value is None else ",".join(map(_checked, value.split(",")))
 
 
@@ -103,6 +107,7 @@ def load_settings(
     """`listening` are the shorthands for settings such as kafka_listen."""
     from millpond.settings import load  # here, because it brings half of the broker with it
 
+    warn_of_unknown_variables(os.environ)
     flags = dict(_split(assignment) for assignment in assignments)
     flags.update({name: value for name, value in listening.items() if value is not None})
     if data_dir is not None:

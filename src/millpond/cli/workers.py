@@ -21,6 +21,7 @@ import click
 
 from millpond.broker import open_database
 from millpond.catalog import topology, writers
+from millpond.cli.variables import unknown_variables
 from millpond.cluster import leave
 from millpond.directory import lock_data_dir
 from millpond.model.addresses import FACES, join_address, split_address
@@ -99,7 +100,7 @@ class Worker:
             *("--supervisor", str(os.getpid())),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **_environment(self.settings)},
+            env=_environment(self.settings),
             pass_fds=() if self.lock is None else (self.lock,),
             start_new_session=True,  # Ctrl-C is for the supervisor, which then tells the workers
             limit=LINE_BYTES_MAX,
@@ -133,7 +134,9 @@ class Worker:
 
 def _environment(settings: Settings) -> dict[str, str]:
     """Not as arguments, which everybody on the machine can read: a catalog's URL may hold a password."""
-    return {ENVIRONMENT_PREFIX + name.upper(): text for name, text in settings.shown().items()}
+    unknown = unknown_variables(os.environ)  # of which the supervisor has warned already
+    kept = {name: text for name, text in os.environ.items() if name not in unknown}
+    return kept | {ENVIRONMENT_PREFIX + name.upper(): text for name, text in settings.shown().items()}
 
 
 class Supervisor:

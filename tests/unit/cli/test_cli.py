@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from tests.unit.cli.conftest import LONGEST_S
 
 from millpond.cli import main as entry
-from millpond.cli import options
+from millpond.cli import options, workers
 from millpond.cli.main import COMMANDS, cli
 from millpond.client import admin, calls
+from millpond.settings import Settings, names
 from millpond.version import __version__
 
 FREE_PORTS = ["--kafka=127.0.0.1:0", "--grpc=127.0.0.1:0", "--http=127.0.0.1:0"]
@@ -180,6 +181,47 @@ def test_the_nearest_command_or_option_is_suggested(run, arguments, advice):
     done = run(*arguments)
     assert done.exit_code == 2
     assert advice in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [
+        ("MILLPOND_RETENSION", "is unknown and ignored; did you mean MILLPOND_RETENTION?"),
+        ("MILLPOND_ADRESS", "is unknown and ignored; did you mean MILLPOND_ADDRESS?"),
+        ("MILLPOND_XYZ", "is unknown and ignored; `millpond settings` lists those that exist."),
+    ],
+)
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name(run, variable, advice):
+    done = run("settings", "--json", env={variable: "1d"})
+    assert (done.exit_code, json.loads(done.stdout)["retention"]) == (0, "7d")
+    assert done.stderr == f"millpond: warning: the environment variable {variable} {advice}\n"
+
+
+def test_a_command_that_asks_a_broker_warns_of_a_misspelt_address(run):
+    done = run("topic", "list", "--address", "127.0.0.1:1", env={"MILLPOND_ADRESS": "x:1"})
+    assert "did you mean MILLPOND_ADDRESS?" in done.stderr
+
+
+def test_no_setting_is_taken_for_a_misspelt_address(run):
+    every = {f"MILLPOND_{name.upper()}": "1" for name in names()}
+    done = run("topic", "list", "--address", "127.0.0.1:1", env=every)
+    assert done.stderr.startswith("millpond: No broker answers")
+
+
+@pytest.mark.parametrize(
+    "variable", ["MILLPOND_ADDRESS", "MILLPOND_SPARK_MASTER", "MILLPOND_TEST_S3_ENDPOINT", "MILLPOND_LEASE"]
+)
+def test_known_variables_are_no_warning(run, variable):
+    assert run("settings", env={variable: "9s"}).stderr == ""
+
+
+def test_workers_do_not_repeat_the_supervisors_warnings(monkeypatch):
+    monkeypatch.setenv("MILLPOND_RETENSION", "1d")
+    monkeypatch.setenv("MILLPOND_RETENTION", "1d")
+    passed = workers._environment(Settings())
+    assert "MILLPOND_RETENSION" not in passed
+    assert passed["MILLPOND_RETENTION"] == "7d"
+    assert passed["PATH"] == os.environ["PATH"]
 
 
 def test_asking_a_broker_does_not_load_one():

@@ -1,0 +1,54 @@
+"""Environment variables that are named like ours and mean nothing: a misspelt setting would be ignored silently."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from millpond.cli.output import say
+from millpond.cli.suggestions import nearest
+
+PREFIX: Final = "MILLPOND_"
+ADDRESS: Final = "MILLPOND_ADDRESS"
+OF_THE_COMMANDS: Final = (ADDRESS, "MILLPOND_SPARK_MASTER")
+"""Beside those of the settings."""
+NOT_OURS_TO_JUDGE: Final = ("MILLPOND_TEST_", "MILLPOND_PEERS_", "MILLPOND_CHAOS_")
+"""Prefixes of what the project's own tests read."""
+
+
+def warn_of_unknown_variables(environment: Iterable[str]) -> None:
+    """For commands that read settings: one line on standard error for each, with the nearest name that exists."""
+    for name, meant in unknown_variables(environment).items():
+        _warn(name, meant)
+
+
+def warn_of_misspelt_address(environment: Iterable[str]) -> None:
+    """For commands that ask a broker. They read no settings, and do without the code that knows their names."""
+    for name in _suspects(environment):
+        if _nearest(name, [ADDRESS]) is not None:
+            _warn(name, ADDRESS)
+
+
+def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
+    """Each unknown name with the nearest known one."""
+    from millpond.settings import names
+
+    known = [*(PREFIX + name.upper() for name in names()), *OF_THE_COMMANDS]
+    return {name: _nearest(name, known) for name in _suspects(environment) if name not in known}
+
+
+def _suspects(environment: Iterable[str]) -> list[str]:
+    return sorted(
+        name
+        for name in environment
+        if name.startswith(PREFIX) and name not in OF_THE_COMMANDS and not name.startswith(NOT_OURS_TO_JUDGE)
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """Compared without the prefix, which makes all of them alike."""
+    found = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+    return None if found is None else PREFIX + found
+
+
+def _warn(name: str, meant: str | None) -> None:
+    advice = f"did you mean {meant}?" if meant else "`millpond settings` lists those that exist."
+    say(f"millpond: warning: the environment variable {name} is unknown and ignored; {advice}")
