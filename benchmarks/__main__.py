@@ -3,12 +3,13 @@
 import argparse
 import sys
 
-from benchmarks import cluster, engine, faces, kafka, queues, spark
+from benchmarks import cluster, engine, faces, groups, kafka, queues, spark
 
 PARTS = {
     "cluster": cluster.run,
     "engine": engine.run,
     "faces": faces.run,
+    "groups": groups.run,
     "kafka": kafka.run,
     "queue": queues.run,
     "spark": spark.run,

@@ -16,12 +16,14 @@ def running(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def process(path: Path) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
+def process(path: Path, **settings: str) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
     """With where it listens, by face."""
     path.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(path)]
     for face in ("kafka", "grpc", "http"):
         command += ["--set", f"{face}_listen=127.0.0.1:0"]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert broker.stdout is not None

@@ -197,7 +197,8 @@ class Settings:
     group_initial_rebalance_delay: int = _setting(
         _GROUPS.initial_rebalance_delay_ms,
         DURATION,
-        "How long a new group waits for more members before its first generation.",
+        "How long a new group waits for more members before its first generation. While members keep arriving it "
+        "waits again, up to 30 times this in all; 0ms does not wait.",
     )
     offsets_retention: int = _setting(
         _GROUPS.offsets_retention_ms, DURATION, "How long offsets of a group without members are kept."

@@ -22,6 +22,11 @@ from millpond.model.errors import CatalogUnavailable, MemberIdRequired, Millpond
 from millpond.model.units import format_duration, parse_duration_ms
 
 
+def _limits(**limits):
+    """Stories pass seconds: the delay is Kafka's, unless a story sets another."""
+    return GroupLimits(**{"initial_rebalance_delay_ms": 3_000, **limits})
+
+
 @dataclass
 class Client:
     member_id: str = ""
@@ -32,7 +37,7 @@ class Client:
 class GroupStage:
     def __init__(self):
         self.now = 0
-        self.limits = GroupLimits()
+        self.limits = _limits()
         self.numbers = count(1)
         self.tickets = count()
         self.names = {}
@@ -122,7 +127,7 @@ class GroupStage:
         return [f"{group.state} generation {group.generation}: {members}{led}"]
 
     def do_limits(self, _, options):
-        self.limits = GroupLimits(**{name: int(value) for name, value in options.items()})
+        self.limits = _limits(**{name: int(value) for name, value in options.items()})
         self.group = self._new_group()
         return ["ok"]
 

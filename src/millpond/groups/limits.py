@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    initial_rebalance_delay_ms: int = 3_000
-    """How long an empty group waits for more members after the first; again whenever another one came."""
+    initial_rebalance_delay_ms: int = 100
+    """How long an empty group waits for more members after the first; while members keep arriving it waits again, for
+    twice the delay each time. Kafka's code has 3000 here, and its server.properties 0."""
+    initial_rebalance_wait_max_ms: int = 3_000
+    """The longest repeated wait, so that a delay of 3000 is repeated as it is, as Kafka does."""
+    initial_rebalance_delays_max: int = 30
+    """All waits together, as a multiple of the delay. The first member's rebalance timeout bounds them, too."""
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 30 * 60 * 1000
     rebalance_timeout_min_ms: int = 1_000

@@ -185,6 +185,7 @@ class Group(Standing):
             self._restart(request, holder, member_id, ticket, now_ms)
         elif request.instance_id is None and request.require_known_id:
             self._expected.add(member_id)
+            self._another_came = True  # it is about to come back with its id
             self._sessions.set(member_id, now_ms + request.session_timeout_ms)
             raise MemberIdRequired(group=self.group_id, member_id=member_id)
         else:
@@ -260,9 +261,10 @@ class Group(Standing):
         wait_ms = self._rebalance_timeout_ms()
         if self._first_rebalance:
             delay_ms = self._limits.initial_rebalance_delay_ms
+            longest_ms = min(wait_ms, delay_ms * self._limits.initial_rebalance_delays_max)
             self._another_came = False
             self._join_due_ms = now_ms + delay_ms
-            self._join_latest_ms = now_ms + max(delay_ms, wait_ms)
+            self._join_latest_ms = now_ms + max(delay_ms, longest_ms)
         else:
             self._join_due_ms = now_ms + wait_ms
             self._complete_join_if_all_came(now_ms)
@@ -272,13 +274,19 @@ class Group(Standing):
             self._complete_join(now_ms)
 
     def _end_join(self, now_ms: int) -> None:
-        """Time is up, unless this is a new group to which members keep coming."""
-        due_ms = min(now_ms + self._limits.initial_rebalance_delay_ms, self._join_latest_ms)
+        """Time is up, unless this is a new group to which members keep coming. A member that is alone starts almost
+        at once; members that are started together share the first generation."""
+        due_ms = min(now_ms + self._repeated_wait_ms(), self._join_latest_ms)
         if self._first_rebalance and self._another_came and due_ms > now_ms:
             self._another_came = False
             self._join_due_ms = due_ms
         else:
             self._complete_join(now_ms)
+
+    def _repeated_wait_ms(self) -> int:
+        """Members arrive at irregular distances, and one that is missed costs a rebalance of a heartbeat interval."""
+        delay_ms = self._limits.initial_rebalance_delay_ms
+        return min(2 * delay_ms, max(delay_ms, self._limits.initial_rebalance_wait_max_ms))
 
     def _complete_join(self, now_ms: int) -> None:
         """The next generation. Dynamic members that have not joined are out of it; static ones may be slow to

@@ -176,7 +176,7 @@ async def start():
         async def started(folder=None, *, clock=None, limits=None, **options):
             clock = clock or SimulatedClock(START_MS)
             broker = await stack.enter_async_context(running_broker(folder, clock=clock))
-            return Stage(broker, clock, limits or GroupLimits(), **options)
+            return Stage(broker, clock, limits or GroupLimits(initial_rebalance_delay_ms=DELAY_MS), **options)
 
         yield started
 
