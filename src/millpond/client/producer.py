@@ -29,6 +29,8 @@ TURN_BYTES: Final = 16 * 1024
 """How much without a key goes to one partition before it is the next one's turn."""
 LEARN_AGAIN_S: Final = 60.0
 """How often a producer that is used asks for the topic's partitions and limits."""
+LEARN_PLANNED_AGAIN_S: Final = 1.0
+"""The same while the topic is not known to exist: another client may create it with other partitions."""
 STALE: Final = (UnknownPartition, RecordTooLarge)
 """Refusals of `put` that may rest on a description that is no longer true."""
 CODECS: Final = {
@@ -68,6 +70,8 @@ class AsyncProducer:
         self.configs: Mapping[str, str] = {}
         """The topic's, as soon as they are known."""
         self._size_max = 0
+        self._exists = False
+        """Whether the topic was there when it was last described; else it is known as it would be created."""
         self._turn = 0
         self._turn_bytes = 0
         self._learning: asyncio.Task[None] | None = None
@@ -219,9 +223,16 @@ class AsyncProducer:
             learning.exception()
 
     async def _learn(self) -> None:
-        """The first time the topic is made if need be; later it may have been deleted on purpose."""
-        request = admin_pb2.DescribeTopicRequest(name=self.topic, create=not self._lanes)
+        """A topic that does not exist is described as it would be created: the first message that the broker accepts
+        creates it, and a refused one does not. Once it has existed, it may have been deleted on purpose."""
+        request = admin_pb2.DescribeTopicRequest(
+            name=self.topic, plan=not (self._exists or self._sender.has_stored)
+        )
         found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
+        self._exists = bool(found.topic.id)
+        if not self._exists:
+            soon_s = min(LEARN_AGAIN_S, LEARN_PLANNED_AGAIN_S)
+            self._learn_at = asyncio.get_running_loop().time() + soon_s
         for broker in found.brokers:
             self._connections.learn(broker)
         self.configs = {each.name: each.value for each in found.configs}

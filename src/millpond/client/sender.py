@@ -59,6 +59,8 @@ class Sender:
         self.failure: MillpondError | None = None
         """Why nothing can be sent any more."""
         self.held_bytes = 0
+        self.has_stored = False
+        """Whether any message was stored: then the topic exists."""
 
     def add(self, lanes: Sequence[Lane]) -> None:
         """More to drive. The first start the work."""
@@ -197,6 +199,7 @@ class Sender:
     def _settle(self, lane: Lane, result: log_pb2.ProduceResult) -> None:
         if result.HasField("produced"):
             freed = lane.settle(result.produced.numbers[0])
+            self.has_stored = True
             self._pauses.pop(lane, None)
             self._redirected.discard(lane)
             self._last_error = None

@@ -18,7 +18,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import CommittedBatch
-from millpond.model.topics import TopicConfig
+from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer
 
 LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
@@ -61,6 +61,13 @@ class Appender:
         """See `Log.check`."""
         self._owned.served(where)
         self.check_joint(where, data)
+
+    async def check_planned(self, topic: Topic, data: Buffer) -> None:
+        """See `Log.check_planned`."""
+        config = topic.config()
+        data, headers, _ = admit(data, config, now_ms=self._clock.now_ms())
+        if config.compression != AS_PRODUCED or config.compacted:
+            await self._look_inside(data, headers, config)
 
     async def _accept(
         self, partition: Partition, data: Buffer, headers: Headers, timestamp: int

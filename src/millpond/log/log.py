@@ -189,6 +189,10 @@ class Log:
         all of them accepted or none."""
         self._appender.check(where, data)
 
+    async def check_planned(self, topic: Topic, data: Buffer) -> None:
+        """Raise what `submit` would refuse these batches with in a topic like this one, which does not exist yet."""
+        await self._appender.check_planned(topic, data)
+
     async def append_jointly(
         self, appends: Mapping[TopicPartition, Buffer], also: Operation
     ) -> dict[TopicPartition, AppendResult]:

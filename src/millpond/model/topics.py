@@ -10,6 +10,8 @@ from millpond.model.configs import DEFINITIONS, MAX_MESSAGE_BYTES, PAYLOAD, TAKE
 from millpond.model.errors import InvalidPartitionCount
 from millpond.model.ids import TopicId
 
+NO_TOPIC_ID: Final = TopicId(b"")
+"""The id of a topic that is planned and does not exist."""
 PARTITIONS_MAX: Final = 10_000
 """Per topic. More is a sign of a mistake, and each costs a row."""
 

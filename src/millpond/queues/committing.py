@@ -62,7 +62,7 @@ async def _in_turn(
     """Goes on to its end even if whoever asked is gone: until then nobody else may save anything of these."""
     async with turns:
         await _save_earlier(log, queues)
-        answers = [_check(each) for each in resolved]
+        answers = [answer_of(each) for each in resolved]
         if any(answer is not Answer.OK for answer in answers):
             return answers, {}
         for log_partition, data in appends.items():
@@ -72,7 +72,7 @@ async def _in_turn(
         return answers, await _do(log, queues, appends)
 
 
-def _check(resolved: Resolved | None) -> Answer:
+def answer_of(resolved: Resolved | None) -> Answer:
     if resolved is None:
         return Answer.UNKNOWN
     queue, ack_id = resolved

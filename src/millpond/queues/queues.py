@@ -35,7 +35,7 @@ from millpond.queues.addressing import Addressing
 from millpond.queues.at_work import AtWork
 from millpond.queues.attachment import Attachment
 from millpond.queues.bodies import CopyBody, nothing_to_copy
-from millpond.queues.committing import Committed, commit
+from millpond.queues.committing import Committed, answer_of, commit
 from millpond.queues.deadletters import DeadLetters
 from millpond.queues.deadletters import topic_of as dead_letter_topic_of
 from millpond.queues.describing import (
@@ -47,6 +47,7 @@ from millpond.queues.describing import (
 )
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
+from millpond.queues.outcomes import Answer
 from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
 from millpond.queues.stored import EARLIEST, Start, StoredSubscriptions
@@ -246,11 +247,20 @@ class Queues:
         appends: Mapping[TopicPartition, Buffer],
     ) -> Committed:
         """Acknowledge what a consumer holds and append batches, all of it or nothing."""
+        attachment = await self._attachment(topic, name, consumer)
+        return await commit(self._log, attachment, acks, appends)
+
+    async def check_commit(self, topic: str, name: str, consumer: str, acks: Sequence[bytes]) -> list[Answer]:
+        """How `commit` would answer each id now. Nothing happens."""
+        attachment = await self._attachment(topic, name, consumer)
+        return [answer_of(attachment.resolve(ack_id)) for ack_id in acks]
+
+    async def _attachment(self, topic: str, name: str, consumer: str) -> Attachment:
         subscription = await self.find(topic, name)
         for active in self._at_work.of(subscription.id):
             attachment = active.attachments.get(consumer)
             if attachment is not None:
-                return await commit(self._log, attachment, acks, appends)
+                return attachment
         raise UnknownConsumer(subscription=name, consumer=consumer)
 
     def _detach(self, active: Active, name: str, error: MillpondError, *, graceful: bool) -> None:

@@ -113,6 +113,12 @@ class Administration:
         found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
         return TopicDescription(topic, found, topic.describe_config(), list(brokers.values()))
 
+    def describe_planned(self, topic: Topic) -> TopicDescription:
+        """A topic that does not exist yet. No broker owns its partitions."""
+        brokers = list(self._owners.by_session().values())
+        planned = [PartitionDescription(number, 0, 0, 0, {}) for number in range(topic.partitions)]
+        return TopicDescription(topic, planned, topic.describe_config(), brokers)
+
     async def alter_topic(
         self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
     ) -> Topic:

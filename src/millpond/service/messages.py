@@ -20,12 +20,13 @@ from millpond.model.errors import (
     NotOwner,
     RecordTooLarge,
     TopicExists,
+    UnknownPartition,
     UnknownTopic,
     UnsupportedCompression,
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.partitioning import partition_of
-from millpond.model.topics import Topic
+from millpond.model.topics import NO_TOPIC_ID, Topic, TopicConfig
 from millpond.records import (
     HEADER_SIZE,
     Buffer,
@@ -109,26 +110,55 @@ class Messages:
     ) -> Awaitable[list[Placed]]:
         """Accept messages; what is returned is their answer. See `produce`."""
         self.check_count(len(records))
-        known = await self.topic(topic)
-        if partition is not None:
-            await self._log.place(topic, partition)  # it must be there
-        config = self._log.topics.config(known.id)
-        if config.compacted:
-            _check_keys(records)
-        self._turn += 1
-        choice = Choice(known.partitions, partition, self._keyless(known))
-        size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
-        if config.payloads:
-            check_references(records, now_ms, self._payload_limits)
-        check_sizes(records, size_max)
-        shares = await self._in_time(
-            records,
-            lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
-        )
+        known = await self._known(topic)
+        if known is None:
+            planned = self.planned(topic)
+            shares = await self._rehearsed(planned, records, partition)
+            known = await self.topic(topic)
+            if known.overrides or not known.partitions == planned.partitions == 1:
+                return await self.submit(topic, records, partition)  # now that owners and configs are known
+        else:
+            shares = await self._shares(known, records, partition)
         placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
         if len(placed) > 1 and await self._is_spread(placed):
             return await self._submit_jointly(len(records), shares, placed)
         return _answer(len(records), shares, [await self._submit(*each) for each in placed])
+
+    async def _rehearsed(
+        self, planned: Topic, records: Sequence[Record], partition: int | None
+    ) -> list[Share]:
+        """The batches for a topic that does not exist yet. Raises what would be refused: a refused produce creates no
+        topic."""
+        check_partition(planned, partition)
+        shares = await self._packed_shares(planned, planned.config(), records, partition)
+        for share in shares:
+            await self._log.check_planned(planned, share.data)
+        return shares
+
+    async def _shares(self, known: Topic, records: Sequence[Record], partition: int | None) -> list[Share]:
+        if partition is not None:
+            await self._log.place(known.name, partition)  # it must be there
+        return await self._packed_shares(known, self._log.topics.config(known.id), records, partition)
+
+    async def _packed_shares(
+        self, topic: Topic, config: TopicConfig, records: Sequence[Record], partition: int | None
+    ) -> list[Share]:
+        """The batches of a request, after every check that needs no partition."""
+        self._turn += 1
+        choice = Choice(topic.partitions, partition, self._keyless(topic))
+        size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
+        self._check(config, records, now_ms)
+        return await self._in_time(
+            records,
+            lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
+        )
+
+    def _check(self, config: TopicConfig, records: Sequence[Record], now_ms: int) -> None:
+        if config.compacted:
+            _check_keys(records)
+        if config.payloads:
+            check_references(records, now_ms, self._payload_limits)
+        check_sizes(records, config.max_message_bytes)
 
     def _keyless(self, topic: Topic) -> int:
         """Where messages without a key go: each request to another partition, and if there are any to one of this
@@ -145,6 +175,7 @@ class Messages:
         """For a joint append: one or more batches for each partition, and for each message the partition and its place
         among the messages for that partition."""
         self.check_count(len(messages))
+        await self._rehearse_jointly(messages)
         members: dict[TopicPartition, list[Record]] = {}
         spots: list[Spot] = []
         now_ms = self._clock.now_ms()
@@ -153,16 +184,24 @@ class Messages:
             self._turn += 1
             choice = Choice(known.partitions, message.partition, self._turn % known.partitions)
             where = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
-            config = self._log.topics.config(known.id)
-            if config.compacted:
-                _check_keys([message.record])
-            if config.payloads:
-                check_references([message.record], now_ms, self._payload_limits)
-            check_sizes([message.record], config.max_message_bytes)
+            self._check(self._log.topics.config(known.id), [message.record], now_ms)
             records = members.setdefault(where, [])
             spots.append(Spot(where, len(records)))
             records.append(message.record)
         return {where: self._packed(where, records, now_ms) for where, records in members.items()}, spots
+
+    async def _rehearse_jointly(self, messages: Sequence[NewMessage]) -> None:
+        """As `_rehearsed`: if any message would be refused, no topic is created for the others."""
+        topics = {message.topic: await self._known(message.topic) for message in messages}
+        if all(topics.values()):
+            return
+        for message in messages:
+            known = topics[message.topic]
+            if known is None:
+                await self._rehearsed(self.planned(message.topic), [message.record], message.partition)
+            else:
+                check_partition(known, message.partition)
+                self._check(known.config(), [message.record], self._clock.now_ms())
 
     def _packed(self, where: TopicPartition, records: Sequence[Record], now_ms: int) -> bytes:
         size_max = self._log.topics.config(where.topic_id).max_message_bytes
@@ -203,7 +242,12 @@ class Messages:
 
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
         """Accept one whole record batch, as its producer made it."""
-        known = await self.topic(topic)
+        known = await self._known(topic)
+        if known is None:
+            planned = self.planned(topic)
+            check_partition(planned, partition)
+            await self._log.check_planned(planned, data)
+            known = await self.topic(topic)
         where = await self._log.place(topic, partition)
         if self._log.topics.config(known.id).payloads:
             await self._look_at_references(data)
@@ -227,12 +271,33 @@ class Messages:
 
     async def topic(self, name: str) -> Topic:
         """The topic, which is made if there is none and topics may be made by producing to them."""
+        known = await self._known(name)
+        if known is not None:
+            return known
+        if not self._auto_create_topics:
+            raise UnknownTopic(topic=name)
+        return await self._create(name)
+
+    def planned(self, name: str) -> Topic:
+        """A topic that does not exist, as producing to it would create it; nothing is created."""
+        if not self._auto_create_topics:
+            raise UnknownTopic(topic=name)
+        if self._log.topics.knows(name):  # created a moment ago
+            return self._log.topics.named(name)
+        self._log.topics.check_new(name)
+        return Topic(
+            id=NO_TOPIC_ID,
+            name=name,
+            partitions=self._default_partitions,
+            created_at=self._clock.now_ms(),
+            broker_defaults=self._log.topics.broker_defaults,
+        )
+
+    async def _known(self, name: str) -> Topic | None:
         try:
             return await self._log.topic(name)
         except UnknownTopic:
-            if not self._auto_create_topics:
-                raise
-            return await self._create(name)
+            return None
 
     async def _create(self, name: str) -> Topic:
         try:
@@ -293,6 +358,11 @@ def pack(
         for partition, groups in members.items()
         for group in groups
     ]
+
+
+def check_partition(topic: Topic, partition: int | None) -> None:
+    if partition is not None and not 0 <= partition < topic.partitions:
+        raise UnknownPartition(topic=topic.name, partition=partition)
 
 
 def check_sizes(records: Sequence[Record], size_max: int) -> None:

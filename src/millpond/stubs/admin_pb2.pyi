@@ -55,12 +55,14 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
 
 class DescribeTopicRequest(_message.Message):
-    __slots__ = ("name", "create")
+    __slots__ = ("name", "create", "plan")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     name: str
     create: bool
-    def __init__(self, name: _Optional[str] = ..., create: _Optional[bool] = ...) -> None: ...
+    plan: bool
+    def __init__(self, name: _Optional[str] = ..., create: _Optional[bool] = ..., plan: _Optional[bool] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
     __slots__ = ("topic", "partitions", "configs", "brokers")

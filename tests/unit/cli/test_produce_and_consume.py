@@ -145,6 +145,15 @@ def test_of_very_many_refusals_the_first_are_shown(millpond, topic):
     assert "refused 100 messages" in sent.err
 
 
+@pytest.mark.parametrize("options", [["--partition", "7"], ["--input", "json"]])
+def test_a_refused_message_creates_no_topic(millpond, options):
+    given = b'{"value": "x", "timestamp_ms": 1125899906842624}\n' if "json" in options else b"x\n"
+    sent = millpond.inside("produce", "never-created", *options, given=given)
+    assert sent.code == 1
+    assert "stored 0 messages" in sent.err
+    assert "never-created" not in millpond.inside("topic", "list").out.decode()
+
+
 def test_a_partition_that_is_not_there_ends_it(millpond, topic):
     sent = millpond.inside("produce", topic, "--partition", "7", given=b"a\nb\n")
     assert sent.code == 1

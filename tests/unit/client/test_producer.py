@@ -22,6 +22,7 @@ from millpond.model.errors import (
     Stopping,
     TimedOut,
     UnknownPartition,
+    UnknownTopic,
     Unreachable,
 )
 from millpond.model.partitioning import murmur2, partition_of
@@ -216,6 +217,41 @@ async def test_mistakes_are_refused_where_they_are_made(setting):
         AsyncProducer("t", compression="rar")
     with pytest.raises(ValueError, match="timeout"):
         AsyncProducer("t", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        ({"value": bytes(2_000_000)}, RecordTooLarge),
+        ({"value": b"x", "partition": 1}, UnknownPartition),
+        ({"value": b"x", "timestamp_ms": 2**50}, InvalidTimestamp),
+        ({"value": "text"}, TypeError),
+    ],
+)
+async def test_a_refused_message_creates_no_topic(setting, refused, error):
+    async with setting.producer("t") as producer, setting.admin() as admin:
+        with pytest.raises(error):
+            await producer.send(**refused)
+        assert await admin.list_topics() == []
+        assert await producer.send(b"x") == 1
+        assert [topic.name for topic in await admin.list_topics()] == ["t"]
+
+
+async def test_a_new_topic_has_the_brokers_partitions_and_its_keys_their_places():
+    async with running_broker(grpc=True, default_partitions=5) as broker:
+        async with AsyncProducer("t", address=broker.listeners["grpc"]) as producer:
+            keys = [b"%d" % number for number in range(20)]
+            placed = [await (await producer.submit(b"x", key=key)) for key in keys]
+        assert [each.partition for each in placed] == [partition_of(key, 5) for key in keys]
+        assert broker.log.topics.named("t").partitions == 5
+
+
+async def test_without_auto_creation_the_topic_is_unknown():
+    async with running_broker(grpc=True, auto_create_topics=False) as broker:
+        async with AsyncProducer("t", address=broker.listeners["grpc"]) as producer:
+            with pytest.raises(UnknownTopic):
+                await producer.send(b"x")
+        assert broker.log.topics.all() == []
 
 
 # -- how much is held ------------------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ from millpond import AsyncAdmin, AsyncConsumer, AsyncPublisher, AsyncSubscriber,
 from millpond.model.errors import (
     InvalidRequest,
     InvalidSubscription,
+    RecordTooLarge,
     StaleDelivery,
     Stopping,
     SubscriptionBusy,
     SubscriptionReplaced,
+    UnknownPartition,
     UnknownSubscription,
     UnknownTopic,
 )
@@ -460,8 +462,32 @@ async def test_a_transaction_with_a_delivery_that_has_gone_to_others_does_nothin
         with pytest.raises(StaleDelivery) as refused:
             await transaction.commit()
         assert refused.value.facts["number"] == 1
+        assert not setting.broker.log.topics.knows("invoices"), "a refused commit creates no topic"
         assert transaction.placed == []
         assert await new.ack() is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("published", "error"),
+    [
+        (("invoices", b"k", bytes(2_000_000)), RecordTooLarge),
+        (("invoices", b"k", b"x", 1), UnknownPartition),
+        (("t", b"k", bytes(2_000_000)), RecordTooLarge),
+    ],
+)
+async def test_a_transaction_with_a_message_that_is_refused_creates_no_topic(setting, published, error):
+    topic, key, data, *partition = published
+    await setting.publish((b"k", b"order"))
+    async with setting.subscriber() as subscriber:
+        [delivery] = await take(subscriber, 1)
+        transaction = subscriber.transaction()
+        transaction.ack(delivery)
+        transaction.publish("receipts", b"k", b"good")
+        transaction.publish(topic, key, data, partition=partition[0] if partition else None)
+        with pytest.raises(error):
+            await transaction.commit()
+        assert [each.name for each in setting.broker.log.topics.all()] == ["t"]
+        assert await delivery.ack() is Outcome.OK
 
 
 # -- what cannot be ----------------------------------------------------------------------------------------------------

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from millpond.frontends.rpc.convert import NUMBER_MAX
 from millpond.frontends.rpc.memory import Context
 from millpond.groups import GroupListing
-from millpond.model.errors import InvalidRequest
+from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
-from millpond.service import Administration, GroupDescription, Messages, PartitionDescription
+from millpond.service import (
+    Administration,
+    GroupDescription,
+    Messages,
+    PartitionDescription,
+    TopicDescription,
+)
 from millpond.stubs import admin_pb2 as pb
 
 EVERYTHING = -1
@@ -40,7 +46,7 @@ class AdminService:
     async def describe_topic(self, request: pb.DescribeTopicRequest, _: Context) -> pb.TopicDescription:
         if request.create:
             await self._messages.topic(request.name)
-        found = await self._administration.describe_topic(request.name)
+        found = await self._described(request)
         return pb.TopicDescription(
             topic=_topic(found.topic),
             partitions=[_partition(each) for each in found.partitions],
@@ -50,6 +56,14 @@ class AdminService:
             ],
             brokers=[each["grpc"] for each in found.brokers if "grpc" in each],
         )
+
+    async def _described(self, request: pb.DescribeTopicRequest) -> TopicDescription:
+        try:
+            return await self._administration.describe_topic(request.name)
+        except UnknownTopic:
+            if not request.plan:
+                raise
+            return self._administration.describe_planned(self._messages.planned(request.name))
 
     async def alter_topic(self, request: pb.AlterTopicRequest, _: Context) -> pb.Topic:
         changes: dict[str, str | None] = {**dict(request.set), **dict.fromkeys(request.reset)}
@@ -124,7 +138,7 @@ def _offset(number: int) -> int:
 def _topic(topic: Topic) -> pb.Topic:
     return pb.Topic(
         name=topic.name,
-        id=str(uuid.UUID(bytes=topic.id)),
+        id=str(uuid.UUID(bytes=topic.id)) if topic.id else "",
         partitions=topic.partitions,
         created_at_ms=topic.created_at,
         configs=topic.overrides,

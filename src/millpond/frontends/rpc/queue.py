@@ -9,7 +9,7 @@ from millpond.frontends.rpc.memory import Answers, Context
 from millpond.frontends.rpc.subscribing import ANSWERS, SAID_LATER, Subscribing
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
 from millpond.model.errors import InvalidRequest, Stopping
-from millpond.queues import QueueLimits, Queues, Start, StartAt
+from millpond.queues import Answer, QueueLimits, Queues, Start, StartAt
 from millpond.service import Administration, Messages, NewMessage
 from millpond.stubs import queue_pb2 as pb
 
@@ -133,11 +133,13 @@ class QueueService:
         if count > self._queue_limits.answers_per_request_max:
             limit = self._queue_limits.answers_per_request_max
             raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
+        commit = (request.topic, request.subscription, request.consumer, list(request.acks))
+        answers = await self._queues.check_commit(*commit)
+        if any(answer is not Answer.OK for answer in answers):  # a refused commit creates no topics
+            return pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
         new = [_new_message(each) for each in request.messages]
         appends, spots = await self._messages.batches_of(new) if new else ({}, [])
-        answers, placed = await self._queues.commit(
-            request.topic, request.subscription, request.consumer, list(request.acks), appends
-        )
+        answers, placed = await self._queues.commit(*commit, appends)
         response = pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
         for where, number in spots if placed else ():
             response.numbers.append(placed[where].base_offset + number + 1)

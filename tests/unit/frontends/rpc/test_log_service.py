@@ -56,6 +56,58 @@ async def test_everything_about_a_message_comes_back():
     assert second.timestamp_ms > 12
 
 
+LATE = log_pb2.NewMessage(value=b"x", timestamp_ms=2**50)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (one("new", bytes(2_000_000)), "RECORD_TOO_LARGE"),
+        (one("new", b"x", partition=7), "UNKNOWN_PARTITION"),
+        (log_pb2.ProduceRequest(topic="new", messages=[LATE]), "INVALID_TIMESTAMP"),
+        (log_pb2.ProduceRequest(topic="new", partition=7, batch=BATCH), "UNKNOWN_PARTITION"),
+        (log_pb2.ProduceRequest(topic="new", partition=0, batch=BATCH[:-1] + b"\1"), "CORRUPT_BATCH"),
+        (
+            log_pb2.ProduceRequest(
+                topic="new", partition=0, batch=build_batch([Record(b"x", timestamp=2**50)], now_ms=1)
+            ),
+            "INVALID_TIMESTAMP",
+        ),
+    ],
+)
+async def test_a_refused_request_creates_no_topic(request_, reason):
+    async with serving() as (broker, wire):
+        stream = wire("Log.ProduceStream")
+        await stream.write(request_)
+        assert outcomes(await results_of(stream, 1)) == [reason]
+        assert broker.log.topics.all() == []
+        await stream.done_writing()
+
+
+async def test_a_topic_that_would_be_created_is_described_and_not_created():
+    async with serving(default_partitions=3) as (broker, wire):
+        request = admin_pb2.DescribeTopicRequest(name="new", plan=True)
+        planned = await wire("Admin.DescribeTopic", request)
+        assert (planned.topic.name, planned.topic.id, planned.topic.partitions) == ("new", "", 3)
+        assert [(each.partition, each.owner) for each in planned.partitions] == [(0, ""), (1, ""), (2, "")]
+        assert {each.name for each in planned.configs} >= {"max.message.bytes", "retention.ms"}
+        assert broker.log.topics.all() == []
+        await broker.produce("new", b"x")
+        found = await wire("Admin.DescribeTopic", request)
+        assert found.topic.id
+        assert [each.next for each in found.partitions] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "creates", "reason"), [("no/good", True, "INVALID_TOPIC_NAME"), ("new", False, "UNKNOWN_TOPIC")]
+)
+async def test_a_topic_that_would_not_be_created_is_not_described(name, creates, reason):
+    async with serving(auto_create_topics=creates) as (_, wire):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await wire("Admin.DescribeTopic", admin_pb2.DescribeTopicRequest(name=name, plan=True))
+        assert details_of(refused.value)[1].reason == reason
+
+
 async def test_a_refused_request_does_not_end_its_stream():
     async with serving() as (_, wire):
         stream = wire("Log.ProduceStream")

@@ -122,6 +122,27 @@ async def test_a_name_that_is_not_legal_is_refused_and_creates_nothing(client, n
     assert (await client.get("/topics")).json() == {"topics": []}
 
 
+@pytest.mark.parametrize(
+    ("place", "body", "code"),
+    [
+        ("produce/0", {"value": "x" * 2_000_000}, "RecordTooLarge"),
+        ("produce", {"value": "x" * 2_000_000}, "RecordTooLarge"),
+        ("produce/7", {"value": "x"}, "UnknownPartition"),
+        ("produce", {"value": "x", "timestamp_ms": 2**50}, "InvalidTimestamp"),
+        (
+            "produce",
+            {"messages": [{"value": "x"}, {"value": "x", "timestamp_ms": 2**50}]},
+            "InvalidTimestamp",
+        ),
+        ("produce", {"messages": []}, "InvalidRequest"),
+    ],
+)
+async def test_a_refused_message_creates_no_topic(client, place, body, code):
+    answer = await client.post(f"/topics/new/{place}", json=body)
+    assert answer.json()["code"] == code
+    assert (await client.get("/topics")).json() == {"topics": []}
+
+
 async def test_a_message_that_is_too_large_is_refused_alone(client, broker):
     """L2, S18."""
     await client.post("/topics", json={"name": "pond", "configs": {"max.message.bytes": "1000"}})
