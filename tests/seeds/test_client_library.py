@@ -107,7 +107,7 @@ def test_s13_errors_have_names_and_say_what_was_wrong(server):
     ):
         consumer.poll()
     assert "nobody-made-this" in str(refused.value)
-    with Producer("no/good", address=server.grpc) as producer, pytest.raises(InvalidTopicName):
+    with pytest.raises(InvalidTopicName), Producer("no/good", address=server.grpc) as producer:
         producer.send(b"x")
 
 

@@ -57,7 +57,7 @@ def test_m2_m3_a_bad_name_is_refused_by_every_face_and_stores_nothing(server, mi
         refused = refusal(call)
         assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "Topic name" in refused.details()
-    with Producer(name, address=server.grpc) as producer, pytest.raises(InvalidTopicName):
+    with pytest.raises(InvalidTopicName), Producer(name, address=server.grpc) as producer:
         producer.send(b"x")
     answer = http.post("/topics", json={"name": name})
     assert (answer.status_code, answer.json()["code"]) == (400, "InvalidTopicName")

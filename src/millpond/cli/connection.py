@@ -8,9 +8,8 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from millpond.cli.options import DEFAULT_ADDRESS
 from millpond.client import Admin
-from millpond.client.calls import addresses_in
+from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import MillpondError, Unreachable
 
 KNOCK_S: Final = 3.0
@@ -22,7 +21,7 @@ NamesOf = Callable[[Admin], list[str]]
 def knock(address: str, timeout_s: float = KNOCK_S) -> None:
     """Fail at once, with a short reason, if nobody listens there: the client library would go on trying. Of several
     addresses one that answers is enough."""
-    *others, last = addresses_in(address)
+    *others, last = parse_addresses(address)
     for each in others:
         with contextlib.suppress(Unreachable):
             return _knock(each, timeout_s)

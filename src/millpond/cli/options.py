@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millpond.cli.variables import warn_of_misspelt_address, warn_of_unknown_variables
+from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import parse_bytes, parse_duration_ms
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 DEFAULT_TIMEOUT_S: Final = 10.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -64,14 +64,10 @@ def broker_options(command: Command) -> Command:
 def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if not context.resilient_parsing:  # as while a shell completes a word
         warn_of_misspelt_address(os.environ)
-    return None if value is None else ",".join(map(_checked, value.split(",")))
-
-
-def _checked(address: str) -> str:
-    host, _, port = address.strip().rpartition(":")
-    if not port.isdecimal():
-        raise click.BadParameter("write it as HOST:PORT")
-    return f"{host or '127.0.0.1'}:{port}"
+    try:
+        return None if value is None else ",".join(parse_addresses(value))
+    except ValueError as error:
+        raise click.BadParameter(f"write it as HOST:PORT, for example {DEFAULT_ADDRESS}") from error
 
 
 def as_bytes(context: click.Context, parameter: click.Parameter, value: str) -> int:

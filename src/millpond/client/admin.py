@@ -11,9 +11,11 @@ from typing import Self, TypeVar
 
 from google.protobuf.message import Message as Proto
 
-from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
+from millpond.client import arguments
+from millpond.client.calls import ADMIN, Addresses, Connections
 from millpond.client.cluster import ClusterCalls
 from millpond.client.subscriptions import SubscriptionCalls
+from millpond.model.topics import check_partition_count
 from millpond.stubs import admin_pb2 as pb
 
 TIMEOUT_S = 10.0
@@ -108,7 +110,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     """What creates or deletes reaches a broker once. If the answer is lost, `OutcomeUnknown` or `TimedOut` says so:
     look before you repeat it."""
 
-    def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
         self._connections = Connections(address, timeout)
 
     # -- topics -----------------------------------------------------------------------------------------------
@@ -116,7 +118,10 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     async def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        request = pb.CreateTopicRequest(name=name, partitions=partitions or 0, configs=configs or {})
+        arguments.label("name", name)
+        given = {} if configs is None else configs
+        arguments.configs("configs", given)
+        request = pb.CreateTopicRequest(name=name, partitions=_partitions(partitions), configs=given)
         return _topic(await self._call_carefully("CreateTopic", request, pb.Topic))
 
     async def list_topics(self) -> list[Topic]:
@@ -125,7 +130,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return [_topic(each) for each in found.topics]
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        request = pb.DescribeTopicRequest(name=name)
+        request = pb.DescribeTopicRequest(name=arguments.label("name", name))
         found = await self._call("DescribeTopic", request, pb.TopicDescription)
         return TopicDescription(
             _topic(found.topic),
@@ -140,28 +145,34 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
         """More partitions, other configs (None goes back to the default), or both."""
-        changes = configs or {}
+        changes = {} if configs is None else configs
+        arguments.configs("configs", changes, (str, type(None)))
         request = pb.AlterTopicRequest(
-            name=name,
-            partitions=partitions or 0,
+            name=arguments.label("name", name),
+            partitions=_partitions(partitions),
             set={key: value for key, value in changes.items() if value is not None},
             reset=[key for key, value in changes.items() if value is None],
         )
         return _topic(await self._call("AlterTopic", request, pb.Topic))
 
     async def delete_topic(self, name: str) -> None:
-        request = pb.DeleteTopicRequest(name=name)
+        request = pb.DeleteTopicRequest(name=arguments.label("name", name))
         await self._call_carefully("DeleteTopic", request, pb.DeleteTopicResponse)
 
     async def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
         """Forget the messages below number `before` (None: all of them); returns the number of the oldest that is
         left."""
-        request = pb.DeleteMessagesRequest(topic=topic, partition=partition, before=before)
+        request = pb.DeleteMessagesRequest(
+            topic=arguments.label("topic", topic),
+            partition=arguments.integer("partition", partition, 0, arguments.UINT32_MAX),
+            before=arguments.optional(arguments.integer, "before", before),
+        )
         return (await self._call_carefully("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
 
     async def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """By partition: the number of the first message at or after a time, or the one that the next will get."""
-        request = pb.FindByTimeRequest(topic=topic, timestamp_ms=timestamp_ms)
+        at_ms = arguments.integer("timestamp_ms", timestamp_ms, -arguments.INT64_MAX)
+        request = pb.FindByTimeRequest(topic=arguments.label("topic", topic), timestamp_ms=at_ms)
         found = await self._call("FindByTime", request, pb.FindByTimeResponse)
         return dict(enumerate(found.numbers))
 
@@ -173,7 +184,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return [_group(each) for each in found.groups]
 
     async def describe_group(self, name: str) -> GroupDescription:
-        request = pb.DescribeGroupRequest(name=name)
+        request = pb.DescribeGroupRequest(name=arguments.label("name", name))
         found = await self._call("DescribeGroup", request, pb.GroupDescription)
         return GroupDescription(
             _group(found.group),
@@ -193,11 +204,15 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
 
     async def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
         """Set where a group that has no members reads next, by partition."""
-        request = pb.CommitPositionsRequest(group=group, topic=topic, read_from=dict(read_from))
+        request = pb.CommitPositionsRequest(
+            group=arguments.label("group", group),
+            topic=arguments.label("topic", topic),
+            read_from=arguments.numbers("read_from", read_from),
+        )
         await self._call("CommitPositions", request, pb.CommitPositionsResponse)
 
     async def delete_group(self, name: str) -> None:
-        request = pb.DeleteGroupRequest(name=name)
+        request = pb.DeleteGroupRequest(name=arguments.label("name", name))
         await self._call_carefully("DeleteGroup", request, pb.DeleteGroupResponse)
 
     # -- the broker -------------------------------------------------------------------------------------------
@@ -223,6 +238,11 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     async def _call_carefully(self, name: str, request: Proto, response: type[Response]) -> Response:
         """For what must not be done twice."""
         return await self._connections.call_carefully(ADMIN, name, request, response)
+
+
+def _partitions(partitions: int | None) -> int:
+    """0 is for the broker to choose."""
+    return 0 if partitions is None else check_partition_count(arguments.number("partitions", partitions))
 
 
 def _topic(topic: pb.Topic) -> Topic:

@@ -6,7 +6,7 @@ a broker that acts on it once. Producing has its own way (`sender`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message as Proto
 from google.protobuf.message_factory import GetMessageClass
 
-from millpond.client import forks
+from millpond.client import arguments, forks
 from millpond.client.errors import error_of, redirect_of
 from millpond.model.errors import (
     MillpondError,
@@ -28,7 +28,6 @@ from millpond.model.errors import (
 )
 from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, payloads_pb2, queue_pb2
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 LOG: Final = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 PAYLOADS: Final = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
@@ -54,6 +53,8 @@ READY: Final = grpc.ChannelConnectivity.READY
 FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
 
 Response = TypeVar("Response", bound=Proto)
+Addresses = str | Sequence[str] | None
+"""`host:port`, or several; None is 127.0.0.1:9999."""
 
 
 class Pauses:
@@ -70,13 +71,12 @@ class Pauses:
 class Connections:
     """One channel for each broker, opened when it is first needed; every broker that was heard of is known."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        """`address` is where to ask first: one broker, or several with commas between, of which any will do."""
-        if not timeout_s > 0:
-            raise ValueError(f"a timeout of {timeout_s} s leaves no time at all")
-        addresses = addresses_in(address)
+    def __init__(self, address: Addresses, timeout_s: float, *, named: str = "address") -> None:
+        """`address` is where to ask first: one broker, or several of which any will do (a list, or commas between).
+        None is the default. `named` is what the caller calls it."""
+        addresses = arguments.addresses(named, address)
         self.address = addresses[0]
-        self.timeout_s = timeout_s
+        self.timeout_s = arguments.timeout("timeout", timeout_s)
         self.attempt_s = min(timeout_s / ATTEMPTS, ATTEMPT_S_MAX)
         self._known = dict.fromkeys(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -283,14 +283,6 @@ class Connections:
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def addresses_in(text: str) -> list[str]:
-    """`host:port`, or several with commas between."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    if not found:
-        raise ValueError(f"{text!r} is no address of a broker: write host:port")
-    return found
 
 
 def _is_cancelled() -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millpond.client import arguments
 from millpond.client.calls import CLUSTER, Connections
 from millpond.stubs import cluster_pb2 as pb
 
@@ -62,7 +63,8 @@ class ClusterCalls:
     async def drain(self, node_id: int, *, undo: bool = False) -> Cluster:
         """Have a broker hand over everything it owns, and get nothing until that is undone. Returns when it was told
         so; `cluster` shows how far it has come."""
-        request = pb.DrainRequest(node_id=node_id, undo=undo)
+        number = arguments.integer("node_id", node_id, 0, arguments.UINT32_MAX)
+        request = pb.DrainRequest(node_id=number, undo=arguments.flag("undo", undo))
         return _cluster(await self._connections.call(CLUSTER, "Drain", request, pb.ClusterStatus))
 
     async def rebalance(self) -> Cluster:

@@ -12,18 +12,19 @@ Positions are those of one topic, by its id. If it is deleted and made anew, rea
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, LOG, Connections, Pauses
+from millpond.client import arguments
+from millpond.client.calls import ADMIN, LOG, Addresses, Connections, Pauses
 from millpond.client.decoding import decode
 from millpond.client.message import Message, Polled, ReadFrom
 from millpond.client.positions import FilePositions, GroupPositions, Positions
 from millpond.model.errors import (
-    InvalidRequest,
     MillpondError,
     TopicReplaced,
     Unavailable,
@@ -40,7 +41,6 @@ LOOK_AGAIN_S: Final = 5.0
 """How long partitions that are added may stay unread."""
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
-OLDEST, NEWEST = "oldest", "newest"
 
 Start = ReadFrom | Literal["oldest", "newest"]
 
@@ -60,7 +60,7 @@ class AsyncConsumer:
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: str = DEFAULT_ADDRESS,
+        address: Addresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest message goes
@@ -70,18 +70,24 @@ class AsyncConsumer:
         is refused (GroupInUse) while another such reader, or a member, uses the group."""
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
-        _check_start(read_from)
-        self.topic = topic
+        arguments.read_from(read_from)
+        self.topic = arguments.topic("topic", topic)
         self._start = read_from
-        self._partition = partition
-        self._strict = strict
-        self._uncommitted = uncommitted
+        self._partition = arguments.optional(arguments.number, "partition", partition)
+        self._strict = arguments.flag("strict", strict)
+        self._uncommitted = arguments.flag("uncommitted", uncommitted)
         self._connections = Connections(address, timeout)
         self._kept: Positions | None = None
         if group is not None:
-            self._kept = GroupPositions(group, topic, self._connections, partition, reader)
+            self._kept = GroupPositions(
+                arguments.label("group", group),
+                topic,
+                self._connections,
+                partition,
+                arguments.optional(arguments.label, "reader", reader),
+            )
         elif position_file is not None:
-            self._kept = FilePositions(Path(position_file), topic)
+            self._kept = FilePositions(arguments.path("position_file", position_file), topic)
         self._positions: dict[int, int] = {}
         self._saved: dict[int, int] = {}
         self._fetch_from: dict[int, int] = {}
@@ -101,15 +107,14 @@ class AsyncConsumer:
         """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. Several may
         poll at the same time: they take turns, and no message is given to two of them. A batch that cannot be decoded
         is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
-        if messages_max < 1 or bytes_max < 1 or not wait >= 0:
-            raise InvalidRequest(
-                reason="a poll asks for at least one message and one byte, and waits 0 s or longer"
-            )
+        wait_s = arguments.patience("wait", wait)
+        messages_max = arguments.count("messages_max", messages_max)
+        bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
         async with self._turn:
             await self._keep()
             await self._ensure_open()
             if not self._fetched and not self._unreadable:
-                await self._fetch(wait, bytes_max)
+                await self._fetch(math.inf if wait_s is None else wait_s, bytes_max)
             if not self._fetched:
                 self._check_readable()
             return self._hand_out(messages_max)
@@ -146,7 +151,7 @@ class AsyncConsumer:
     async def seek(self, read_from: Start) -> None:
         """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
         others stay where they are. Takes its turn with polls."""
-        _check_start(read_from)
+        arguments.read_from(read_from)
         async with self._turn:
             with contextlib.suppress(TopicReplaced):  # which is one reason to come here
                 await self._ensure_open()
@@ -393,23 +398,13 @@ class AsyncConsumer:
             await self._leave()
 
 
-def _check_start(start: object) -> None:
-    """Here, where the mistake is made."""
-    numbers = start.values() if isinstance(start, Mapping) else [start]
-    for number in numbers:
-        is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-        if not is_number and not (number is start and start in (OLDEST, NEWEST)):
-            reason = f"read_from={start!r}: positions are message numbers from 1 on, or 'oldest' or 'newest'"
-            raise InvalidRequest(reason=reason)
-
-
 def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
     return {each.partition: each.next for each in found.partitions}
 
 
 def _first(start: Start, partition: int, end: int, otherwise: int) -> int:
     """Where to begin; `otherwise` where nothing is said of a partition."""
-    if start == NEWEST:
+    if start == arguments.NEWEST:
         return end
     return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from millpond.client import arguments
 from millpond.stubs import queue_pb2 as pb
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Acknowledgement:
         if self.outcome is None:
             with _WAITING:
                 event = self._event = self._event or threading.Event()
-            if self.outcome is None and not event.wait(timeout):
+            if self.outcome is None and not event.wait(arguments.patience("timeout", timeout)):
                 raise TimeoutError
         assert self.outcome is not None, "it is done"
         return self.outcome
@@ -172,6 +173,7 @@ class BaseDelivery:
     def nack(self, delay: float | None = None) -> Acknowledgement:
         """It has not been dealt with: it will come again, to anybody, after `delay` seconds, or after the
         subscription's backoff. Later messages of its key wait for it."""
+        arguments.optional(arguments.real, "delay", delay)
         if self._answer is None:
             self._answer = self.link.answer(NACK, self, delay)
         return self._answer
@@ -182,7 +184,8 @@ class BaseDelivery:
 
     def extend(self, seconds: float) -> Acknowledgement:
         """Dealing with it takes longer: it is not given to anybody else for so long from now on."""
-        return self.link.answer(EXTEND, self, seconds)
+        duration_s = arguments.real("seconds", seconds)
+        return self.link.answer(EXTEND, self, duration_s)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.link.topic}/{self.partition}/{self.number}>"

@@ -139,7 +139,7 @@ class Link:
     # -- from any thread --------------------------------------------------------------------------------------
 
     def answer(self, kind: Kind, delivery: BaseDelivery, seconds: float | None = None) -> Acknowledgement:
-        ms = None if seconds is None else min(max(int(seconds * 1000), 0), DELAY_MS_MAX)
+        ms = None if seconds is None else int(min(max(seconds * 1000, 0), DELAY_MS_MAX))
         acknowledgement = Acknowledgement()
         if kind is NACK:
             self._inbox.refuse(delivery)

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from millpond.model.errors import InvalidRecord
+from millpond.client import arguments
 from millpond.records import NO_TIMESTAMP, Header, Record
-
-TIMESTAMP_MS_MAX: Final = 2**62
 
 Headers = Mapping[str, bytes | None] | Iterable[Header]
 """By name, or (name, value) pairs where a name comes more than once."""
 
+NO_HEADERS: Final[tuple[Header, ...]] = ()
 _WAITING: Final = threading.Lock()
 
 ReadFrom = int | Mapping[int, int]
@@ -60,7 +59,7 @@ class Sent:
         if not self.done():
             with _WAITING:
                 event = self._event = self._event or threading.Event()
-            if not self.done() and not event.wait(timeout):
+            if not self.done() and not event.wait(arguments.patience("timeout", timeout)):
                 raise TimeoutError
         if self._error is not None:
             raise self._error
@@ -89,37 +88,20 @@ def message_of(record: Record, partition: int) -> Message:
     return Message(record.offset + 1, record.value, record.key, record.headers, record.timestamp, partition)
 
 
-def record_of(value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None) -> Record:
-    """Checked here, where the mistake is made: what is in a batch already would fail its neighbours."""
+def record_of(
+    value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int | None
+) -> Record:
+    """Checked here, at the call: what is in a batch already would fail its neighbours."""
     return Record(
-        _bytes("value", value),
-        _bytes("key", key),
-        _headers(headers) if headers else (),
-        NO_TIMESTAMP if timestamp_ms is None else _timestamp(timestamp_ms),
+        arguments.content("value", value),
+        arguments.content("key", key),
+        () if headers is None or headers is NO_HEADERS else arguments.headers("headers", headers),
+        NO_TIMESTAMP if timestamp_ms is None else arguments.timestamp("timestamp_ms", timestamp_ms),
     )
 
 
-def _bytes(name: str, given: object) -> bytes | None:
-    """Refuses what is not bytes: text has an encoding, and only the application knows which."""
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{name} must be bytes, not {type(given).__name__}: encode it, e.g. text.encode()")
-
-
-def _headers(headers: Headers) -> tuple[Header, ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = tuple((name, _bytes(f"header {name!r}", value)) for name, value in pairs)
-    for name, _ in checked:
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRecord(reason=f"header name {name!r} is not valid Unicode") from error
-    return checked
-
-
-def _timestamp(timestamp_ms: int) -> int:
-    if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
-        raise InvalidRecord(reason=f"timestamp {timestamp_ms}")
-    return timestamp_ms
+def records_of(values: Iterable[bytes | None]) -> Iterable[Record]:
+    """One record for each value. A list or tuple is checked at once; others may be longer than memory."""
+    checked = arguments.values("values", values)
+    records = (Record(arguments.content("value", value)) for value in checked)
+    return list(records) if isinstance(values, list | tuple) else records

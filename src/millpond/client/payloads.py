@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from millpond.client import transfer
-from millpond.client.calls import DEFAULT_ADDRESS, PAYLOADS, Connections, Pauses
+from millpond.client import arguments, transfer
+from millpond.client.calls import PAYLOADS, Addresses, Connections, Pauses
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CorruptPayload,
@@ -69,7 +69,7 @@ class AsyncPayloads:
         self,
         connections: Connections | None = None,
         *,
-        address: str = DEFAULT_ADDRESS,
+        address: Addresses = None,
         timeout: float = TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
@@ -80,6 +80,8 @@ class AsyncPayloads:
 
     async def upload(self, topic: str, body: Buffer) -> PayloadReference:
         """Returns when the body is durable. An upload that fails leaves nothing, or something that is collected."""
+        arguments.topic("topic", topic)
+        arguments.buffer("body", body)
         if not body:
             raise InvalidPayload(payload="", reason="it is empty; an empty body needs no payload")
         payload_id = new_payload_id(self._clock.now_ms())
@@ -98,6 +100,7 @@ class AsyncPayloads:
 
     async def download(self, reference: PayloadReference) -> bytes:
         """The body, if it is the one that the message speaks of (else `CorruptPayload`)."""
+        arguments.instance("reference", reference, PayloadReference)
 
         async def attempt(address: str, _: int) -> bytes:
             return await self._download(address, reference)

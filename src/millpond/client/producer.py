@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from millpond.client.calls import ADMIN, DEFAULT_ADDRESS, Connections
+from millpond.client import arguments
+from millpond.client.calls import ADMIN, Addresses, Connections
 from millpond.client.lane import Entry, Lane
-from millpond.client.message import Headers, Placed, record_of
+from millpond.client.message import Headers, Placed, record_of, records_of
 from millpond.client.sender import Sender
 from millpond.model.configs import MAX_MESSAGE_BYTES
 from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
@@ -49,22 +50,18 @@ class AsyncProducer:
         self,
         topic: str,
         *,
-        address: str = DEFAULT_ADDRESS,
+        address: Addresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
     ) -> None:
-        if compression not in CODECS:
-            raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
-        if batch_bytes < 1 or buffer_bytes_max < 1:
-            raise ValueError("batch_bytes and buffer_bytes_max must be at least 1")
-        self.topic = topic
-        self._codec = CODECS[compression]
-        self._batch_bytes = batch_bytes
-        self._buffer_bytes_max = buffer_bytes_max
-        self._timeout_s = timeout
+        self.topic = arguments.topic("topic", topic)
+        self._codec = arguments.choice("compression", compression, CODECS)
+        self._batch_bytes = arguments.count("batch_bytes", batch_bytes)
+        self._buffer_bytes_max = arguments.count("buffer_bytes_max", buffer_bytes_max)
         self._connections = Connections(address, timeout)
+        self._timeout_s = self._connections.timeout_s
         self._sender = Sender(self._connections, topic)
         self._lanes: list[Lane] = []
         self.configs: Mapping[str, str] = {}
@@ -96,8 +93,9 @@ class AsyncProducer:
     async def send_many(
         self, values: Iterable[bytes | None], *, partition: int | None = None
     ) -> list[Placed]:
-        """Returns where they went, in their order, when all of them are durable."""
-        futures = [await self.submit_record(record_of(value, None, (), None), partition) for value in values]
+        """Returns where they went, in their order, when all of them are durable. A list or tuple is checked as a whole
+        before any of it is sent."""
+        futures = [await self.submit_record(record, partition) for record in records_of(values)]
         return list(await asyncio.gather(*futures))
 
     async def submit(
@@ -114,6 +112,7 @@ class AsyncProducer:
         return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
+        partition = arguments.optional(arguments.number, "partition", partition)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         await self.ready()

@@ -9,15 +9,16 @@ To a topic with `payload=reference` bodies go to the object store, and messages 
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from millpond.client.message import Placed, record_of
+from millpond.client import arguments
+from millpond.client.calls import Addresses
+from millpond.client.message import Placed
 from millpond.client.payloads import AsyncPayloads
-from millpond.client.producer import TIMEOUT_S, AsyncProducer
-from millpond.client.publishing import Attributes, headers_of
+from millpond.client.producer import CODECS, TIMEOUT_S, AsyncProducer
+from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.turns import Turns
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
@@ -33,16 +34,17 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        servers: Addresses = None,
         *,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = servers if isinstance(servers, str) else ",".join(servers)
+        self._address = arguments.addresses("servers", servers)
         self._timeout_s = timeout
         self._compression = compression
-        self._inline_bytes_max = inline_bytes_max
+        arguments.choice("compression", compression, CODECS)
+        self._inline_bytes_max = arguments.integer("inline_bytes_max", inline_bytes_max)
         self._producers: dict[str, AsyncProducer] = {}
         self._payloads = AsyncPayloads(address=self._address, timeout=timeout)
         self._turns = Turns()
@@ -74,7 +76,7 @@ class AsyncPublisher:
         delay: float | None = None,
     ) -> "asyncio.Future[Placed]":
         """As `publish`, but returns as soon as the message waits its turn (and its body is uploaded)."""
-        record = record_of(data, key, headers_of(attributes, deliver_at, delay), None)
+        record = published_record(key, data, headers_of(attributes, deliver_at, delay))
         producer = self.producer(topic)
         if key is None:
             return await producer.submit_record(await self.referring(producer, record))
@@ -93,7 +95,7 @@ class AsyncPublisher:
         """The one for this topic."""
         if self._closed:
             raise Stopping("The publisher is closed.")
-        producer = self._producers.get(topic)
+        producer = self._producers.get(topic) if isinstance(topic, str) else None
         if producer is None:
             producer = self._producers[topic] = AsyncProducer(
                 topic, address=self._address, timeout=self._timeout_s, compression=self._compression

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from millpond.client.message import Headers
+from millpond.client import arguments
+from millpond.client.message import Headers, record_of
 from millpond.model.errors import InvalidRecord
 from millpond.model.subscriptions import DELAY, DELIVER_AT, RESERVED_HEADERS
-from millpond.records import Header
+from millpond.records import Header, Record
 
 Attributes = Mapping[str, bytes | str | None]
 """By name. Text travels as UTF-8."""
@@ -18,7 +19,7 @@ def headers_of(
     """Attributes, and when subscriptions may deliver the message: at a time (a datetime, or milliseconds since 1970),
     or so many seconds after it was published."""
     headers: list[Header] = []
-    for name, value in (attributes or {}).items():
+    for name, value in ({} if attributes is None else _checked(attributes)).items():
         if name.startswith(RESERVED_HEADERS):
             raise InvalidRecord(
                 reason=f"attribute {name!r}: names that begin with {RESERVED_HEADERS} are reserved"
@@ -27,10 +28,17 @@ def headers_of(
     if deliver_at is not None and delay is not None:
         raise ValueError("a message is delivered at a time or after a delay, not both")
     if deliver_at is not None:
-        at_ms = int(deliver_at.timestamp() * 1000) if isinstance(deliver_at, datetime) else deliver_at
-        headers.append((DELIVER_AT, str(at_ms).encode()))
+        headers.append((DELIVER_AT, str(arguments.moment("deliver_at", deliver_at)).encode()))
     if delay is not None:
-        if not delay >= 0:
-            raise ValueError(f"a delay of {delay} s")
-        headers.append((DELAY, str(int(delay * 1000)).encode()))
+        headers.append((DELAY, str(int(arguments.seconds("delay", delay) * 1000)).encode()))
     return headers
+
+
+def _checked(attributes: Attributes) -> Attributes:
+    arguments.configs("attributes", attributes, (bytes, str, bytearray, memoryview, type(None)))
+    return attributes
+
+
+def published_record(key: bytes | None, data: bytes | None, headers: Headers) -> Record:
+    """A message as publishers name its parts."""
+    return record_of(arguments.content("data", data), key, headers, None)

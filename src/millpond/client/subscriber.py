@@ -18,16 +18,18 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from millpond.client import arguments
 from millpond.client.bodies import Bodies
-from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses
+from millpond.client.calls import ADMIN, QUEUE, Addresses, Connections, Pauses
 from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.link import Attaching, Credit, Link
 from millpond.client.outbox import Item
+from millpond.client.subscriptions import config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
 from millpond.model.clock import Clock, SystemClock
@@ -64,7 +66,7 @@ class AsyncSubscriber:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        servers: Addresses,
         topic: str,
         subscription: str,
         *,
@@ -77,19 +79,16 @@ class AsyncSubscriber:
         timeout: float = TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
-        if prefetch < 1 or prefetch_bytes < 1 or value_bytes_max < 1:
-            raise ValueError("prefetch, prefetch_bytes and value_bytes_max must be at least 1")
-        addresses = [servers] if isinstance(servers, str) else list(servers)
-        self.topic = topic
-        self.subscription = subscription
-        self.consumer = consumer or _own_name()
-        self._create = create
-        self._prefetch = prefetch
-        self._prefetch_bytes = prefetch_bytes
-        self._timeout_s = timeout
-        self._connections = Connections(addresses[0], timeout)
-        for address in addresses[1:]:
-            self._connections.learn(address)
+        self.topic = arguments.topic("topic", topic)
+        self.subscription = arguments.label("subscription", subscription)
+        self.consumer = arguments.optional(arguments.text, "consumer", consumer) or _own_name()
+        self._create = None if create is None else config_texts("create", create)
+        self._prefetch = arguments.count("prefetch", prefetch)
+        self._prefetch_bytes = arguments.count("prefetch_bytes", prefetch_bytes)
+        arguments.integer("value_bytes_max", value_bytes_max, 1, arguments.UINT32_MAX)
+        arguments.flag("metadata_only", metadata_only)
+        self._connections = Connections(servers, timeout, named="servers")
+        self._timeout_s = self._connections.timeout_s
         self._attaching = Attaching(topic, subscription, self.consumer, value_bytes_max, metadata_only)
         self._clock = clock or SystemClock()
         self._inbox = Inbox(
@@ -128,7 +127,7 @@ class AsyncSubscriber:
     async def receive(self, wait: float | None = None) -> AsyncDelivery | None:
         """The same with a limit to the waiting, in seconds; None when it is over."""
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout(arguments.patience("wait", wait)):
                 return await anext(self)
         except TimeoutError:
             return self._inbox.take()  # type: ignore[return-value]  # it makes no others
@@ -141,6 +140,8 @@ class AsyncSubscriber:
         """Give every delivery to `handler`, until the subscriber is closed. So many run at a time, but of a key only
         one, in order. What it returns from is acknowledged, unless it has answered itself; what it fails with is
         logged, and the message refused."""
+        arguments.function("handler", handler)
+        arguments.count("workers", workers)
         await self._start()
         await AsyncWorkers(self._inbox, workers, self._until_news).run(handler)
         self._check()
@@ -220,8 +221,7 @@ class AsyncSubscriber:
     async def _make(self) -> None:
         if self._create is None:
             return
-        config = {name: str(value) for name, value in self._create.items()}
-        request = pb.CreateSubscriptionRequest(topic=self.topic, name=self.subscription, config=config)
+        request = pb.CreateSubscriptionRequest(topic=self.topic, name=self.subscription, config=self._create)
         with contextlib.suppress(SubscriptionExists):
             await self._connections.call(QUEUE, "CreateSubscription", request, pb.Subscription)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 
+from millpond.client import arguments
 from millpond.client.calls import ADMIN, QUEUE, Connections
 from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
@@ -15,6 +16,7 @@ the first message of a time."""
 Configs = Mapping[str, object]
 """By name, as in docs/reference/subscriptions.md. Durations may be written `30s`."""
 EARLIEST: Final = "earliest"
+PLACES: Final = {EARLIEST: pb.Start.EARLIEST, "latest": pb.Start.LATEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class SubscriptionCalls:
         self, topic: str, name: str, config: Configs | None = None, *, start: Start = EARLIEST
     ) -> Subscription:
         request = pb.CreateSubscriptionRequest(
-            topic=topic, name=name, config=_texts(config), start=_start(start)
+            **_named(topic, name), config=config_texts("config", config), start=_start(start)
         )
         return _subscription(
             await self._connections.call_carefully(QUEUE, "CreateSubscription", request, pb.Subscription)
@@ -99,20 +101,20 @@ class SubscriptionCalls:
 
     async def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
         """What is not named stays."""
-        request = pb.AlterSubscriptionRequest(topic=topic, name=name, config=_texts(config))
+        request = pb.AlterSubscriptionRequest(**_named(topic, name), config=config_texts("config", config))
         return _subscription(
             await self._connections.call(QUEUE, "AlterSubscription", request, pb.Subscription)
         )
 
     async def delete_subscription(self, topic: str, name: str) -> None:
-        request = pb.DeleteSubscriptionRequest(topic=topic, name=name)
+        request = pb.DeleteSubscriptionRequest(**_named(topic, name))
         await self._connections.call_carefully(
             QUEUE, "DeleteSubscription", request, pb.DeleteSubscriptionResponse
         )
 
     async def list_subscriptions(self, topic: str | None = None) -> list[Subscription]:
         """Of a topic, or of all."""
-        request = pb.ListSubscriptionsRequest(topic=topic or "")
+        request = pb.ListSubscriptionsRequest(topic=arguments.optional(arguments.label, "topic", topic) or "")
         found = await self._connections.call(
             QUEUE, "ListSubscriptions", request, pb.ListSubscriptionsResponse
         )
@@ -120,7 +122,8 @@ class SubscriptionCalls:
 
     async def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
         """How it stands, and why keys do not move that do not. Every broker that has partitions of it is asked."""
-        request = pb.DescribeSubscriptionRequest(topic=topic, name=name, keys_max=keys_max)
+        keys_max = arguments.integer("keys_max", keys_max, 0, arguments.UINT32_MAX)
+        request = pb.DescribeSubscriptionRequest(**_named(topic, name), keys_max=keys_max)
         answers = [
             await self._connections.call(
                 QUEUE, "DescribeSubscription", request, pb.SubscriptionState, address=owner
@@ -131,14 +134,15 @@ class SubscriptionCalls:
 
     async def reset_subscription(self, topic: str, name: str, start: Start) -> None:
         """Begin anew elsewhere. Consumers stay, and go on from the new place."""
-        request = pb.ResetSubscriptionRequest(topic=topic, name=name, start=_start(start))
+        request = pb.ResetSubscriptionRequest(**_named(topic, name), start=_start(start))
         await self._connections.call_carefully(
             QUEUE, "ResetSubscription", request, pb.ResetSubscriptionResponse
         )
 
     async def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
         """Send dead letters back to this subscription, all of them or so many. Returns how many there were."""
-        request = pb.RedriveDeadLettersRequest(topic=topic, name=name, messages_max=messages_max)
+        messages_max = arguments.integer("messages_max", messages_max, 0, arguments.UINT32_MAX)
+        request = pb.RedriveDeadLettersRequest(**_named(topic, name), messages_max=messages_max)
         answer = await self._connections.call_carefully(
             QUEUE, "RedriveDeadLetters", request, pb.RedriveDeadLettersResponse
         )
@@ -146,7 +150,7 @@ class SubscriptionCalls:
 
     async def unblock(self, topic: str, name: str) -> int:
         """Let messages go again that were blocked after their last attempt. Returns how many there were."""
-        request = pb.UnblockRequest(topic=topic, name=name)
+        request = pb.UnblockRequest(**_named(topic, name))
         answers = [
             await self._connections.call(QUEUE, "Unblock", request, pb.UnblockResponse, address=owner)
             for owner in await self._owners_of(topic)
@@ -159,18 +163,22 @@ class SubscriptionCalls:
         return sorted({each.owner or self._connections.address for each in found.partitions})
 
 
-def _texts(config: Configs | None) -> dict[str, str]:
-    return {name: str(value) for name, value in (config or {}).items()}
+def config_texts(argument: str, config: Configs | None) -> dict[str, str]:
+    given = {} if config is None else config
+    arguments.configs(argument, given, (str, int))
+    return {name: str(value) for name, value in given.items()}
+
+
+def _named(topic: str, name: str) -> dict[str, str]:
+    return {"topic": arguments.label("topic", topic), "name": arguments.label("name", name)}
 
 
 def _start(start: Start) -> pb.Start:
     if isinstance(start, datetime):
         return pb.Start(at=pb.Start.TIME, value=int(start.timestamp() * 1000))
-    if isinstance(start, int):
-        return pb.Start(at=pb.Start.NUMBER, value=start)
-    if start not in (EARLIEST, "latest"):
-        raise ValueError(f"start={start!r} is none of 'earliest', 'latest', a message number, a datetime")
-    return pb.Start(at=pb.Start.EARLIEST if start == EARLIEST else pb.Start.LATEST)
+    if isinstance(start, str):
+        return pb.Start(at=arguments.choice("start", start, PLACES))
+    return pb.Start(at=pb.Start.NUMBER, value=arguments.integer("start", start, 1))
 
 
 def _subscription(found: pb.Subscription) -> Subscription:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from millpond.client import forks
+from millpond.client import arguments, forks
 from millpond.client.admin import (
     AsyncAdmin,
     BrokerDescription,
@@ -26,18 +26,18 @@ from millpond.client.admin import (
     TopicDescription,
 )
 from millpond.client.background import background, made, run
-from millpond.client.calls import DEFAULT_ADDRESS
+from millpond.client.calls import Addresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
 from millpond.client.lane import Entry
-from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of
+from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of, records_of
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
 from millpond.client.subscriptions import EARLIEST, Configs, Subscription, SubscriptionState
 from millpond.client.subscriptions import Start as SubscriptionStart
 from millpond.model.errors import MillpondError
-from millpond.records import Buffer, encoded_size_max
+from millpond.records import Buffer, Record, encoded_size_max
 
 INBOX_BYTES_MAX: Final = 1024 * 1024
 """Of messages handed over and not yet taken; past it whoever submits waits."""
@@ -51,7 +51,7 @@ class Producer:
         self,
         topic: str,
         *,
-        address: str = DEFAULT_ADDRESS,
+        address: Addresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
@@ -93,8 +93,11 @@ class Producer:
         return sent.result().number
 
     def send_many(self, values: Iterable[bytes | None], *, partition: int | None = None) -> list[Placed]:
-        """Returns where they went, in their order, when all of them are durable."""
-        return [sent.result() for sent in [self.submit(value, partition=partition) for value in values]]
+        """Returns where they went, in their order, when all of them are durable. A list or tuple is checked as a whole
+        before any of it is sent."""
+        partition = arguments.optional(arguments.number, "partition", partition)
+        sents = [self.submit_record(record, partition) for record in records_of(values)]
+        return [sent.result() for sent in sents]
 
     def submit(
         self,
@@ -107,8 +110,12 @@ class Producer:
     ) -> Sent:
         """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its
         way. Messages to a partition are stored in the order of their submits."""
-        forks.check()
         record = record_of(value, key, headers, timestamp_ms)
+        return self.submit_record(record, arguments.optional(arguments.number, "partition", partition))
+
+    def submit_record(self, record: Record, partition: int | None = None) -> Sent:
+        """The rest of `submit`, for a message that was checked."""
+        forks.check()
         sent = Sent()
         entry = Entry(record, encoded_size_max(record), sent)
         deadline = time.monotonic() + self._timeout_s
@@ -216,7 +223,7 @@ class Consumer:
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: str = DEFAULT_ADDRESS,
+        address: Addresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         self.topic = topic
@@ -282,7 +289,7 @@ class Consumer:
 class Admin:
     """Topics and groups. Every method of `AsyncAdmin`."""
 
-    def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
         self._admin = run(made(lambda: AsyncAdmin(address=address, timeout=timeout)))
 
     def create_topic(
@@ -375,7 +382,7 @@ class Admin:
 class Payloads:
     """Bodies by reference. See `AsyncPayloads`."""
 
-    def __init__(self, *, address: str = DEFAULT_ADDRESS, timeout: float = TRANSFER_TIMEOUT_S) -> None:
+    def __init__(self, *, address: Addresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
         self._payloads = run(made(lambda: AsyncPayloads(address=address, timeout=timeout)))
 
     def upload(self, topic: str, body: Buffer) -> PayloadReference:

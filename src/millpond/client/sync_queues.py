@@ -13,13 +13,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from millpond.client import arguments
 from millpond.client.background import made, run
+from millpond.client.calls import Addresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
-from millpond.client.message import Sent, record_of
+from millpond.client.message import Sent
 from millpond.client.producer import TIMEOUT_S
 from millpond.client.publisher import INLINE_BYTES_MAX, AsyncPublisher
-from millpond.client.publishing import Attributes, headers_of
+from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
 from millpond.client.sync import Producer
 from millpond.client.transaction import AsyncTransaction
@@ -50,7 +52,7 @@ class Subscriber:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        servers: Addresses,
         topic: str,
         subscription: str,
         *,
@@ -65,7 +67,7 @@ class Subscriber:
     ) -> None:
         self.topic = topic
         self.subscription = subscription
-        self._workers = workers
+        self._workers = arguments.count("workers", workers)
         self._subscriber = run(
             made(
                 lambda: _OnBackground(
@@ -98,7 +100,7 @@ class Subscriber:
 
     def receive(self, wait: float | None = None) -> Delivery | None:
         """The same with a limit to the waiting, in seconds; None when it is over."""
-        found = self._wait(wait)
+        found = self._wait(arguments.patience("wait", wait))
         if found is None and self._inbox.closed:
             raise Stopping("The subscriber is closed.")
         return found  # type: ignore[return-value]  # it makes no others
@@ -107,8 +109,10 @@ class Subscriber:
         """Give every delivery to `handler`, until the subscriber is closed (by another thread). So many threads run it,
         but of a key only one at a time, in order. What it returns from is acknowledged, unless it has answered itself;
         what it fails with is logged, and the message refused. `SystemExit` and its like end `run`, too."""
+        arguments.function("handler", handler)
+        count = self._workers if workers is None else arguments.count("workers", workers)
         self.start()
-        ThreadWorkers(self._inbox, workers or self._workers, handler).run()
+        ThreadWorkers(self._inbox, count, handler).run()
         self._check()
 
     def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
@@ -254,17 +258,21 @@ class Publisher:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        servers: Addresses = None,
         *,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
-        self._address = servers if isinstance(servers, str) else ",".join(servers)
+        self._address = arguments.addresses("servers", servers)
         self._timeout_s = timeout
         self._compression = compression
         self._publisher = run(
-            made(lambda: AsyncPublisher(servers, timeout=timeout, inline_bytes_max=inline_bytes_max))
+            made(
+                lambda: AsyncPublisher(
+                    servers, timeout=timeout, compression=compression, inline_bytes_max=inline_bytes_max
+                )
+            )
         )
         self._producers: dict[str, Producer] = {}
         self._carried_bytes_max: dict[str, int] = {}
@@ -282,13 +290,12 @@ class Publisher:
     ) -> Sent:
         """Returns as soon as the message waits its turn; `result()` of what is returned waits until it is durable. A
         body that goes to the object store is uploaded first. Those of a key are stored in the order of the calls."""
-        headers = headers_of(attributes, deliver_at, delay)
+        record = published_record(key, data, headers_of(attributes, deliver_at, delay))
+        arguments.topic("topic", topic)
         producer = self._producers.get(topic) or self._made(topic)
-        if data and len(data) > self._carried_bytes_max[topic]:
-            record = record_of(data, key, headers, None)
+        if record.value and len(record.value) > self._carried_bytes_max[topic]:
             record = run(self._publisher.referring(self._publisher.producer(topic), record))
-            data, headers = record.value, record.headers
-        return producer.submit(data, key=key, headers=headers)
+        return producer.submit_record(record)
 
     def flush(self) -> None:
         """Wait until everything that was published is answered."""

@@ -3,11 +3,12 @@
 from types import TracebackType
 from typing import Self
 
+from millpond.client import arguments
 from millpond.client.calls import QUEUE, Connections
 from millpond.client.delivery import OUTCOMES, Acknowledgement, BaseDelivery, Outcome
 from millpond.client.link import Attaching
-from millpond.client.message import Headers, Placed, record_of
-from millpond.client.publishing import Attributes, headers_of
+from millpond.client.message import Placed
+from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.model.errors import InvalidRequest, StaleDelivery
 from millpond.records import NO_TIMESTAMP
 from millpond.stubs import log_pb2
@@ -25,7 +26,7 @@ class Transaction:
         """Where the messages went, in their order, when it is committed."""
 
     def ack(self, delivery: BaseDelivery) -> None:
-        if delivery.is_answered:
+        if arguments.instance("delivery", delivery, BaseDelivery).is_answered:
             raise InvalidRequest(reason=f"{delivery!r} was answered before")
         self._deliveries.append(delivery)
 
@@ -38,13 +39,20 @@ class Transaction:
         attributes: Attributes | None = None,
         partition: int | None = None,
     ) -> None:
-        headers: Headers = headers_of(attributes)
-        record = record_of(data, key, headers, None)
+        record = published_record(key, data, headers_of(attributes))
         assert record.timestamp == NO_TIMESTAMP, "the broker says when"
         message = log_pb2.NewMessage(key=record.key, value=record.value)
         for name, value in record.headers:
             message.headers.add(name=name, value=value)
-        self._appended.append(pb.Appended(topic=topic, partition=partition, message=message))
+        self._appended.append(
+            pb.Appended(
+                topic=arguments.topic("topic", topic),
+                partition=None
+                if partition is None
+                else arguments.integer("partition", partition, 0, arguments.UINT32_MAX),
+                message=message,
+            )
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -6,7 +6,8 @@
     │   ├── CorruptBatch  RecordTooLarge  UnsupportedCompression  InvalidRecord
     │   ├── InvalidGroupId  InvalidSessionTimeout  OffsetMetadataTooLarge
     │   ├── InvalidPayload  PayloadTooLarge
-    │   └── InvalidRequest  MalformedMessage  InvalidSubscription
+    │   ├── InvalidRequest  MalformedMessage  InvalidSubscription
+    │   └── InvalidArgument           of a call of the client library; also a ValueError
     ├── NotFound
     │   └── UnknownTopic  UnknownPartition  ObjectMissing  UnknownGroup  UnknownPayload
     │       UnknownSubscription  UnknownConsumer
@@ -145,6 +146,10 @@ class PayloadTooLarge(InvalidInput):
 
 class InvalidRequest(InvalidInput):
     """The request is not valid: {reason}."""
+
+
+class InvalidArgument(InvalidRequest, ValueError):
+    """{argument}={value}: expected {expected}."""
 
 
 class MalformedMessage(InvalidInput):

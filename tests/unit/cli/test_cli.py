@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import LONGEST_S
 from millpond.cli import main as entry
 from millpond.cli import options, workers
 from millpond.cli.main import COMMANDS, cli
-from millpond.client import admin, calls
+from millpond.client import admin
 from millpond.settings import Settings, names
 from millpond.version import __version__
 
@@ -237,8 +237,8 @@ cli(["topic", "list", "--address", "127.0.0.1:1"], standalone_mode=False)
     assert not loaded & {"millpond.broker", "millpond.settings", "millpond.log", "apsw", "starlette"}
 
 
-def test_the_default_address_is_the_client_librarys():
-    assert (options.DEFAULT_ADDRESS, options.DEFAULT_TIMEOUT_S) == (calls.DEFAULT_ADDRESS, admin.TIMEOUT_S)
+def test_the_default_timeout_is_the_client_librarys():
+    assert options.DEFAULT_TIMEOUT_S == admin.TIMEOUT_S
 
 
 def test_no_secret_of_a_catalog_url_is_shown():

@@ -210,9 +210,8 @@ async def test_mistakes_are_refused_where_they_are_made(setting):
         with pytest.raises(InvalidRecord):
             await producer.send(b"x", timestamp_ms=-5)
         assert await producer.send(b"x") == 1
-    async with setting.producer("no/slash") as producer:
-        with pytest.raises(InvalidTopicName):
-            await producer.send(b"x")
+    with pytest.raises(InvalidTopicName):
+        setting.producer("no/slash")
     with pytest.raises(ValueError, match="compression"):
         AsyncProducer("t", compression="rar")
     with pytest.raises(ValueError, match="timeout"):

@@ -16,6 +16,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.InvalidPartitionCount: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    errors.InvalidArgument: ErrorCode.INVALID_REQUEST,
     errors.MalformedMessage: ErrorCode.INVALID_REQUEST,
     errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

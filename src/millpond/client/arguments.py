@@ -1,0 +1,295 @@
+"""Checks of the arguments of public calls: the one place that decides what the client library accepts.
+
+A mistake is refused at the call that makes it, before anything is queued or sent, so it cannot fail other messages. A
+value of the wrong type is a `TypeError`, a value outside its range an `InvalidArgument` (a `ValueError`); both name the
+argument and what is expected. bool is not an int. Topic names, records and positions have errors of their own.
+"""
+
+import math
+import operator
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
+from millpond.model.errors import InvalidArgument, InvalidRecord
+from millpond.model.ids import check_topic_name
+from millpond.records import Header
+
+UINT32_MAX: Final = 2**32 - 1
+INT64_MAX: Final = 2**63 - 1
+TIMESTAMP_MS_MAX: Final = 2**62
+SECONDS_MAX: Final = threading.TIMEOUT_MAX
+SHOWN_MAX: Final = 200
+"""Characters of a wrong value that an error shows."""
+OLDEST, NEWEST = "oldest", "newest"
+
+Checked = TypeVar("Checked")
+Choice = TypeVar("Choice")
+
+
+def optional(check: Callable[[str, object], Checked], name: str, value: object) -> Checked | None:
+    """For arguments that may be None."""
+    return None if value is None else check(name, value)
+
+
+# -- plain values ------------------------------------------------------------------------------------------------------
+
+
+def text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _out_of_range(name, value, "valid Unicode") from error
+    return value
+
+
+def label(name: str, value: object) -> str:
+    """Text that is not empty: the name of something."""
+    if not text(name, value):
+        raise _out_of_range(name, value, "a name, which is not empty")
+    return str(value)
+
+
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong_type(name, "bool", value)
+    return value
+
+
+def integer(name: str, value: object, least: int = 0, most: int = INT64_MAX) -> int:
+    """An int, or what counts as one, such as numpy's."""
+    found = _index(name, value)
+    if not least <= found <= most:
+        raise _out_of_range(name, found, f"an integer from {least} to {most}")
+    return found
+
+
+def count(name: str, value: object) -> int:
+    """An integer of at least 1."""
+    return integer(name, value, 1)
+
+
+def number(name: str, value: object) -> int:
+    """An integer whose range depends on the topic: a partition that does not exist is an `UnknownPartition`."""
+    return _index(name, value)
+
+
+def seconds(name: str, value: object) -> float:
+    """A duration that may be 0."""
+    found = real(name, value)
+    if not 0 <= found <= SECONDS_MAX:
+        raise _out_of_range(name, value, "seconds, 0 or more")
+    return found
+
+
+def patience(name: str, value: object) -> float | None:
+    """How long to wait; None and infinity set no limit."""
+    return None if value is None or value == math.inf else seconds(name, value)
+
+
+def timeout(name: str, value: object) -> float:
+    """A duration that leaves time for an attempt."""
+    found = real(name, value)
+    if not 0 < found <= SECONDS_MAX:
+        raise _out_of_range(name, value, "seconds, more than 0")
+    return found
+
+
+def real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong_type(name, "a number of seconds (int or float)", value)
+    if value != value:
+        raise _out_of_range(name, value, "a number of seconds")
+    return value
+
+
+def choice(name: str, value: object, choices: Mapping[str, Choice]) -> Choice:
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    if value not in choices:
+        raise _out_of_range(name, value, f"one of {', '.join(choices)}")
+    return choices[value]
+
+
+def function(name: str, value: object) -> None:
+    if not callable(value):
+        raise _wrong_type(name, "a function", value)
+
+
+def instance(name: str, value: object, kind: type[Checked]) -> Checked:
+    if not isinstance(value, kind):
+        raise _wrong_type(name, kind.__name__.removeprefix("Base"), value)
+    return value
+
+
+def path(name: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise _wrong_type(name, "str or Path", value)
+    return Path(value)
+
+
+# -- where to connect, and to what -------------------------------------------------------------------------------------
+
+
+def addresses(name: str, value: object) -> list[str]:
+    """Where to ask first: what is given, else this machine."""
+    if value is None:
+        value = DEFAULT_ADDRESS
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, bytes) or not isinstance(given, Sequence):
+        raise _wrong_type(name, "str (host:port) or a list of them", value)
+    found = [each for part in given for each in _addresses_in(name, part)]
+    if not found:
+        raise _out_of_range(name, value, "at least one host:port")
+    return found
+
+
+def _addresses_in(name: str, value: object) -> list[str]:
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str (host:port) or a list of them", value)
+    try:
+        return parse_addresses(value)
+    except ValueError as error:
+        raise _out_of_range(name, value, str(error)) from error
+
+
+def topic(name: str, value: object) -> str:
+    """A legal topic name (else `InvalidTopicName`)."""
+    if isinstance(value, list | tuple | set | frozenset):
+        hint = "it is one topic: create one client for each topic"
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}: {hint}")
+    if not isinstance(value, str):
+        raise _wrong_type(name, "str", value)
+    return check_topic_name(value)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def content(name: str, value: object) -> bytes | None:
+    """Bytes or None. Text is refused: it has an encoding, and only the application knows which."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"{name} must be bytes, not {type(value).__name__}: encode it, e.g. text.encode()")
+
+
+def buffer(name: str, value: object) -> None:
+    """Bytes that are sent as they are: they may be large, and are not copied."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{name} must be bytes, not {type(value).__name__}")
+
+
+def values(name: str, value: object) -> Iterable[object]:
+    """Many contents. A single one is a mistake: its bytes would become messages."""
+    if isinstance(value, bytes | bytearray | memoryview | str | Mapping) or not isinstance(value, Iterable):
+        raise _wrong_type(name, "an iterable of bytes, such as a list,", value)
+    return value
+
+
+def headers(name: str, value: object) -> tuple[Header, ...]:
+    """By name, or (name, value) pairs."""
+    pairs: object = value.items() if isinstance(value, Mapping) else value
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise _wrong_type(name, "a mapping of names to bytes, or (name, bytes) pairs,", value)
+    return tuple(_header(name, each) for each in pairs)
+
+
+def _header(name: str, pair: object) -> Header:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise TypeError(f"{name} must hold (name, bytes) pairs, not {pair!r:.80}")
+    key, value = pair
+    if not isinstance(key, str):
+        raise _wrong_type(f"the name of a header in {name}", "str", key)
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(reason=f"header name {key!r} is not valid Unicode") from error
+    return key, content(f"header {key!r}", value)
+
+
+def timestamp(name: str, value: object) -> int:
+    """Milliseconds since 1970."""
+    if type(value) is not int:
+        value = _index(name, value, ": milliseconds since 1970, e.g. int(time.time() * 1000)")
+    if not 0 <= value <= TIMESTAMP_MS_MAX:
+        raise InvalidRecord(reason=f"{name}={value}: expected milliseconds since 1970, 0 or more")
+    return value
+
+
+def moment(name: str, value: object) -> int:
+    """A datetime or milliseconds since 1970, as milliseconds."""
+    if isinstance(value, datetime):
+        return int(value.timestamp() * 1000)
+    return timestamp(name, value)
+
+
+# -- configs and positions ---------------------------------------------------------------------------------------------
+
+
+def configs(name: str, value: object, kinds: Collection[type] = (str,)) -> None:
+    """Values by name. `kinds` are the types that a value may have."""
+    if not isinstance(value, Mapping):
+        raise _wrong_type(name, "a mapping of names to values", value)
+    for key, each in value.items():
+        text(f"a name in {name}", key)
+        if isinstance(each, bool) or not isinstance(each, tuple(kinds)):
+            expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise _wrong_type(f"{name}[{key!r}]", expected, each)
+
+
+def numbers(name: str, value: object) -> dict[int, int]:
+    """Message numbers by partition."""
+    if not isinstance(value, Mapping):
+        raise _wrong_type(name, "a mapping of partitions to message numbers", value)
+    return {
+        integer(f"a partition in {name}", partition, 0, UINT32_MAX): integer(
+            f"{name}[{partition!r}]", each, 1
+        )
+        for partition, each in value.items()
+    }
+
+
+def read_from(start: object) -> None:
+    """A message number, numbers by partition, or the name of a place."""
+    given = start.values() if isinstance(start, Mapping) else [start]
+    for each in given:
+        is_number = isinstance(each, int) and not isinstance(each, bool) and each >= 1
+        if not is_number and not (each is start and start in (OLDEST, NEWEST)):
+            raise _out_of_range("read_from", start, "message numbers from 1 on, 'oldest' or 'newest'")
+    if isinstance(start, Mapping):
+        for partition in start:
+            integer("a partition in read_from", partition, 0, UINT32_MAX)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _index(name: str, value: object, hint: str = "") -> int:
+    if type(value) is int:
+        return value
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]  # which is what is tried here
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}{hint}") from None
+
+
+def _wrong_type(name: str, expected: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be {_with_article(expected)}, not {type(value).__name__}")
+
+
+def _with_article(expected: str) -> str:
+    return expected if " " in expected else f"a {expected}"
+
+
+def _out_of_range(name: str, value: object, expected: str) -> InvalidArgument:
+    return InvalidArgument(argument=name, value=f"{value!r:.{SHOWN_MAX}}", expected=expected)

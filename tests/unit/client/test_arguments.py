@@ -1,0 +1,457 @@
+"""Every argument of every public call is checked at the call: what is wrong is refused there, by name, and alone."""
+
+import inspect
+import math
+import time
+from datetime import UTC, datetime
+
+import pytest
+from tests.unit.client.deliveries import NoLink, delivery
+
+from millpond import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncPayloads,
+    AsyncProducer,
+    AsyncPublisher,
+    AsyncSubscriber,
+    Consumer,
+    PayloadReference,
+    Payloads,
+    Producer,
+    Publisher,
+    Subscriber,
+)
+from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent
+from millpond.client.delivery import BaseDelivery
+from millpond.client.message import records_of
+from millpond.model.errors import (
+    InvalidArgument,
+    InvalidPartitionCount,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidTopicName,
+    UnknownPartition,
+)
+
+NOWHERE = "127.0.0.1:1"
+SURROGATE = "\ud800"
+
+TEXT = (None, 1, b"t", ["t"], SURROGATE)
+TOPIC = (None, 1, b"t", ["a", "b"], ("a",), {"a"}, "", "no/slash", "..", "x" * 250, SURROGATE)
+LABEL = (*TEXT, "")
+OPTIONAL_LABEL = (1, b"g", ["g"], "", SURROGATE)
+FLAG = (None, 1, 0, "yes")
+COUNT = (None, True, 1.0, "1", 0, -1, 2**63)
+PARTITION = (True, 1.0, "0")
+NUMBER_OF_SECONDS = (True, "1", b"1", math.nan)
+SECONDS = (*NUMBER_OF_SECONDS, -1)
+TIMEOUT = (*SECONDS, None, 0, math.inf)
+BYTES = (1, 1.0, "text", ["x"], True)
+TIMESTAMP = (time.time() * 1000, 1.0, True, "1", -1, 2**63, datetime.now(UTC))
+ADDRESS = (
+    1,
+    b"127.0.0.1:1",
+    "nonsense",
+    "127.0.0.1",
+    ":",
+    "127.0.0.1:",
+    "h:0",
+    "h:65536",
+    "h:http",
+    "http://h:1",
+)
+ADDRESSES = (
+    *ADDRESS,
+    "::1:9999",
+    "[nonsense]:1",
+    "a b:1",
+    "h:1,nonsense",
+    [],
+    [1],
+    ["h:1", "nonsense"],
+    "",
+    ",",
+    {"h:1"},
+)
+HEADERS = (
+    1,
+    "text",
+    b"bytes",
+    [1],
+    ["ab"],
+    [("a", "text")],
+    [(1, b"x")],
+    [("a", b"x", 1)],
+    {"a": 1},
+    {1: b"x"},
+)
+HEADER_NAMES = ([(SURROGATE, b"x")], {SURROGATE: b"x"})
+ATTRIBUTES = (1, "text", [("a", b"x")], {1: b"x"}, {"a": 1}, {"a": True}, {"millpond-x": b"x"})
+CONFIGS = (1, "text", [("a", "b")], {"a": 1}, {"a": None}, {1: "b"}, {"a": True})
+ALTERED_CONFIGS = tuple(each for each in CONFIGS if each != {"a": None})
+SUBSCRIPTION_CONFIGS = (1, "text", [("a", "b")], {"a": 1.5}, {"a": None}, {1: "b"}, {"a": True})
+READ_FROM = (
+    0,
+    -1,
+    "newer",
+    True,
+    1.5,
+    None,
+    b"oldest",
+    [1],
+    {0: 0},
+    {0: "newest"},
+    {"0": 1},
+    {-1: 1},
+    {True: 1},
+)
+POSITIONS = (None, 1, [1], {0: 0}, {0: 1.0}, {0: True}, {"0": 1}, {-1: 1})
+START = (None, 0, -1, True, 1.5, "middle", b"earliest", [1])
+FUNCTION = (None, 1, "print")
+COMPRESSION = (None, 1, "rar", b"none", True)
+
+CLIENT = {"address": ADDRESSES, "timeout": TIMEOUT}
+MESSAGE = {
+    "value": BYTES,
+    "key": BYTES,
+    "headers": (*HEADERS, *HEADER_NAMES),
+    "partition": PARTITION,
+    "timestamp_ms": TIMESTAMP,
+}
+PUBLISHED = {
+    "topic": TOPIC,
+    "key": BYTES,
+    "data": BYTES,
+    "attributes": ATTRIBUTES,
+    "deliver_at": tuple(each for each in TIMESTAMP if not isinstance(each, datetime)),
+    "delay": SECONDS,
+}
+NAMED = {"topic": LABEL, "name": LABEL}
+
+WRONG = {
+    "Producer": {
+        "topic": TOPIC,
+        "compression": COMPRESSION,
+        "batch_bytes": COUNT,
+        "buffer_bytes_max": COUNT,
+        **CLIENT,
+    },
+    "Producer.send": MESSAGE,
+    "Producer.submit": MESSAGE,
+    "Producer.send_many": {
+        "values": (None, 1, b"one", "text", {b"a": 1}, [1], [b"a", "b"], (b"a", 1.5)),
+        "partition": PARTITION,
+    },
+    "Consumer": {
+        "topic": TOPIC,
+        "read_from": READ_FROM,
+        "partition": PARTITION,
+        "group": OPTIONAL_LABEL,
+        "position_file": (1, b"file", ["file"]),
+        "strict": FLAG,
+        "uncommitted": FLAG,
+        **CLIENT,
+    },
+    "Consumer.poll": {"wait": SECONDS, "messages_max": COUNT, "bytes_max": COUNT},
+    "Consumer.seek": {"read_from": READ_FROM},
+    "Admin": CLIENT,
+    "Admin.create_topic": {"name": LABEL, "partitions": (True, 1.0, "1", 0, -1, 10_001), "configs": CONFIGS},
+    "Admin.describe_topic": {"name": LABEL},
+    "Admin.alter_topic": {"name": LABEL, "partitions": (True, 1.0, "1", 0), "configs": ALTERED_CONFIGS},
+    "Admin.delete_topic": {"name": LABEL},
+    "Admin.delete_messages": {
+        "topic": LABEL,
+        "before": (True, 1.0, "1", -1),
+        "partition": (*PARTITION, None, -1, 2**32),
+    },
+    "Admin.find_by_time": {"topic": LABEL, "timestamp_ms": (None, 1.0, True, "1", 2**63, datetime.now(UTC))},
+    "Admin.describe_group": {"name": LABEL},
+    "Admin.commit_positions": {"group": LABEL, "topic": LABEL, "read_from": POSITIONS},
+    "Admin.delete_group": {"name": LABEL},
+    "Admin.create_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS, "start": START},
+    "Admin.alter_subscription": {**NAMED, "config": SUBSCRIPTION_CONFIGS},
+    "Admin.delete_subscription": NAMED,
+    "Admin.list_subscriptions": {"topic": OPTIONAL_LABEL},
+    "Admin.describe_subscription": {**NAMED, "keys_max": (None, True, 1.0, -1, 2**32)},
+    "Admin.reset_subscription": {**NAMED, "start": START},
+    "Admin.redrive": {**NAMED, "messages_max": (None, True, 1.0, -1, 2**32)},
+    "Admin.unblock": NAMED,
+    "Admin.drain": {"node_id": (None, True, 1.0, "1", -1), "undo": FLAG},
+    "Payloads": CLIENT,
+    "Payloads.upload": {"topic": TOPIC, "body": (None, *BYTES)},
+    "Payloads.download": {"reference": (None, 1, "reference")},
+    "Publisher": {
+        "servers": ADDRESSES,
+        "timeout": TIMEOUT,
+        "compression": COMPRESSION,
+        "inline_bytes_max": (None, True, 1.0, "1", -1),
+    },
+    "Publisher.publish": PUBLISHED,
+    "AsyncPublisher.submit": PUBLISHED,
+    "Subscriber": {
+        "servers": ADDRESSES,
+        "topic": TOPIC,
+        "subscription": LABEL,
+        "consumer": (1, b"c", ["c"], SURROGATE),
+        "prefetch": COUNT,
+        "prefetch_bytes": COUNT,
+        "value_bytes_max": COUNT,
+        "metadata_only": FLAG,
+        "create": SUBSCRIPTION_CONFIGS,
+        "timeout": TIMEOUT,
+        "workers": COUNT,
+    },
+    "Subscriber.receive": {"wait": SECONDS},
+    "Subscriber.run": {"handler": FUNCTION, "workers": (True, 1.0, "1", 0)},
+    "Transaction.ack": {"delivery": (None, 1, b"ack")},
+    "Transaction.publish": {
+        **{name: PUBLISHED[name] for name in ("topic", "key", "data", "attributes")},
+        "partition": (*PARTITION, -1, 2**32),
+    },
+    "Delivery.nack": {"delay": NUMBER_OF_SECONDS},
+    "Delivery.extend": {"seconds": (None, *NUMBER_OF_SECONDS)},
+    "Sent.result": {"timeout": SECONDS},
+    "Acknowledgement.result": {"timeout": SECONDS},
+}
+"""By call and argument: values that are refused. The asyncio twin of a call refuses the same ones."""
+
+RIGHT = {
+    "topic": "t",
+    "subscription": "s",
+    "name": "t",
+    "group": "g",
+    "value": b"x",
+    "values": [b"x"],
+    "key": b"k",
+    "data": b"x",
+    "body": b"x",
+    "reference": PayloadReference("t", "", 1, 0),
+    "timestamp_ms": 1,
+    "seconds": 1.0,
+    "read_from": {0: 1},
+    "before": 1,
+    "config": {},
+    "start": "earliest",
+    "node_id": 1,
+    "handler": print,
+    "servers": NOWHERE,
+    "address": NOWHERE,
+    "timeout": 0.05,
+}
+CLASSES = {
+    "Producer": (Producer, AsyncProducer),
+    "Consumer": (Consumer, AsyncConsumer),
+    "Admin": (Admin, AsyncAdmin),
+    "Payloads": (Payloads, AsyncPayloads),
+    "Publisher": (Publisher, AsyncPublisher),
+    "AsyncPublisher": (AsyncPublisher,),
+    "Subscriber": (Subscriber, AsyncSubscriber),
+    "Transaction": (AsyncTransaction,),
+    "Delivery": (Delivery, BaseDelivery),
+    "Sent": (Sent,),
+    "Acknowledgement": (Acknowledgement,),
+}
+NO_ARGUMENTS = {
+    "close",
+    "flush",
+    "abort",
+    "commit",
+    "positions",
+    "list_topics",
+    "list_groups",
+    "describe_broker",
+    "cluster",
+}
+NO_ARGUMENTS |= {
+    "rebalance",
+    "pause",
+    "resume",
+    "start",
+    "transaction",
+    "done",
+    "ack",
+    "data",
+    "settle",
+    "set_result",
+}
+INSIDE = {
+    "submit_record",
+    "ready",
+    "place",
+    "put",
+    "producer",
+    "referring",
+    "carried_bytes_max",
+    "request",
+    "conclude",
+}
+INSIDE |= {"take_as_acked", "set_exception"}
+"""Of the library itself: they receive what was checked."""
+
+
+REFUSALS = (TypeError, InvalidArgument, InvalidRecord, InvalidTopicName, InvalidPartitionCount)
+
+
+def calls():
+    for call, wrong in WRONG.items():
+        owner, _, method = call.partition(".")
+        for kind in CLASSES[owner]:
+            for argument, values in wrong.items():
+                if argument in _signature(kind, method).parameters:
+                    yield pytest.param(
+                        kind, method, argument, values, id=f"{kind.__name__}.{method or 'new'}-{argument}"
+                    )
+
+
+def _signature(kind, method):
+    return inspect.signature(getattr(kind, method) if method else kind)
+
+
+def made(kind):
+    """A client without a broker: nothing is asked before the arguments are checked."""
+    if kind is AsyncTransaction:
+        return AsyncSubscriber(NOWHERE, "t", "s", timeout=0.05).transaction()
+    if kind in (Delivery, BaseDelivery):
+        return kind(NoLink(), 0, 1, delivery(NoLink(), 1)._raw, 100.0)
+    if kind in (Sent, Acknowledgement):
+        return kind()
+    return kind(**_needed(kind, ""))
+
+
+def _needed(kind, method, **given):
+    """The arguments that a call cannot do without, but for `self`, and how to reach nobody."""
+    parameters = _signature(kind, method).parameters
+    needed = {
+        name: RIGHT[name]
+        for name, parameter in parameters.items()
+        if name != "self"
+        and name not in given
+        and (parameter.default is parameter.empty or name in ("address", "timeout"))
+    }
+    if kind in (Sent, Acknowledgement):
+        needed = {}
+    return needed | given
+
+
+async def _call(kind, method, named):
+    if not method:
+        return kind(**_needed(kind, "", **named))
+    called = getattr(made(kind), method)(**_needed(kind, method, **named))
+    return await called if inspect.isawaitable(called) else called
+
+
+@pytest.mark.parametrize(("kind", "method", "argument", "values"), [*calls()])
+async def test_a_wrong_argument_is_refused_at_the_call_and_named(kind, method, argument, values):
+    for value in values:
+        with pytest.raises(REFUSALS) as refused:
+            await _call(kind, method, {argument: value})
+        named = isinstance(refused.value, InvalidTopicName | InvalidPartitionCount)
+        assert named or argument.removesuffix("s") in str(refused.value), (value, refused.value)
+
+
+def test_the_table_knows_every_public_call_and_argument():
+    """A call or argument that is added is added here."""
+    for owner, kinds in CLASSES.items():
+        for kind in kinds:
+            for name, member in inspect.getmembers(kind, callable):
+                if name.startswith("_") or name in NO_ARGUMENTS | INSIDE:
+                    continue
+                call = next(each for each in (f"{owner}.{name}", "Publisher.publish") if each in WRONG)
+                missing = set(inspect.signature(member).parameters) - {"self", *WRONG[call]}
+                assert not missing, f"{kind.__name__}.{name}: {missing}"
+            if owner in WRONG:
+                arguments_of = set(inspect.signature(kind).parameters)
+                assert arguments_of <= {*WRONG[owner], "clock", "connections"}, kind
+
+
+# -- one wrong message ------------------------------------------------------------------------------------------------
+
+
+async def test_a_float_as_timestamp_fails_its_own_call_and_no_neighbour(setting):
+    async with setting.producer("t") as producer:
+        futures = [await producer.submit(b"%d" % number) for number in range(6)]
+        with pytest.raises(
+            TypeError, match=r"timestamp_ms must be an int, not float.*int\(time.time\(\) \* 1000\)"
+        ):
+            await producer.submit(b"a", timestamp_ms=time.time() * 1000)
+        assert [(await future).number for future in futures] == [1, 2, 3, 4, 5, 6]
+        assert await producer.send(b"later") == 7
+
+
+async def test_a_list_with_one_wrong_value_sends_none_of_them(setting):
+    async with setting.producer("t") as producer:
+        with pytest.raises(TypeError, match="value must be bytes, not int"):
+            await producer.send_many([b"a", 1])
+        assert await producer.send(b"first") == 1
+
+
+def test_values_may_be_a_generator():
+    assert [record.value for record in records_of(value for value in (b"a", None))] == [b"a", None]
+
+
+async def test_numbers_that_count_as_integers_are_accepted(setting):
+    class Index:
+        def __init__(self, value):
+            self._value = value
+
+        def __index__(self):
+            return self._value
+
+    async with setting.producer("t") as producer:
+        now_ms = setting.clock.now_ms()
+        assert await producer.send(b"x", partition=Index(0), timestamp_ms=Index(now_ms)) == 1
+    async with setting.consumer("t") as consumer:
+        assert (await consumer.poll()).messages[0].timestamp_ms == now_ms
+
+
+async def test_headers_may_be_none_empty_or_pairs(setting):
+    async with setting.producer("t") as producer:
+        for headers in (None, (), [], {}, [["a", b"x"]], {"a": bytearray(b"x")}):
+            await producer.send(b"x", headers=headers)
+
+
+async def test_a_partition_that_does_not_exist_is_unknown(setting):
+    await setting.create("t")
+    async with setting.producer("t") as producer:
+        for partition in (1, -1, 2**31, 2**70):
+            with pytest.raises(UnknownPartition):
+                await producer.send(b"x", partition=partition)
+            async with setting.consumer("t", partition=partition) as consumer:
+                with pytest.raises(UnknownPartition):
+                    await consumer.poll()
+
+
+# -- what the errors are ----------------------------------------------------------------------------------------------
+
+
+def test_a_value_out_of_range_is_a_value_error_and_one_of_ours():
+    with pytest.raises(
+        InvalidArgument, match=r"^batch_bytes=0: expected an integer from 1 to \d+\.$"
+    ) as refused:
+        AsyncProducer("t", batch_bytes=0)
+    assert isinstance(refused.value, ValueError)
+    assert isinstance(refused.value, InvalidRequest)
+
+
+def test_several_topics_are_refused_with_a_hint():
+    with pytest.raises(
+        TypeError, match="topic must be a str, not list: it is one topic: create one client for each"
+    ):
+        Consumer(["a", "b"])
+
+
+def test_an_address_that_is_none_says_what_one_is():
+    expected = (
+        "^address='nonsense': expected host:port of a broker's gRPC listener, for example 127.0.0.1:9999.$"
+    )
+    for kind in (Producer, AsyncProducer, Consumer, AsyncConsumer):
+        with pytest.raises(InvalidArgument, match=expected):
+            kind("t", address="nonsense")
+
+
+def test_a_wrong_value_is_shown_in_part():
+    with pytest.raises(InvalidArgument) as refused:
+        AsyncConsumer("t", {0: "x" * 10_000})
+    assert len(str(refused.value)) < 400
