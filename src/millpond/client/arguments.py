@@ -19,6 +19,7 @@ from millpond.model.errors import InvalidArgument, InvalidRecord
 from millpond.model.ids import check_topic_name
 from millpond.records import Header
 
+ADDRESS_VARIABLE: Final = "MILLPOND_ADDRESS"
 UINT32_MAX: Final = 2**32 - 1
 INT64_MAX: Final = 2**63 - 1
 TIMESTAMP_MS_MAX: Final = 2**62
@@ -138,9 +139,9 @@ def path(name: str, value: object) -> Path:
 
 
 def addresses(name: str, value: object) -> list[str]:
-    """Where to ask first: what is given, else this machine."""
+    """Where to ask first: what is given, else what the environment says, else this machine."""
     if value is None:
-        value = DEFAULT_ADDRESS
+        name, value = ADDRESS_VARIABLE, os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     given = [value] if isinstance(value, str) else value
     if isinstance(given, bytes) or not isinstance(given, Sequence):
         raise _wrong_type(name, "str (host:port) or a list of them", value)

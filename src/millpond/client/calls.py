@@ -54,7 +54,7 @@ FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnect
 
 Response = TypeVar("Response", bound=Proto)
 Addresses = str | Sequence[str] | None
-"""`host:port`, or several; None is 127.0.0.1:9999."""
+"""`host:port`, or several; None takes MILLPOND_ADDRESS from the environment, or else 127.0.0.1:9999."""
 
 
 class Pauses:

@@ -1,5 +1,6 @@
 """Every argument of every public call is checked at the call: what is wrong is refused there, by name, and alone."""
 
+import asyncio
 import inspect
 import math
 import time
@@ -23,7 +24,7 @@ from millpond import (
     Publisher,
     Subscriber,
 )
-from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent
+from millpond.client import Acknowledgement, AsyncTransaction, Delivery, Sent, arguments
 from millpond.client.delivery import BaseDelivery
 from millpond.client.message import records_of
 from millpond.model.errors import (
@@ -455,3 +456,53 @@ def test_a_wrong_value_is_shown_in_part():
     with pytest.raises(InvalidArgument) as refused:
         AsyncConsumer("t", {0: "x" * 10_000})
     assert len(str(refused.value)) < 400
+
+
+# -- where the broker is ---------------------------------------------------------------------------------------------
+
+
+ALL_CLIENTS = [
+    lambda **named: AsyncProducer("t", **named),
+    lambda **named: AsyncConsumer("t", **named),
+    lambda **named: AsyncAdmin(**named),
+    lambda **named: AsyncPayloads(**named),
+    lambda address=None: AsyncSubscriber(address, "t", "s"),
+    lambda address=None: AsyncPublisher(address).producer("t"),
+    lambda **named: Producer("t", **named)._producer,
+    lambda **named: Consumer("t", **named)._consumer,
+    lambda **named: Admin(**named)._admin,
+    lambda **named: Payloads(**named)._payloads,
+    lambda address=None: Subscriber(address, "t", "s")._subscriber,
+    lambda address=None: Publisher(address)._publisher.producer("t"),
+]
+
+
+@pytest.mark.parametrize("make", ALL_CLIENTS)
+async def test_the_environment_says_where_the_broker_is_unless_the_call_does(make, monkeypatch):
+    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "elsewhere:1,elsewhere:2")
+    assert make()._connections.address == "elsewhere:1"
+    assert make()._connections.another("elsewhere:1") == "elsewhere:2"
+    assert make(address="here:1")._connections.address == "here:1"
+    assert make(address=["here:1", "here:2"])._connections.another("here:1") == "here:2"
+    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "")
+    assert make()._connections.address == "127.0.0.1:9999"
+    monkeypatch.delenv(arguments.ADDRESS_VARIABLE)
+    assert make()._connections.address == "127.0.0.1:9999"
+
+
+def test_a_wrong_variable_is_named(monkeypatch):
+    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "nonsense")
+    with pytest.raises(InvalidArgument, match=r"^MILLPOND_ADDRESS='nonsense': expected host:port"):
+        AsyncProducer("t")
+
+
+async def test_a_client_finds_its_broker_by_the_environment(setting, monkeypatch):
+    monkeypatch.setenv(arguments.ADDRESS_VARIABLE, setting.address)
+    async with AsyncProducer("t") as producer:
+        assert await producer.send(b"x") == 1
+    assert await asyncio.to_thread(_read_one) == b"x"
+
+
+def _read_one():
+    with Consumer("t") as consumer:
+        return consumer.poll(wait=30.0).messages[0].value
