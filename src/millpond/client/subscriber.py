@@ -11,7 +11,6 @@ to any more (no such topic, no such subscription, another consumer of its name) 
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -29,7 +28,7 @@ from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.link import Attaching, Credit, Link
 from millpond.client.outbox import Item
-from millpond.client.subscriptions import config_texts
+from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
 from millpond.model.clock import Clock, SystemClock
@@ -222,8 +221,20 @@ class AsyncSubscriber:
         if self._create is None:
             return
         request = pb.CreateSubscriptionRequest(topic=self.topic, name=self.subscription, config=self._create)
-        with contextlib.suppress(SubscriptionExists):
+        try:
             await self._connections.call(QUEUE, "CreateSubscription", request, pb.Subscription)
+        except SubscriptionExists:
+            await self._check_existing(self._create)
+
+    async def _check_existing(self, wanted: Mapping[str, str]) -> None:
+        """A subscription with other settings than were named delivers by other rules, such as in another order."""
+        request = pb.ListSubscriptionsRequest(topic=self.topic)
+        found = await self._connections.call(
+            QUEUE, "ListSubscriptions", request, pb.ListSubscriptionsResponse
+        )
+        for each in found.subscriptions:
+            if each.name == self.subscription:
+                check_same(self.topic, self.subscription, wanted, each.config)
 
     async def _owners(self) -> set[str]:
         """Where the topic's partitions are; as it was before, if nobody can say."""

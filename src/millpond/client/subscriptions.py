@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 from millpond.client import arguments
 from millpond.client.calls import ADMIN, QUEUE, Connections
+from millpond.model.errors import SubscriptionDiffers
+from millpond.model.subscriptions import differences
 from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
 
@@ -167,6 +169,20 @@ def config_texts(argument: str, config: Configs | None) -> dict[str, str]:
     given = {} if config is None else config
     arguments.configs(argument, given, (str, int))
     return {name: str(value) for name, value in given.items()}
+
+
+def check_same(topic: str, name: str, wanted: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    """Raises `SubscriptionDiffers` if a setting in `wanted` has another value in an existing subscription."""
+    found = differences(wanted, existing)
+    if found:
+        shown = [
+            f"{key} (wanted {_shown(each[0])}, existing {_shown(each[1])})" for key, each in found.items()
+        ]
+        raise SubscriptionDiffers(topic=topic, subscription=name, difference=", ".join(shown))
+
+
+def _shown(value: object) -> str:
+    return str(value) or "''"
 
 
 def _named(topic: str, name: str) -> dict[str, str]:

@@ -15,7 +15,7 @@
     │   ├── TopicExists  ObjectExists  ExtentsChanged  PayloadExists  PayloadsNotTaken
     │   ├── OutOfOrderSequence  ProducerFenced  InvalidProducerIdMapping  InvalidTransactionState
     │   ├── OffsetOutOfRange  TopicReplaced  SubscriptionExists  SubscriptionBusy  SubscriptionReplaced
-    │   ├── StaleDelivery
+    │   ├── SubscriptionDiffers  StaleDelivery
     │   └── GroupError               a consumer group is not as the request supposes
     │       ├── MemberIdRequired  UnknownMember  FencedInstance  IllegalGeneration  RebalanceInProgress
     │       ├── InconsistentProtocol  GroupFull  GroupNotEmpty  GroupSubscribed  UnstableOffsets
@@ -244,6 +244,11 @@ class TopicReplaced(Conflict):
 
 class SubscriptionExists(Conflict):
     """Topic {topic!r} already has a subscription {subscription!r}."""
+
+
+class SubscriptionDiffers(Conflict):
+    """Subscription {subscription!r} of topic {topic!r} exists with other settings: {difference}. Alter the
+    subscription, name its existing settings, or use another subscription."""
 
 
 class SubscriptionBusy(Conflict):

@@ -110,6 +110,12 @@ def config_from(values: Mapping[str, Any], base: SubscriptionConfig | None = Non
     return SubscriptionConfig(**taken)
 
 
+def differences(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
+    """The settings named in `wanted` that are otherwise in `existing`: both values by name, wanted first."""
+    pairs = {name: (_value(name, wanted[name]), _value(name, existing[name])) for name in wanted}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
 def _value(name: str, value: Any) -> Any:
     try:
         if name == "mode":

@@ -1,6 +1,7 @@
 """Subscribers and publishers against a broker: what is delivered, what an answer comes to, and how they leave."""
 
 import asyncio
+import re
 from collections import defaultdict
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +17,7 @@ from millpond.model.errors import (
     StaleDelivery,
     Stopping,
     SubscriptionBusy,
+    SubscriptionDiffers,
     SubscriptionReplaced,
     UnknownPartition,
     UnknownSubscription,
@@ -512,13 +514,41 @@ async def test_what_cannot_be_attached_to_is_told_to_whoever_iterates(
             await subscriber.run(print)
 
 
-async def test_a_subscription_is_made_once_and_taken_as_it_is(setting):
+@pytest.mark.parametrize(
+    "named", [{}, {"mode": "key_shared"}, {"backoff_ms": "0ms"}, {"backoff_ms": 0, "ack_timeout_ms": "30s"}]
+)
+async def test_an_existing_subscription_with_the_settings_that_are_named_is_used(setting, named):
     for _ in range(2):
-        async with setting.subscriber(create={"mode": "shared"}) as subscriber:
+        async with setting.subscriber(create=named) as subscriber:
             await setting.publish((b"k", b"x"))
             [delivery] = await take(subscriber, 1)
             await delivery.ack()
     assert (await setting.state()).subscription.config["mode"] == "key_shared"
+
+
+@pytest.mark.parametrize(
+    ("named", "difference"),
+    [
+        ({"mode": "shared"}, "mode (wanted shared, existing key_shared)"),
+        ({"mode": "key_shared", "backoff_ms": "2s"}, "backoff_ms (wanted 2000, existing 0)"),
+        (
+            {"attempts_max": 9, "key_window": 2},
+            "attempts_max (wanted 9, existing 5), key_window (wanted 2, existing 1)",
+        ),
+        ({"dead_letter_topic": "dead"}, "dead_letter_topic (wanted dead, existing '')"),
+    ],
+)
+async def test_an_existing_subscription_with_other_settings_is_refused_by_their_names(
+    setting, named, difference
+):
+    """Deliveries would come by other rules than the call asks for, such as in another order."""
+    await setting.publish((b"k", b"x"))
+    async with setting.subscriber(create=named) as subscriber:
+        with pytest.raises(
+            SubscriptionDiffers, match=re.escape(f"exists with other settings: {difference}.")
+        ):
+            await take(subscriber, 1)
+    assert (await setting.state()).backlog == 1
 
 
 async def test_another_of_the_same_name_ends_it_with_the_reason(setting):

@@ -11,6 +11,7 @@ from millpond.model.subscriptions import (
     SubscriptionConfig,
     check_name,
     config_from,
+    differences,
 )
 
 HOUR_MS = 3_600_000
@@ -114,3 +115,21 @@ def test_names_of_topics_are_names_of_subscriptions(name):
 def test_other_names_are_refused(name):
     with pytest.raises(InvalidSubscription):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, {}),
+        ({"mode": "key_shared"}, {}),
+        ({"mode": "shared"}, {"mode": (Mode.SHARED, Mode.KEY_SHARED)}),
+        ({"ack_timeout_ms": "30s", "attempts_max": "5", "backoff_ms": 1_000}, {}),
+        ({"ack_timeout_ms": "31s"}, {"ack_timeout_ms": (31_000, 30_000)}),
+        ({"dead_letter_topic": "dead"}, {"dead_letter_topic": ("dead", "")}),
+    ],
+)
+def test_only_settings_that_are_named_and_differ_are_differences(wanted, found):
+    existing = {
+        name: str(value) for name, value in SubscriptionConfig(mode=Mode.KEY_SHARED).to_json().items()
+    }
+    assert differences(wanted, existing) == found

@@ -38,6 +38,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
     errors.UnknownSubscription: ErrorCode.GROUP_ID_NOT_FOUND,
     errors.UnknownConsumer: ErrorCode.UNKNOWN_MEMBER_ID,
     errors.SubscriptionExists: ErrorCode.INVALID_REQUEST,
+    errors.SubscriptionDiffers: ErrorCode.INVALID_REQUEST,
     errors.SubscriptionBusy: ErrorCode.INVALID_REQUEST,
     errors.SubscriptionReplaced: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.StaleDelivery: ErrorCode.INVALID_REQUEST,
