@@ -197,12 +197,12 @@ async def test_a_dead_letter_is_there_once_though_nobody_could_tell_whether_it_w
     assert await stage.values(DEAD) == [b"bad"]
 
 
-def batch_with_time(timestamp):
-    """Two messages, of which the second has a time that its batch does not tell."""
+def batch_with_time(timestamp, now_ms):
+    """Two messages, of which the second has a time that its batch does not tell: the header looks current."""
     first, second = (0, timestamp) if timestamp > 0 else (-timestamp, 0)
     records = [Record(b"1", timestamp=first), Record(b"2", timestamp=second)]
     batch = bytearray(build_batch(records))
-    struct.pack_into(">qq", batch, BASE_TIMESTAMP_START, 0, 0)
+    struct.pack_into(">qq", batch, BASE_TIMESTAMP_START, 0, now_ms)
     seal(batch, 0, len(batch))
     return batch
 
@@ -213,8 +213,8 @@ async def test_a_message_with_a_time_that_cannot_be_becomes_a_dead_letter_all_th
 ):
     await stage.subscribe(attempts_max=1)
     worker = await stage.worker()
-    await stage.broker.log.append(stage.where(), batch_with_time(timestamp))
     began = stage.broker.queues.now()
+    await stage.broker.log.append(stage.where(), batch_with_time(timestamp, began))
     assert await worker.nack(*await worker.take(2)) == [OK, OK]
 
     async def arrived():

@@ -1,6 +1,6 @@
 """Idempotent producers: Java's and kafka-python's are so by default, so this is how most records come."""
 
-from tests.quirks.client import Client, batch_of
+from tests.quirks.client import Client, batch_of, produce_request
 
 from millpond.protocol import ErrorCode
 from millpond.testing import running_broker
@@ -30,6 +30,34 @@ async def test_a_repeat_of_the_last_five_batches_gets_its_first_offset_again(cli
     for forgotten in (0, 1):
         assert await send(client, forgotten) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert await send(client, 7) == (ErrorCode.NONE, 7)
+
+
+async def test_batches_that_are_looked_into_and_current_ones_are_answered_in_order_with_five_in_flight(
+    client, clock
+):
+    """kafkajs and librdkafka send headers whose newest time is old, between current ones. The broker reads the records
+    of the former on a thread; the latter must not overtake them, or their producer is out of order."""
+    await client.topic()
+    sequence, sent = 0, []
+    for number in range(50):
+        count, at = (2_000, 1_000) if number % 2 == 0 else (1, clock.now_ms())
+        batch = batch_of(
+            *[b"v"] * count, now_ms=at, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence
+        )
+        request = produce_request("orders", batch)
+        sent.append((request, client.send(request, 9), sequence))
+        sequence += count
+        if len(sent) == REMEMBERED:
+            request, correlation_id, base = sent.pop(0)
+            await expect_offset(client, request, correlation_id, base)
+    for request, correlation_id, base in sent:
+        await expect_offset(client, request, correlation_id, base)
+
+
+async def expect_offset(client, request, correlation_id, offset):
+    answer = client.read(request, 9, await client.receive(), correlation_id)
+    part = answer.responses[0].partition_responses[0]
+    assert (ErrorCode(part.error_code), part.base_offset) == (ErrorCode.NONE, offset)
 
 
 async def test_a_gap_or_an_overlap_is_out_of_order(client):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.batches import claiming
 from tests.unit.rewriting.paper import PLENTY, Paper
 
 from millpond.model.errors import InvalidInput
@@ -74,6 +75,21 @@ def test_learning_and_sifting_agree_with_the_plain_map(
     assert len(plain) == len(compiled)
     sieve = Sieve(log_start, clean, tombstones)
     assert plain_values(compiled.sift(batches, sieve)) == plain_values(plain.sift(batches, sieve))
+
+
+def test_records_without_a_time_count_with_that_of_their_batch():
+    """The header tells when they were appended; the plain map takes it from there, too."""
+    lists = [[Record(b"1", b"a", timestamp=7), Record(b"2", b"b")], [Record(b"3", b"a", timestamp=9)]]
+    batches = []
+    for records in lists:
+        data = claiming(records, newest=5_000)
+        batches.append((data, 0, next(walk(data))[1]))
+    maps = PlainKeys(PLENTY), CompiledKeys(PLENTY)
+    for keys in maps:
+        keys.learn(batches, 0, 2)
+    plain, compiled = (plain_values(keys.sift(batches, Sieve(0, 2, 0))) for keys in maps)
+    assert plain == compiled
+    assert [each.newest_timestamp for each in plain] == [5_000, 9]
 
 
 def test_many_keys_make_it_grow_and_none_is_lost():

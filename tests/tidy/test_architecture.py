@@ -71,6 +71,7 @@ PUBLIC = {
     millpond.records: [
         *("HEADER_SIZE", "NO_OFFSET", "NO_TIMESTAMP", "BatchHeader", "Buffer", "Codec", "Header", "Marker"),
         *("MarkerKind", "Record", "build_batch", "build_control_batch", "check_crc", "compress", "crc32c"),
+        *("RecordTimes", "read_times", "set_max_timestamp"),
         *(
             "decompress",
             "encoded_size_max",

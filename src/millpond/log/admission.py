@@ -1,17 +1,20 @@
 """What a batch must be before it joins a buffer. Checked first, so that one bad request never fails its neighbours."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from millpond.model.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge
+from millpond.model.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge
 from millpond.model.topics import TopicConfig
 from millpond.records import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     Codec,
+    RecordTimes,
     iter_records,
+    read_times,
     recompress,
+    set_max_timestamp,
     validate,
     walk,
     with_append_time,
@@ -19,6 +22,9 @@ from millpond.records import (
 
 NO_APPEND_TIME = -1
 AS_PRODUCED: Final = "producer"
+TRUSTED_AGE_MS: Final = 60_000
+"""A header whose newest time is no further from the append than this is believed. Any other could make retention
+delete what is current, or keep for years what is not: then the records say how old they are."""
 CODECS: Final[Mapping[str, Codec]] = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -30,26 +36,118 @@ CODECS: Final[Mapping[str, Codec]] = {
 Headers = list[tuple[int, BatchHeader]]
 
 
-def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> tuple[Buffer, Headers, int]:
-    """The bytes to append, their headers, and the append time (-1 if the topic keeps the producer's times)."""
+class Admitted(NamedTuple):
+    """Batches that passed the checks of their headers, `now_ms` being the time of their append."""
+
+    data: Buffer
+    headers: Headers
+    now_ms: int
+    timestamp: int = NO_APPEND_TIME
+    """The append time if the topic uses it, else -1: the topic keeps the producer's times."""
+    is_trusted: bool = True
+    """Whether what the headers say of their records' times is believed."""
+    oldest: int | None = None
+    """The lowest timestamp of all records, if they were looked into for it; else the headers say."""
+
+
+def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> Admitted:
+    """The bytes to append and their headers, checked."""
     headers = validate(data, max_batch_bytes=config.max_message_bytes)
     _check_idempotent(headers)
     if config.append_time:
         data = with_append_time(data, now_ms)
-        return data, list(walk(data)), now_ms
-    _check_timestamps(headers, config, now_ms)
-    return data, headers, NO_APPEND_TIME
+        return Admitted(data, list(walk(data)), now_ms, timestamp=now_ms)
+    is_trusted = all(_is_trusted(header, config, now_ms) for _, header in headers)
+    return Admitted(data, headers, now_ms, is_trusted=is_trusted)
 
 
-def look_inside(
-    data: Buffer, headers: Headers, config: TopicConfig, *, decompressed_bytes_max: int
-) -> tuple[Buffer, Headers]:
-    """What needs the records themselves: keys for a compacted topic, the topic's own codec. It takes its time."""
+def needs_look_inside(admitted: Admitted, config: TopicConfig) -> bool:
+    return not admitted.is_trusted or config.compression != AS_PRODUCED or config.compacted
+
+
+def look_inside(admitted: Admitted, config: TopicConfig, *, decompressed_bytes_max: int) -> Admitted:
+    """What needs the records themselves: their times, keys for a compacted topic, the topic's own codec. It takes its
+    time."""
+    if not admitted.is_trusted:
+        admitted = _with_true_times(admitted, config, decompressed_bytes_max)
     if config.compacted:
-        _check_keys(data, decompressed_bytes_max)
+        _check_keys(admitted.data, decompressed_bytes_max)
     if config.compression == AS_PRODUCED:
+        return admitted
+    data, headers = _with_codec(admitted.data, admitted.headers, config, decompressed_bytes_max)
+    return admitted._replace(data=data, headers=headers)
+
+
+def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max: int) -> list[RecordTimes]:
+    """The times of each batch's records, all within the topic's limits. What cannot be read is refused: nothing could
+    say when it expires."""
+    view = memoryview(admitted.data)
+    try:
+        times = [
+            read_times(view, position, header, decompressed_bytes_max=decompressed_bytes_max)
+            for position, header in admitted.headers
+        ]
+    except CorruptBatch as error:  # its CRC is right: sent again it would be the same
+        raise InvalidRecord(reason=error.facts["reason"]) from error
+    for each in times:
+        _check_limits(each, config, admitted.now_ms)
+    return times
+
+
+# -- times ------------------------------------------------------------------------------------------------------
+
+
+def _is_trusted(header: BatchHeader, config: TopicConfig, now_ms: int) -> bool:
+    """A header that the topic's limits would refuse is not believed either: the records decide."""
+    base, newest = header.base_timestamp, header.max_timestamp
+    return (
+        base <= newest
+        and -min(TRUSTED_AGE_MS, config.timestamp_after_max_ms) <= now_ms - newest <= TRUSTED_AGE_MS
+        and now_ms - base <= config.timestamp_before_max_ms
+    )
+
+
+def _with_true_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max: int) -> Admitted:
+    """The batches with the newest time of their records in their headers, as Kafka's own broker writes it. A record
+    without a time has that of its append; Kafka gives it the age of the file it is in."""
+    now_ms = admitted.now_ms
+    times = check_times(admitted, config, decompressed_bytes_max)
+    newest = [max(each.newest, now_ms) if each.untimed else each.newest for each in times]
+    data, headers = _with_newest(admitted.data, admitted.headers, newest)
+    return admitted._replace(
+        data=data, headers=headers, is_trusted=True, oldest=min(each.oldest for each in times)
+    )
+
+
+def _with_newest(data: Buffer, headers: Headers, newest: Sequence[int]) -> tuple[Buffer, Headers]:
+    """In place if that may be written to: then it is the log's own."""
+    true = [
+        (position, header._replace(max_timestamp=each))
+        for (position, header), each in zip(headers, newest, strict=True)
+    ]
+    if true == headers:
         return data, headers
-    return _with_codec(data, headers, config, decompressed_bytes_max)
+    out = bytearray(data) if isinstance(data, bytes) or memoryview(data).readonly else data
+    for (position, header), each in zip(headers, newest, strict=True):
+        if header.max_timestamp != each:
+            set_max_timestamp(out, position, header, each)
+    return out, list(walk(out))
+
+
+def _check_limits(times: RecordTimes, config: TopicConfig, now_ms: int) -> None:
+    """Kafka's rule, for every record that has a timestamp."""
+    ahead_ms, behind_ms = times.newest - now_ms, now_ms - times.earliest
+    if ahead_ms > config.timestamp_after_max_ms:
+        raise _too_far(times.newest, ahead_ms, "ahead of", config.timestamp_after_max_ms)
+    if behind_ms > config.timestamp_before_max_ms and times.earliest != NO_TIMESTAMP:
+        raise _too_far(times.earliest, behind_ms, "behind", config.timestamp_before_max_ms)
+
+
+def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> InvalidTimestamp:
+    return InvalidTimestamp(timestamp=timestamp, apart_ms=apart_ms, direction=direction, limit_ms=limit_ms)
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
 
 
 def _with_codec(
@@ -71,20 +169,6 @@ def _check_idempotent(headers: Headers) -> None:
     """Kafka's rule: an idempotent producer sends one batch per partition and request."""
     if len(headers) > 1 and any(header.is_idempotent for _, header in headers):
         raise InvalidRecord(reason="an idempotent producer sends one batch per partition at a time")
-
-
-def _check_timestamps(headers: Headers, config: TopicConfig, now_ms: int) -> None:
-    """By the header: the newest time of a batch, and its first, which is the oldest in all but odd cases."""
-    for _, header in headers:
-        newest, oldest = header.newest_timestamp, header.base_timestamp
-        if newest - now_ms > config.timestamp_after_max_ms:
-            raise _too_far(newest, newest - now_ms, "ahead of", config.timestamp_after_max_ms)
-        if now_ms - oldest > config.timestamp_before_max_ms and oldest != NO_TIMESTAMP:
-            raise _too_far(oldest, now_ms - oldest, "behind", config.timestamp_before_max_ms)
-
-
-def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> InvalidTimestamp:
-    return InvalidTimestamp(timestamp=timestamp, apart_ms=apart_ms, direction=direction, limit_ms=limit_ms)
 
 
 def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:

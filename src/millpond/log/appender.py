@@ -1,5 +1,6 @@
-"""The way in, up to the buffer: batches are checked, looked into if their topic asks for it, judged against what their
-producer sent before, and given to the flusher. Refusing is done here; from the buffer on it is the commit that decides.
+"""The way in, up to the buffer: batches are checked, looked into if their topic or their headers' times ask for it,
+judged against what their producer sent before, and given to the flusher. Refusing is done here; from the buffer on it
+is the commit that decides.
 """
 
 import asyncio
@@ -7,7 +8,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from millpond.catalog.commits import Operation
-from millpond.log.admission import AS_PRODUCED, Headers, admit, look_inside
+from millpond.log.admission import Admitted, admit, check_times, look_inside, needs_look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.flusher import Flusher
 from millpond.log.owned import OwnedPartitions
@@ -50,12 +51,18 @@ class Appender:
         """See `Log.submit`."""
         partition = self._owned.served(where)
         config = self._topics.config(where.topic_id)
-        data, headers, timestamp = admit(data, config, now_ms=self._clock.now_ms())
-        if config.compression == AS_PRODUCED and not config.compacted:
-            return await self._accept(partition, data, headers, timestamp)
-        async with partition.turn:
-            data, headers = await self._look_inside(data, headers, config)
-            return await self._accept(partition, data, headers, timestamp)
+        admitted = admit(data, config, now_ms=self._clock.now_ms())
+        is_looked_into = needs_look_inside(admitted, config)
+        if not is_looked_into and not partition.turns:
+            return await self._accept(partition, admitted)
+        partition.turns += 1
+        try:
+            async with partition.turn:
+                if is_looked_into:
+                    admitted = await self._look_inside(admitted, config)
+                return await self._accept(partition, admitted)
+        finally:
+            partition.turns -= 1
 
     def check(self, where: TopicPartition, data: Buffer) -> None:
         """See `Log.check`."""
@@ -65,18 +72,16 @@ class Appender:
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """See `Log.check_planned`."""
         config = topic.config()
-        data, headers, _ = admit(data, config, now_ms=self._clock.now_ms())
-        if config.compression != AS_PRODUCED or config.compacted:
-            await self._look_inside(data, headers, config)
+        admitted = admit(data, config, now_ms=self._clock.now_ms())
+        if needs_look_inside(admitted, config):
+            await self._look_inside(admitted, config)
 
-    async def _accept(
-        self, partition: Partition, data: Buffer, headers: Headers, timestamp: int
-    ) -> "asyncio.Future[AppendResult]":
+    async def _accept(self, partition: Partition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
         """Put admitted batches into a buffer, unless they are a repeat of some that were there before."""
         where = partition.where
         self._flusher.check_available(where)
-        await self._flusher.room_for(len(data))
-        sequence = sequence_of(headers[0][1])
+        await self._flusher.room_for(len(admitted.data))
+        sequence = sequence_of(admitted.headers[0][1])
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await partition.learn_of(sequence, self._threads.read)
         self._flusher.check_available(where)
@@ -86,14 +91,14 @@ class Appender:
         if sequence is not None:
             known = partition.sequences.admit(sequence)
             if isinstance(known, CommittedBatch):
-                future.set_result(AppendResult(known.offset, partition.log_start, timestamp))
+                future.set_result(AppendResult(known.offset, partition.log_start, admitted.timestamp))
                 return future
             if known is None:
                 partition.ongoing.check(sequence)
                 partition.sequences.expect(sequence, future)
-                self._flusher.add(Pending(where, data, headers, future, timestamp))
+                self._flusher.add(_pending(where, admitted, future))
             return asyncio.shield(known or future)  # a repeat may share it: no one's leaving may cancel it
-        self._flusher.add(Pending(where, data, headers, future, timestamp))
+        self._flusher.add(_pending(where, admitted, future))
         return future
 
     # -- several partitions, whoever owns them ----------------------------------------------------------------
@@ -118,7 +123,10 @@ class Appender:
     def check_joint(self, where: TopicPartition, data: Buffer) -> None:
         """See `Log.check_joint`."""
         self._owned.check_not_halted(where)
-        admit(data, self._topics.config(where.topic_id), now_ms=self._clock.now_ms())
+        config = self._topics.config(where.topic_id)
+        admitted = admit(data, config, now_ms=self._clock.now_ms())
+        if not admitted.is_trusted:
+            check_times(admitted, config, self._decompressed_bytes_max)
         self._flusher.check_available(where)
 
     async def _admit_jointly(self, appends: Mapping[TopicPartition, Buffer]) -> list[Pending]:
@@ -131,29 +139,36 @@ class Appender:
 
     async def _joint(self, where: TopicPartition, data: Buffer) -> Pending:
         config = self._topics.config(where.topic_id)
-        data, headers, timestamp = admit(data, config, now_ms=self._clock.now_ms())
-        if any(header.producer_id >= 0 for _, header in headers):
+        admitted = admit(data, config, now_ms=self._clock.now_ms())
+        if any(header.producer_id >= 0 for _, header in admitted.headers):
             raise InvalidRequest(reason="a joint append takes no batches with sequences")
-        if config.compression != AS_PRODUCED or config.compacted:
-            data, headers = await self._look_inside(data, headers, config)
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        return Pending(where, data, headers, future, timestamp)
+        if needs_look_inside(admitted, config):
+            admitted = await self._look_inside(admitted, config)
+        return _pending(where, admitted, asyncio.get_running_loop().create_future())
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    async def _look_inside(
-        self, data: Buffer, headers: Headers, config: TopicConfig
-    ) -> tuple[Buffer, Headers]:
+    async def _look_inside(self, admitted: Admitted, config: TopicConfig) -> Admitted:
         """What is small once decompressed is done at once; anything else would hold up everybody on the loop."""
         limit = self._decompressed_bytes_max
-        records = sum(header.record_count for _, header in headers)
-        if len(data) <= LOOKED_AT_ON_LOOP_BYTES and records <= LOOKED_AT_ON_LOOP_RECORDS:
+        if _is_small(admitted):
             with contextlib.suppress(RecordTooLarge):
                 small = min(limit, LOOKED_AT_ON_LOOP_BYTES)
-                return look_inside(data, headers, config, decompressed_bytes_max=small)
+                return look_inside(admitted, config, decompressed_bytes_max=small)
         return await self._threads.in_pool(
-            lambda: look_inside(data, headers, config, decompressed_bytes_max=limit)
+            lambda: look_inside(admitted, config, decompressed_bytes_max=limit)
         )
+
+
+def _is_small(admitted: Admitted) -> bool:
+    """One batch of few bytes and records: how much it is once decompressed is found out by trying."""
+    if len(admitted.headers) > 1 or len(admitted.data) > LOOKED_AT_ON_LOOP_BYTES:
+        return False
+    return admitted.headers[0][1].record_count <= LOOKED_AT_ON_LOOP_RECORDS
+
+
+def _pending(where: TopicPartition, admitted: Admitted, future: "asyncio.Future[AppendResult]") -> Pending:
+    return Pending(where, admitted.data, admitted.headers, future, admitted.timestamp, oldest=admitted.oldest)
 
 
 async def _joint_results(pendings: Sequence[Pending]) -> dict[TopicPartition, AppendResult]:

@@ -30,7 +30,7 @@ class AppendResult(NamedTuple):
 class Pending:
     """One append that has been accepted and not yet answered."""
 
-    __slots__ = ("data", "future", "headers", "records", "sequence", "size", "timestamp", "where")
+    __slots__ = ("data", "future", "headers", "oldest", "records", "sequence", "size", "timestamp", "where")
 
     def __init__(
         self,
@@ -39,12 +39,16 @@ class Pending:
         headers: list[tuple[int, BatchHeader]],
         future: "asyncio.Future[AppendResult]",
         timestamp: int,
+        *,
+        oldest: int | None = None,
     ) -> None:
+        """`oldest` is the lowest timestamp of its records, if they were looked into; else the headers say."""
         self.where = where
         self.data = data
         self.headers = headers
         self.future = future
         self.timestamp = timestamp
+        self.oldest = min(header.oldest_timestamp for _, header in headers) if oldest is None else oldest
         self.size = len(data)
         self.records = sum(header.last_offset_delta + 1 for _, header in headers)
         self.sequence = sequence_of(headers[0][1])
@@ -141,7 +145,7 @@ def _share(
     for pending in pendings:
         for _, header in pending.headers:
             newest = max(newest, header.newest_timestamp)
-            oldest = min(oldest, header.base_timestamp)
+        oldest = min(oldest, pending.oldest)
         if pending.sequence is not None:
             sequences.append(pending.sequence._replace(offset=records))
         length += pending.size

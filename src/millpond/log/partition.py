@@ -41,6 +41,7 @@ class Partition:
         "sequences",
         "tail",
         "turn",
+        "turns",
         "where",
     )
 
@@ -61,6 +62,9 @@ class Partition:
         """The catalog has forgotten what it had said: nobody may write here before somebody has looked."""
         self.turn = asyncio.Lock()
         """Held where an append may take long before it joins a buffer: the next must not overtake it."""
+        self.turns = 0
+        """Appends that hold `turn` or wait for it. While there are any, every other append waits behind them: the lock
+        itself is free for a moment when it passes from one to the next."""
 
     @property
     def seen(self) -> Seen:

@@ -1,7 +1,7 @@
 """Offsets by time: the first record at or after a timestamp, and the record with the newest one.
 
 Plain synchronous code for the readers' threads. The catalog names the extent, its sparse index the stretch, batch
-headers the batch; only that one batch is decoded.
+headers the batch; only that one batch is decoded. A record without a timestamp is found by no time, as in Kafka.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.reading.reader import StoreReader
 from millpond.reading.runs import Run
-from millpond.records import BatchHeader, iter_records, walk
+from millpond.records import BatchHeader, iter_records, read_times, walk
 from millpond.segments.index import entry_for_timestamp
 
 LOOK_UPS_MAX = 5
@@ -51,13 +51,13 @@ class OffsetFinder:
         return found if found is not None else self._newest_from(where, log_start)
 
     def _newest_from(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
-        """The slow way, record by record from the log start on: for a log start inside an extent, below which
-        the record with the extent's newest timestamp lies."""
+        """The slow way, batch by batch from the log start on: for a log start inside an extent, below which the record
+        with the extent's newest timestamp lies, and for a newest record without a timestamp: its batch and its extent
+        have the time of its append, which no record bears."""
         newest: TimedOffset | None = None
         while runs := self._reader.read_runs(where, log_start, 1):
-            for record in self._records_of(runs[0], log_start):
-                if newest is None or record.timestamp > newest.timestamp:
-                    newest = record
+            for record in self._newest_records(runs[0], log_start, newest):
+                newest = record
             log_start = runs[0].end_offset
         return newest
 
@@ -92,15 +92,31 @@ class OffsetFinder:
         for position, header in walk(run.data):
             if header.newest_timestamp < timestamp or header.next_offset <= log_start:
                 continue
+            if self._newest_of(run, position, header) < timestamp:
+                continue  # some of its records have no timestamp: its header tells when they were appended
             for record in self._records(run, position, header):
                 if record.timestamp >= timestamp and record.offset >= log_start:
                     return record
         return None
 
-    def _records_of(self, run: Run, log_start: int) -> Iterator[TimedOffset]:
+    def _newest_records(self, run: Run, log_start: int, newest: TimedOffset | None) -> Iterator[TimedOffset]:
+        """Each record that is newer than all before it, `newest` included."""
         for position, header in walk(run.data):
-            if header.next_offset > log_start:
-                yield from (r for r in self._records(run, position, header) if r.offset >= log_start)
+            if header.next_offset <= log_start or not header.record_count:
+                continue
+            if newest is not None and self._newest_of(run, position, header) <= newest.timestamp:
+                continue
+            for record in self._records(run, position, header):
+                if record.offset >= log_start and (newest is None or record.timestamp > newest.timestamp):
+                    newest = record
+                    yield record
+
+    def _newest_of(self, run: Run, position: int, header: BatchHeader) -> int:
+        """The newest timestamp that a record of the batch bears."""
+        if header.is_control or not header.record_count:
+            return header.newest_timestamp
+        limit = self._decompressed_bytes_max
+        return read_times(run.data, position, header, decompressed_bytes_max=limit).newest
 
     def _records(self, run: Run, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
         """A transaction marker counts as a record, as in Kafka: it has an offset and a time."""

@@ -5,6 +5,7 @@ from millpond.records.batch import (
     BatchHeader,
     check_crc,
     read_header,
+    set_max_timestamp,
     stamp,
     stamp_run,
     validate,
@@ -19,6 +20,7 @@ from millpond.records.markers import Marker, MarkerKind
 from millpond.records.reader import iter_records, read_marker
 from millpond.records.recompression import recompress
 from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
+from millpond.records.times import RecordTimes, read_times
 
 __all__ = [
     "HEADER_SIZE",
@@ -31,6 +33,7 @@ __all__ = [
     "Marker",
     "MarkerKind",
     "Record",
+    "RecordTimes",
     "build_batch",
     "build_control_batch",
     "check_crc",
@@ -41,7 +44,9 @@ __all__ = [
     "iter_records",
     "read_header",
     "read_marker",
+    "read_times",
     "recompress",
+    "set_max_timestamp",
     "stamp",
     "stamp_run",
     "validate",

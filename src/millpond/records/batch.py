@@ -103,8 +103,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def newest_timestamp(self) -> int:
-        """The best known bound: some clients (sarama) leave the maximum unset and send only the base."""
-        return max(self.base_timestamp, self.max_timestamp)
+        """The time that decides how old the batch is. Batches that were stored before the broker set the maximum may
+        have none (sarama leaves it unset); theirs is the base. A base beyond the maximum says nothing: under append
+        time it is the producer's, and of other batches the maximum was read out of the records."""
+        newest = self.max_timestamp
+        return newest if newest != NO_TIMESTAMP else self.base_timestamp
+
+    @property
+    def oldest_timestamp(self) -> int:
+        """The first record's time, which is the oldest in all but odd cases; never newer than the newest."""
+        newest = self.max_timestamp
+        return newest if self.has_append_time else min(self.base_timestamp, newest)
 
 
 def read_header(buffer: Buffer, position: int = 0, end: int | None = None) -> BatchHeader:
@@ -186,7 +195,15 @@ def with_append_time(batches: Buffer, now_ms: int) -> bytes:
     return bytes(out)
 
 
-def seal(buffer: bytearray, start: int, end: int) -> None:
+def set_max_timestamp(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, newest: int
+) -> None:
+    """Write another newest time into the batch at `position`, and the CRC that follows from it."""
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_START, newest)
+    seal(buffer, position, position + header.size)
+
+
+def seal(buffer: bytearray | memoryview, start: int, end: int) -> None:
     """Write the CRC of the batch that fills `start` to `end`."""
     with memoryview(buffer) as view:
         _CRC.pack_into(buffer, start + _CRC_FIELD_START, crc32c(view[start + CRC_START : end]))
@@ -214,8 +231,9 @@ def _check_count(header: BatchHeader) -> None:
 
 
 def _check_timestamps(header: BatchHeader) -> None:
+    """A maximum below the base is put right later (`read_times`), not refused: some clients send such headers."""
     base, newest = header.base_timestamp, header.max_timestamp
-    if base < NO_TIMESTAMP or newest < NO_TIMESTAMP or NO_TIMESTAMP < newest < base:
+    if base < NO_TIMESTAMP or newest < NO_TIMESTAMP:
         raise InvalidRecord(reason=f"timestamps from {base} to {newest}")
 
 

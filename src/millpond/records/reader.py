@@ -48,7 +48,7 @@ def _batch_records(  # noqa: C901  # written out on purpose
     wrong."""
     if header.record_count < 0 or header.last_offset > INT64_MAX:
         raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
-    data = _payload(buffer, position, header, limit)
+    data = plain_records(buffer, position, header, limit)
     base_offset, base_timestamp, last = header.base_offset, header.base_timestamp, header.last_offset_delta
     append_time = header.max_timestamp if header.has_append_time else None
     size, at, before = len(data), 0, -1
@@ -99,7 +99,8 @@ def _batch_records(  # noqa: C901  # written out on purpose
         raise CorruptBatch(reason=f"{size - at} bytes after the last record")
 
 
-def _payload(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
+def plain_records(buffer: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
+    """The bytes of a batch's records, decompressed: at most `limit` of them if they were compressed."""
     view = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     codec = header.codec
     return bytes(view) if codec is Codec.NONE else decompress(codec, view, limit)

@@ -32,7 +32,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """The 32-bit value at `position` and the position after it."""
     if position < end and (raw := data[position]) < 0x80:  # most lengths and deltas are one byte
         return (raw >> 1) ^ -(raw & 1), position + 1
-    raw, position = _read_unsigned(data, position, end, VARINT_BYTES_MAX)
+    raw, position = read_unsigned(data, position, end, VARINT_BYTES_MAX)
     if raw >> 32:
         raise CorruptBatch(reason="a varint does not fit 32 bits")
     return (raw >> 1) ^ -(raw & 1), position
@@ -42,7 +42,7 @@ def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
     """The 64-bit value at `position` and the position after it."""
     if position < end and (raw := data[position]) < 0x80:
         return (raw >> 1) ^ -(raw & 1), position + 1
-    raw, position = _read_unsigned(data, position, end, VARLONG_BYTES_MAX)
+    raw, position = read_unsigned(data, position, end, VARLONG_BYTES_MAX)
     if raw >> 64:
         raise CorruptBatch(reason="a varlong does not fit 64 bits")
     return (raw >> 1) ^ -(raw & 1), position
@@ -58,7 +58,8 @@ def _encoded(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_unsigned(data: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+def read_unsigned(data: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+    """The value at `position` with its sign still in the lowest bit, and the position after it."""
     raw = 0
     for index in range(bytes_max):
         if position >= end:

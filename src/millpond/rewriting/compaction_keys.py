@@ -151,6 +151,8 @@ def _walk_fields(data: bytes, header: BatchHeader) -> Iterator[_Field]:
         )
         if not -INT64_MAX <= timestamp <= INT64_MAX:
             raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
+        if timestamp < 0:
+            timestamp = header.newest_timestamp  # it has none: the header tells when it was appended
         key_start = NULL_LENGTH if key_length == NULL_LENGTH else key_at
         tombstone = value_length == NULL_LENGTH
         yield _Field(header.base_offset + delta, timestamp, key_start, key_end, tombstone, start, end)

@@ -45,7 +45,7 @@ class Stretch:
         self.dropped_last = None
         if header.record_count:
             self.records += header.record_count
-            self.oldest = min(self.oldest, header.base_timestamp)
+            self.oldest = min(self.oldest, header.oldest_timestamp)
             self.newest = max(self.newest, header.newest_timestamp)
 
     def drop(self, header: BatchHeader) -> None:
@@ -157,10 +157,18 @@ def _row(group: Stretch, index: tuple[IndexEntry, ...]) -> NewExtent:
         position=FRAME_BYTES,
         length=len(group.data),
         records=group.records,
-        min_timestamp=group.oldest if group.records else NO_TIMESTAMP,
+        min_timestamp=_oldest(group),
         max_timestamp=group.newest,
         high_timestamp=group.newest,
         stamped=True,
         sparse_index=pack_index(index) or None,
         inline=None,
     )
+
+
+def _oldest(group: Stretch) -> int:
+    """No record is older than this. The extents know better than the headers, whose base is the first record's time;
+    their oldest record may be gone."""
+    if not group.records:
+        return NO_TIMESTAMP
+    return min(group.oldest, *(extent.min_timestamp for extent in group.extents if extent.records))

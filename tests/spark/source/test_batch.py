@@ -10,6 +10,7 @@ from tests.spark.topics import abort, append, append_in_transaction, commit, fil
 
 from millpond.catalog import groups
 from millpond.catalog.groups import GroupOffset
+from millpond.model.clock import SystemClock
 from millpond.model.errors import (
     CorruptBatch,
     CorruptObject,
@@ -441,7 +442,8 @@ async def test_a_batch_that_cannot_be_decoded_is_named(broker, tmp_path):
     await append(broker, "orders", 0, [Record(b"good")])
     from millpond.records import HEADER_SIZE, build_batch, crc32c
 
-    data = bytearray(build_batch([Record(b"value", timestamp=1)]))
+    now_ms = SystemClock().now_ms()  # the log looks into what is old
+    data = bytearray(build_batch([Record(b"value", timestamp=now_ms)]))
     data[HEADER_SIZE] = 126  # the record claims more bytes than there are
     data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
     await broker.log.append(broker.log.topics.partition("orders", 0), bytes(data))

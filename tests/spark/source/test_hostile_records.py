@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.spark.source.reads import batch_reader, read_all
 from tests.spark.topics import serving
 
+from millpond.model.clock import SystemClock
 from millpond.model.errors import CorruptBatch, InvalidInput
 from millpond.reading.visible import visible
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, compress, crc32c, iter_records, walk
@@ -202,8 +203,9 @@ def _has_header_of_bytes(data: bytes) -> bool:
 
 
 async def test_hostile_counts_through_a_broker_are_named_and_nothing_is_read(tmp_path):
-    hostile = sealed(record(Claims(header_count=2**63 - 1)), 1)
-    nothing = sealed(b"", 5, codec=Codec.ZSTD)
+    now_ms = SystemClock().now_ms()  # the log looks into what is old
+    hostile = sealed(record(Claims(header_count=2**63 - 1)), 1, timestamp=now_ms)
+    nothing = sealed(b"", 5, timestamp=now_ms, codec=Codec.ZSTD)
     async with serving(tmp_path) as broker:
         for topic, data in (("hostile", hostile), ("nothing", nothing)):
             await broker.log.create_topic(topic, 1, {})

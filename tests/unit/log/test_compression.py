@@ -123,7 +123,7 @@ async def test_what_grows_past_the_largest_batch_is_refused(start):
 
 async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
     engine = await (await start(topic=False)).topic(**{"compression.type": "uncompressed"})
-    good = bytearray(make_batch(b"x" * 300, compression=Codec.GZIP))
+    good = bytearray(make_batch(b"x" * 300, at=engine.clock.now_ms(), compression=Codec.GZIP))
     good[80] ^= 0xFF
     from millpond.records.batch import seal
 

@@ -3,17 +3,22 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.batches import claiming
 
 from millpond.catalog import partitions
 from millpond.model.errors import StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
+from millpond.records import Codec, Record
 from millpond.rewriting.expiry import expired_by_age, expired_by_size
 
 WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 SECOND = 1_000
+MINUTE = 60_000
 DAY = 86_400_000
 YEAR = 365 * DAY
+YEAR_2023 = 1_680_000_000_000
+FAR_AHEAD = 2**60
 
 
 def extent(base, end, low, high, length=100):
@@ -164,11 +169,66 @@ async def test_more_extents_than_one_look_sees_expire_in_one_pass(start, monkeyp
     assert kept.extents() == 1
 
 
-async def test_records_without_timestamps_do_not_vanish(start):
-    kept = await start()
-    await kept.append(b"undated", at=-1)
-    await kept.expire(30 * DAY)
-    assert await kept.values() == [b"undated"]
+# -- what headers claim -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("newest", [YEAR_2023, 0, -1], ids=["kafkajs", "librdkafka", "sarama"])
+async def test_current_records_behind_a_header_that_claims_an_old_time_stay(start, newest, codec):
+    """Three records, one from 2023 and two from now: kafkajs says that the newest is from 2023."""
+    kept = await start(topic={"retention.ms": str(7 * DAY)})
+    now = kept.clock.now_ms()
+    records = [Record(b"v", timestamp=time) for time in (YEAR_2023, now, now - 1)]
+    await kept.log.append(kept.where(), claiming(records, newest=newest, codec=codec))
+    for _ in range(10):
+        await kept.expire(DAY // 2)
+    assert len(await kept.values()) == 3
+    await kept.expire(2 * DAY)
+    assert len(await kept.values()) == 3
+    await kept.expire(1)
+    await kept.expire(MINUTE)
+    assert await kept.values() == []
+
+
+@pytest.mark.parametrize("topic", [{}, {"message.timestamp.type": "LogAppendTime"}])
+@pytest.mark.parametrize("newest", [None, FAR_AHEAD])
+async def test_a_header_that_claims_a_time_far_ahead_keeps_nothing_for_ever(start, topic, newest):
+    kept = await start(topic={"retention.ms": str(7 * DAY), **topic})
+    records = [Record(b"v", timestamp=kept.clock.now_ms())] * 2
+    await kept.log.append(kept.where(), claiming(records, base=FAR_AHEAD, newest=newest))
+    await kept.expire(7 * DAY)
+    assert len(await kept.values()) == 2
+    await kept.expire(MINUTE)
+    assert await kept.values() == []
+
+
+@pytest.mark.parametrize("newest", [-1, 0])
+@pytest.mark.parametrize("others", [(), (YEAR_2023,)])
+async def test_records_without_a_time_have_the_age_of_their_append(start, newest, others):
+    kept = await start(topic={"retention.ms": str(7 * DAY)})
+    records = [Record(b"undated"), *(Record(b"old", timestamp=time) for time in others)]
+    await kept.log.append(kept.where(), claiming(records, base=-1, newest=newest))
+    await kept.append(b"old", at=YEAR_2023)
+    await kept.expire(7 * DAY)
+    assert len(await kept.values()) == 2 + len(others)
+    await kept.expire(MINUTE)
+    assert await kept.values() == []
+
+
+async def test_times_that_were_put_right_outlive_a_merge(start):
+    """Each batch expires at its own age, although all of them are one extent."""
+    kept = await start(topic={"retention.ms": str(DAY)})
+    for _ in range(4):
+        records = [Record(b"v", timestamp=YEAR_2023), Record(b"v", timestamp=kept.clock.now_ms())]
+        await kept.log.append(kept.where(), claiming(records, newest=YEAR_2023))
+        await kept.log.append(kept.where(), claiming([Record(b"undated")], base=-1, newest=0))
+        kept.clock.advance(DAY // 8)
+    assert await kept.upkeep.merging.run_once() == 8
+    for expired in (3, 6, 9):
+        await kept.expire(DAY // 8 if expired > 3 else DAY // 2 + 1)
+        assert kept.partition().log_start == expired
+    await kept.expire(DAY // 8)
+    assert await kept.values() == []
 
 
 async def test_numbers_go_on_after_everything_expired_also_after_a_restart(start, tmp_path):

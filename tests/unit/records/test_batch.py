@@ -73,6 +73,18 @@ def test_the_newest_timestamp_is_the_base_when_the_maximum_is_unset() -> None:
     assert header_with(base_timestamp=5, max_timestamp=-1).newest_timestamp == 5
 
 
+def test_a_base_beyond_the_maximum_says_nothing_of_the_newest_time_nor_of_the_oldest() -> None:
+    ahead = header_with(base_timestamp=99, max_timestamp=9)
+    assert (ahead.newest_timestamp, ahead.oldest_timestamp) == (9, 9)
+    assert header_with(base_timestamp=5, max_timestamp=9).oldest_timestamp == 5
+
+
+def test_under_append_time_only_the_maximum_counts() -> None:
+    for base in (5, 99):
+        header = header_with(attributes=0x08, base_timestamp=base, max_timestamp=9)
+        assert (header.newest_timestamp, header.oldest_timestamp) == (9, 9)
+
+
 def test_a_header_cut_at_any_byte_is_corrupt() -> None:
     for end in range(len(BATCH)):
         with pytest.raises(CorruptBatch):

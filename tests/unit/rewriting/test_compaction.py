@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from tests.batches import claiming
 from tests.unit.rewriting.paper import PLENTY, START_MS, Paper, config_of
 
 from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
@@ -252,6 +253,20 @@ def test_a_batch_keeps_its_place_its_producer_and_its_records_bytes(codec):
         assert getattr(new, name) == getattr(old, name), name
     whole = list(iter_records(data, decompressed_bytes_max=PLENTY))
     assert list(iter_records(changed, decompressed_bytes_max=PLENTY)) == whole[3:]
+
+
+def test_a_kept_record_without_a_time_leaves_the_batch_the_time_of_its_append():
+    """The header has it, and no record."""
+    appended_ms = 5_000
+    records = [Record(b"1", b"a", timestamp=7), Record(b"2", b"b"), Record(b"3", b"a", timestamp=9)]
+    data = claiming(records, newest=appended_ms)
+    [(_, header)] = walk(data)
+    for gone, newest in ((b"a", appended_ms), (b"b", 9)):
+        keys = PlainKeys(PLENTY)
+        later = build_batch([Record(b"later", gone)], base_offset=10)
+        keys.learn([(data, 0, header), (later, 0, next(walk(later))[1])], 0, 11)
+        [sifted] = keys.sift([(data, 0, header)], Sieve(0, 11, 0))
+        assert (sifted.kept, sifted.newest_timestamp) == (1, newest)
 
 
 def test_records_that_bear_the_brokers_time_still_do():

@@ -76,7 +76,7 @@ class CompiledKeys:
             sections.data,
             found.section,
             found.offset,
-            found.timestamp,
+            _times(found, batches),
             found.key_at,
             found.key_length,
             found.value_length,
@@ -121,6 +121,14 @@ def _new_table(slots: int) -> NDArray[np.int64]:
     table = np.zeros((slots, 4), dtype=np.int64)
     table[:, 1] = FREE
     return table
+
+
+def _times(found: Scan, batches: Sequence[PlacedBatch]) -> Any:
+    """The records' times. One that has none counts with its batch's: the header tells when it was appended."""
+    if not (found.timestamp < 0).any():
+        return found.timestamp
+    newest = np.array([header.newest_timestamp for _, _, header in batches], dtype=np.int64)
+    return np.where(found.timestamp < 0, newest[found.section], found.timestamp)
 
 
 def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Sifted]:

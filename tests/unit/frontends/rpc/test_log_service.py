@@ -6,6 +6,7 @@ import grpc
 import pytest
 from tests.unit.frontends.rpc.wire import details_of, serving, values
 
+from millpond.model.clock import SystemClock
 from millpond.model.errors import CorruptBatch
 from millpond.records import Record, build_batch, iter_records
 from millpond.records.batch import HEADER_SIZE, seal
@@ -458,7 +459,7 @@ async def test_reading_to_the_end_ends_on_an_emptied_topic():
 
 def garbage(count=3):
     """A batch with a valid header and checksum whose records cannot be decoded."""
-    data = bytearray(build_batch([Record(b"x" * 20) for _ in range(count)], now_ms=1))
+    data = bytearray(build_batch([Record(b"x" * 20) for _ in range(count)], now_ms=SystemClock().now_ms()))
     data[HEADER_SIZE:] = b"\xff" * (len(data) - HEADER_SIZE)
     seal(data, 0, len(data))
     return bytes(data)

@@ -2,7 +2,8 @@
 
 -1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the newest timestamp (v7),
 -4 the earliest local offset (v8), which is the start: there is no second tier. -5 the end of the remote tier (v9)
-and -6 what is to be uploaded next (v11) do not exist here: -1. A time after the last record has no offset: -1.
+and -6 what is to be uploaded next (v11) do not exist here: -1. A time after the last record has no offset: -1. A record
+without a timestamp is found by no time, as in Kafka.
 A partition that is asked for twice is refused, as in Kafka: the answer could not say which is which.
 """
 

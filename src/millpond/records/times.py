@@ -1,0 +1,238 @@
+"""The times of a batch's records, read out of the records themselves: what the header says of them is a claim.
+
+Only lengths and timestamp deltas are looked at, without making an object for a record. All other fields are skipped
+by the record's length.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Final, NamedTuple
+
+from millpond.model.errors import CorruptBatch
+from millpond.records.batch import BatchHeader
+from millpond.records.buffers import Buffer
+from millpond.records.reader import INT64_MAX, plain_records
+from millpond.records.record import NO_TIMESTAMP
+from millpond.records.varint import VARLONG_BYTES_MAX, read_unsigned, read_varint
+
+BODY_BYTES_MIN: Final = 6
+"""Attributes, timestamp, offset, key length, value length, header count: a byte each at least."""
+COLUMN_MIN: Final = 16
+"""Fewer records of one length in a row are read one by one."""
+COLUMNS_MAX: Final = 8
+"""Bytes of a delta that is read by columns."""
+HEIGHT_MIN: Final = 4 * COLUMN_MIN
+HEIGHT_MAX: Final = 16_384
+"""A column is no longer than this, and short where the last one ended early: lengths that change often must not make
+every try look far ahead."""
+STRETCH_MAX: Final = 256
+"""Records that are read one by one before columns are tried again."""
+RAW_LIMIT: Final = 1 << 64
+BEYOND: Final = 1 << 62
+"""More bytes than any batch has: whatever comes behind it cannot be read."""
+
+LENGTHS: Final = tuple(
+    BEYOND if raw & 1 or raw < 2 * BODY_BYTES_MIN else (raw >> 1) + 1 for raw in range(0x80)
+) + tuple(BEYOND if raw & 1 else 2 + ((raw & 0x7F) >> 1) for raw in range(0x80, 0x100))
+"""By the first byte of a record's length: how many bytes the record takes, the length included. If a second byte
+follows, 64 times that one is added; a negative length is beyond everything."""
+LAST_BYTES: Final = bytes(range(0x80))
+MORE_BYTES: Final = bytes(range(0x80, 0x100))
+IS_ODD: Final = bytes(raw & 1 for raw in range(0x100))
+IS_ZERO: Final = bytes(raw == 0 for raw in range(0x100))
+
+
+class RecordTimes(NamedTuple):
+    """The lowest and the highest timestamp of a batch's records. A negative one is no time (Kafka's -1, and whatever
+    else is below zero): `untimed` says whether there is one, `earliest` is the lowest that a producer has set."""
+
+    oldest: int
+    newest: int
+    untimed: bool
+    earliest: int
+
+
+def read_times(
+    buffer: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int
+) -> RecordTimes:
+    """The times of the records of the batch at `position`, which has some. `CorruptBatch` if they are malformed."""
+    if header.has_append_time:
+        newest = header.max_timestamp
+        return RecordTimes(newest, newest, newest < 0, newest)
+    if header.record_count < 1:
+        raise CorruptBatch(reason=f"{header.record_count} records")
+    data = plain_records(buffer, position, header, decompressed_bytes_max)
+    try:
+        low, high = _delta_range(data, header.record_count)
+    except IndexError:
+        raise CorruptBatch(reason="the records are cut short") from None
+    base = header.base_timestamp
+    if not -INT64_MAX <= base + low <= base + high <= INT64_MAX:
+        raise CorruptBatch(reason=f"timestamps from {base + low} to {base + high} do not fit 64 bits")
+    if base + low >= 0:
+        return RecordTimes(base + low, base + high, untimed=False, earliest=base + low)
+    given = (base + delta for delta in _deltas(data, header.record_count) if base + delta != NO_TIMESTAMP)
+    return RecordTimes(base + low, base + high, untimed=True, earliest=min(given, default=NO_TIMESTAMP))
+
+
+# -- the lowest and the highest delta -------------------------------------------------------------------------------
+
+
+def _delta_range(data: bytes, count: int) -> tuple[int, int]:
+    """The lowest and the highest timestamp delta of `count` records. Records of equal length, of which a backfill often
+    has thousands in a row, are read by columns; all others one by one, a growing number of them before the next try."""
+    extremes: list[int] = []
+    at, left, stretch, height = 0, count, 1, HEIGHT_MIN
+    while left:
+        end, taken = _read_columns(data, at, min(height, left), extremes)
+        if taken:
+            stretch = 1
+            height = min(4 * height, HEIGHT_MAX) if taken == height else HEIGHT_MIN
+        else:
+            taken = min(stretch, left)
+            end = _read_one_by_one(data, at, taken, extremes)
+            stretch = min(2 * stretch, STRETCH_MAX)
+        at, left = end, left - taken
+    if at != len(data):
+        raise CorruptBatch(reason=f"the records end at {at} of {len(data)} bytes")
+    return min(extremes), max(extremes)
+
+
+def _read_one_by_one(  # noqa: C901  # written out on purpose
+    data: bytes, at: int, count: int, extremes: list[int]
+) -> int:
+    """Where the record after the next `count` begins; their lowest and highest delta are added to `extremes`. Written
+    out, because it runs for every record: lengths of one and two bytes are looked up. Zigzag numbers stay as they are
+    until the end: even ones are deltas from 0 up, odd ones negative, and either kind grows with the distance from 0."""
+    even_low, even_high, odd_low, odd_high = RAW_LIMIT, -1, RAW_LIMIT, -1
+    for _ in range(count):
+        raw = data[at]
+        if raw < 0x80:
+            end = at + LENGTHS[raw]
+            at += 2  # behind the length and the attributes, of which there are none
+        elif (high := data[at + 1]) < 0x80:
+            end = at + LENGTHS[raw] + (high << 6)
+            at += 3
+        else:
+            length, at = read_varint(data, at, len(data))
+            end = at + (length if length >= BODY_BYTES_MIN else BEYOND)
+            at += 1
+        raw = data[at]
+        if raw >= 0x80:
+            raw -= 0x80
+            shift = 7
+            while (high := data[at := at + 1]) >= 0x80:
+                raw += high - 0x80 << shift
+                shift += 7
+                if shift > 63:
+                    raise CorruptBatch(reason="a timestamp delta is longer than 10 bytes")
+            raw += high << shift
+        if raw & 1:
+            if raw > odd_high:
+                odd_high = raw
+            if raw < odd_low:
+                odd_low = raw
+        else:
+            if raw > even_high:
+                even_high = raw
+            if raw < even_low:
+                even_low = raw
+        at = end
+    if max(even_high, odd_high) >= RAW_LIMIT:
+        raise CorruptBatch(reason="a timestamp delta does not fit 64 bits")
+    extremes.extend(raw >> 1 for raw in (even_low, even_high) if even_high >= 0)
+    extremes.extend(~raw >> 1 for raw in (odd_low, odd_high) if odd_high >= 0)
+    return at
+
+
+# -- by columns -----------------------------------------------------------------------------------------------------
+
+
+def _read_columns(data: bytes, at: int, count: int, extremes: list[int]) -> tuple[int, int]:
+    """Of up to `count` records as many as are of one length and have deltas of as many bytes: where the next one
+    begins, and how many they are; 0 if too few. A column is the same byte of each of these records, a slice with their
+    length as its step. If all begin with the same length, each begins where the one before it ends."""
+    width, step = _first_length(data, at)
+    count = min(count, (len(data) - at) // step)
+    if count < COLUMN_MIN or data[at + (COLUMN_MIN - 1) * step] != data[at]:
+        return at, 0
+    for place in range(width):
+        column = data[at + place : at + count * step : step]
+        count = len(column) - len(column.lstrip(column[:1]))
+    columns: list[bytes] = []
+    for place in range(width + 1, min(width + 1 + COLUMNS_MAX, step)):
+        column = data[at + place : at + count * step : step]
+        is_last = column[0] < 0x80
+        count = len(column) - len(column.lstrip(LAST_BYTES if is_last else MORE_BYTES))
+        columns.append(column)
+        if is_last:
+            break
+    else:
+        return at, 0
+    if count < COLUMN_MIN:
+        return at, 0
+    extremes += _extremes(columns, count)
+    return at + count * step, count
+
+
+def _first_length(data: bytes, at: int) -> tuple[int, int]:
+    """The bytes that the length of the record at `at` takes, and those of the whole record; for one that is too long
+    for columns, 1 and more than there are."""
+    raw = data[at]
+    if raw < 0x80:
+        return 1, LENGTHS[raw]
+    return (2, LENGTHS[raw] + (high << 6)) if (high := data[at + 1]) < 0x80 else (1, BEYOND)
+
+
+def _extremes(columns: list[bytes], count: int) -> Iterator[int]:
+    """The lowest and the highest delta, of either sign. Numbers of equally many bytes compare as the bytes do, the last
+    one first: they are compared without being decoded."""
+    keys = _keys(columns, count)
+    odd = columns[0][:count].translate(IS_ODD)
+    if 1 not in odd:
+        yield from (_from_key(min(keys)), _from_key(max(keys)))
+        return
+    for wanted in (odd, odd.translate(IS_ZERO)):
+        chosen = list(compress(keys, wanted))
+        if chosen:
+            yield from (_from_key(min(chosen)), _from_key(max(chosen)))
+
+
+def _keys(columns: list[bytes], count: int) -> Sequence[int]:
+    """Each number's bytes as one integer, its first byte the lowest."""
+    if len(columns) == 1:
+        return columns[0][:count]
+    size = 4 if len(columns) <= 4 else 8
+    out = bytearray(size * count)
+    for place, column in enumerate(columns):
+        out[(place if sys.byteorder == "little" else size - 1 - place) :: size] = column[:count]
+    keys = memoryview(out)
+    return keys.cast("I") if size == 4 else keys.cast("Q")
+
+
+def _from_key(key: int) -> int:
+    raw = 0
+    for place in range(COLUMNS_MAX):
+        raw |= (key >> 8 * place & 0x7F) << 7 * place
+    return raw >> 1 ^ -(raw & 1)
+
+
+# -- one by one, where some have no time ------------------------------------------------------------------------------
+
+
+def _deltas(data: bytes, count: int) -> Iterator[int]:
+    """Every timestamp delta, of records that `_delta_range` has checked."""
+    at = 0
+    for _ in range(count):
+        length, at = read_varint(data, at, len(data))
+        raw = _raw_varlong(data, at + 1, at + length)
+        yield raw >> 1 ^ -(raw & 1)
+        at += length
+
+
+def _raw_varlong(data: bytes, at: int, end: int) -> int:
+    raw, _ = read_unsigned(data, at, end, VARLONG_BYTES_MAX)
+    if raw >> 64:
+        raise CorruptBatch(reason="a varlong does not fit 64 bits")
+    return raw
