@@ -445,6 +445,7 @@ class EngineMachine(RuleBasedStateMachine):
         await self.start()
         await old.log.writer.stop()
         old.log._threads._pool.shutdown()
+        old.log._threads._batch_pool.shutdown()
         old.store.close()
         old.database.close()
 

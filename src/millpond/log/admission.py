@@ -57,8 +57,7 @@ def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> Admitted:
     if config.append_time:
         data = with_append_time(data, now_ms)
         return Admitted(data, list(walk(data)), now_ms, timestamp=now_ms)
-    is_trusted = all(_is_trusted(header, config, now_ms) for _, header in headers)
-    return Admitted(data, headers, now_ms, is_trusted=is_trusted)
+    return Admitted(data, headers, now_ms, is_trusted=_are_trusted(headers, config, now_ms))
 
 
 def needs_look_inside(admitted: Admitted, config: TopicConfig) -> bool:
@@ -97,14 +96,17 @@ def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max:
 # -- times ------------------------------------------------------------------------------------------------------
 
 
-def _is_trusted(header: BatchHeader, config: TopicConfig, now_ms: int) -> bool:
+def _are_trusted(headers: Headers, config: TopicConfig, now_ms: int) -> bool:
     """A header that the topic's limits would refuse is not believed either: the records decide."""
-    base, newest = header.base_timestamp, header.max_timestamp
-    return (
-        base <= newest
-        and -min(TRUSTED_AGE_MS, config.timestamp_after_max_ms) <= now_ms - newest <= TRUSTED_AGE_MS
-        and now_ms - base <= config.timestamp_before_max_ms
-    )
+    for _, header in headers:
+        base, newest = header.base_timestamp, header.max_timestamp
+        if not (
+            base <= newest
+            and -min(TRUSTED_AGE_MS, config.timestamp_after_max_ms) <= now_ms - newest <= TRUSTED_AGE_MS
+            and now_ms - base <= config.timestamp_before_max_ms
+        ):
+            return False
+    return True
 
 
 def _with_true_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max: int) -> Admitted:

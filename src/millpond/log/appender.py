@@ -23,7 +23,7 @@ from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer
 
 LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
-"""Batches the broker must look into: more than this, decompressed, is done on a reader's thread."""
+"""Batches the broker must look into: more than this, decompressed, is done on a thread."""
 LOOKED_AT_ON_LOOP_RECORDS = 500
 
 
@@ -53,7 +53,7 @@ class Appender:
         config = self._topics.config(where.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         is_looked_into = needs_look_inside(admitted, config)
-        if not is_looked_into and not partition.turns:
+        if not is_looked_into and not partition.turns and not _awaits_sequences(partition, admitted):
             return await self._accept(partition, admitted)
         partition.turns += 1
         try:
@@ -155,9 +155,14 @@ class Appender:
             with contextlib.suppress(RecordTooLarge):
                 small = min(limit, LOOKED_AT_ON_LOOP_BYTES)
                 return look_inside(admitted, config, decompressed_bytes_max=small)
-        return await self._threads.in_pool(
+        return await self._threads.look_into(
             lambda: look_inside(admitted, config, decompressed_bytes_max=limit)
         )
+
+
+def _awaits_sequences(partition: Partition, admitted: Admitted) -> bool:
+    """Whether the catalog will be asked what its producer sent before: what comes meanwhile must not overtake it."""
+    return admitted.headers[0][1].producer_id >= 0 and partition.sequences.stale
 
 
 def _is_small(admitted: Admitted) -> bool:

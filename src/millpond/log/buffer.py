@@ -48,7 +48,7 @@ class Pending:
         self.headers = headers
         self.future = future
         self.timestamp = timestamp
-        self.oldest = min(header.oldest_timestamp for _, header in headers) if oldest is None else oldest
+        self.oldest = oldest
         self.size = len(data)
         self.records = sum(header.last_offset_delta + 1 for _, header in headers)
         self.sequence = sequence_of(headers[0][1])
@@ -145,7 +145,7 @@ def _share(
     for pending in pendings:
         for _, header in pending.headers:
             newest = max(newest, header.newest_timestamp)
-        oldest = min(oldest, pending.oldest)
+            oldest = min(oldest, header.oldest_timestamp if pending.oldest is None else pending.oldest)
         if pending.sequence is not None:
             sequences.append(pending.sequence._replace(offset=records))
         length += pending.size

@@ -39,6 +39,8 @@ class LogLimits:
     """Threads that read the store for lagging readers."""
     catalog_threads: int = 2
     """Threads that read the catalog. Their own: a slow store must not hold up groups and producers."""
+    batch_threads: int = 2
+    """Threads that look into batches on their way in."""
     extents_per_read: int = 64
     """Rows of the catalog one read looks at."""
     decompressed_bytes_max: int = 64 * MIB

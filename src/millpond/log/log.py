@@ -81,7 +81,12 @@ class Log:
         self.inline = InlineBytes(limits.inline_bytes_kept_max)
         metrics.inline_bytes.set_function(lambda: self.inline.total)
         self._tails = TailCache(limits.tail_bytes_max)
-        self._threads = Threads(database, for_store=limits.read_threads, for_catalog=limits.catalog_threads)
+        self._threads = Threads(
+            database,
+            for_store=limits.read_threads,
+            for_catalog=limits.catalog_threads,
+            for_batches=limits.batch_threads,
+        )
         self._owned = OwnedPartitions(
             session,
             self.topics,

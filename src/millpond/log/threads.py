@@ -1,4 +1,5 @@
-"""The threads on which the log reads. The catalog has its own: a slow store must not hold up groups and producers."""
+"""The threads on which the log reads. The catalog has its own, and so have batches that must be looked into on their
+way in: a slow store must not hold up groups and producers."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,10 +21,11 @@ class ReadCatalog(Protocol):
 class Threads:
     """Once stopped, they refuse with `Stopping`."""
 
-    def __init__(self, database: Database, *, for_store: int, for_catalog: int) -> None:
+    def __init__(self, database: Database, *, for_store: int, for_catalog: int, for_batches: int) -> None:
         self._database = database
         self._pool = ThreadPoolExecutor(for_store, thread_name_prefix="millpond-read")
         self._catalog_pool = ThreadPoolExecutor(for_catalog, thread_name_prefix="millpond-catalog")
+        self._batch_pool = ThreadPoolExecutor(for_batches, thread_name_prefix="millpond-batch")
         self._stopped = False
 
     async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
@@ -39,9 +41,13 @@ class Threads:
         """Run what reads the store, or takes long."""
         return await self._in(self._pool, function)
 
+    async def look_into(self, function: Callable[[], Answer]) -> Answer:
+        """Run what looks into a batch on its way in."""
+        return await self._in(self._batch_pool, function)
+
     async def stop(self) -> None:
         self._stopped = True
-        for pool in (self._pool, self._catalog_pool):
+        for pool in (self._pool, self._catalog_pool, self._batch_pool):
             await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # whoever asked is gone
 
     async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:

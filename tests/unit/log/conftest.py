@@ -170,12 +170,13 @@ def eventually():
 
 @pytest.fixture
 def no_thread(monkeypatch):
-    """From here on nothing may leave the event loop to read."""
+    """From here on nothing may leave the event loop to read or to look into a batch."""
 
     def forbid(engine):
         def refuse(*_):
             raise AssertionError("a read left the event loop")
 
-        monkeypatch.setattr(engine.log._threads._pool, "submit", refuse)
+        for pool in (engine.log._threads._pool, engine.log._threads._batch_pool):
+            monkeypatch.setattr(pool, "submit", refuse)
 
     return forbid

@@ -132,6 +132,7 @@ def newest_and_oldest(data, **config):
 
 @pytest.mark.parametrize("newest", [NOW - TRUSTED_AGE_MS, NOW, NOW + TRUSTED_AGE_MS])
 def test_a_header_within_a_minute_of_now_is_believed(newest):
+    assert TRUSTED_AGE_MS == 60_000
     data = claiming(dated(5, 7), base=newest, newest=newest)
     assert not is_looked_into(data)
     assert not is_looked_into(claiming(dated(5, 7), base=-1, newest=newest))

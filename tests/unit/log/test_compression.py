@@ -143,13 +143,13 @@ async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
 )
 async def test_only_what_is_large_leaves_the_loop(start, monkeypatch, size, before, leaves):
     engine = await (await start(topic=False)).topic(**{"compression.type": "gzip"})
-    left, real = [], engine.log._threads.in_pool
+    left, real = [], engine.log._threads.look_into
 
-    def in_pool(function):
+    def look_into(function):
         left.append(1)
         return real(function)
 
-    monkeypatch.setattr(engine.log._threads, "in_pool", in_pool)
+    monkeypatch.setattr(engine.log._threads, "look_into", look_into)
     await engine.append(b"x" * size, compression=before)
     assert bool(left) is leaves
     assert await codecs(engine) == [Codec.GZIP]
