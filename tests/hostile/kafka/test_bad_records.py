@@ -12,6 +12,7 @@ from tests.hostile.kafka.siege import (
     written,
 )
 
+from millpond.model.clock import SystemClock
 from millpond.protocol import ErrorCode
 from millpond.records import Codec, Record, build_batch, crc32c
 
@@ -96,17 +97,24 @@ def test_acks_that_do_not_exist_are_refused(besieged, acks):
             assert send_batch(client, "acks", batch()).base_offset == 0
 
 
-def test_records_that_are_none_are_stored_unread_or_refused_where_they_are_read(besieged):
-    """Counts and header are right, and so is the checksum; the records are noise. Brokers do not read records."""
-    made = bytearray(build_batch([Record(b"v" * 50, key=b"k")] * 4))
+def noise(now_ms):
+    made = bytearray(build_batch([Record(b"v" * 50, key=b"k")] * 4, now_ms=now_ms))
     made[61:] = bytes((7 * n) % 251 for n in range(len(made) - 61))
     struct.pack_into(">I", made, CRC_FIELD, crc32c(memoryview(made)[CRC_START:]))
+    return bytes(made)
+
+
+def test_records_that_are_none_are_stored_unread_or_refused_where_they_are_read(besieged):
+    """Counts and header are right, and so is the checksum; the records are noise. The broker reads no records, unless
+    their topic is compacted or their header is old."""
+    made, old = noise(SystemClock().now_ms()), noise(1_000)
     with besieged("records that are none") as siege:
         siege.create_topic("plain")
         siege.create_topic("compacted", cleanup_policy="compact")
         with siege.attacker() as client:
-            assert send_batch(client, "plain", bytes(made)).error_code == ErrorCode.NONE
-            refused = send_batch(client, "compacted", bytes(made)).error_code
+            assert send_batch(client, "plain", made).error_code == ErrorCode.NONE
+            assert send_batch(client, "plain", old).error_code == ErrorCode.INVALID_RECORD
+            refused = send_batch(client, "compacted", made).error_code
             assert refused in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
             assert send_batch(client, "plain", batch()).base_offset == 4
             assert values_at(client, "plain", 4) == [b"value"]
