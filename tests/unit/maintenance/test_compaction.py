@@ -5,6 +5,7 @@ import random
 import threading
 
 import pytest
+from tests.batches import claiming
 
 from millpond.catalog import compactions
 from millpond.catalog import extents as catalog_extents
@@ -106,6 +107,18 @@ async def test_rows_bytes_and_objects_say_what_is_there(start):
     assert segments(kept) == [rows[0].key]
     assert len(await records(kept)) == rows[0].records == 5
     assert kept.broker.metrics.maintenance.freed_bytes._value.get() > 0
+
+
+async def test_no_record_that_is_left_is_older_than_its_extent_says(start):
+    """The header's base is the first record's time, and the oldest record is another."""
+    kept = await start(topic=EAGER, **COLD)
+    now = kept.clock.now_ms()
+    times = now - 7 * HOUR, now - 9 * HOUR, now - 8 * HOUR
+    stale = [Record(b"v", key, timestamp=time) for key, time in zip((b"a", b"b", b"c"), times, strict=True)]
+    await kept.log.append(kept.where(), claiming(stale))
+    await put(kept, (b"a", b"later"))
+    assert await kept.upkeep.compaction.run_once() == 1
+    assert kept.rows("SELECT min_timestamp, max_timestamp FROM extents") == [(now - 9 * HOUR, now)]
 
 
 async def test_topics_that_are_not_compacted_are_left_alone(start):

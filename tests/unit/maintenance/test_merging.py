@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.batches import claiming
 
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
@@ -16,7 +17,7 @@ from millpond.maintenance.space import Space
 from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
-from millpond.records import Codec
+from millpond.records import Codec, Record
 from millpond.rewriting.merging import (
     FAN_IN,
     LARGE_BYTES,
@@ -506,3 +507,17 @@ async def test_what_it_says_it_needs_is_no_less_than_what_it_writes(start):
 def facts(kept):
     with kept.broker.database.read() as tx:
         return catalog_extents.facts(tx, kept.where(), 0, 100)
+
+
+async def test_the_index_of_a_segment_has_the_newest_times_of_its_batches(start):
+    """Not those of their first records, which is what their headers claimed when they came."""
+    kept = await start(inline_bytes_max=0)
+    now = kept.clock.now_ms()
+    for number in range(8):
+        records = [Record(b"v" * 70_000, timestamp=1_000), Record(b"v", timestamp=now + number)]
+        await kept.log.append(kept.where(), claiming(records, newest=1_000))
+    assert await kept.upkeep.merging.run_once() == 8
+    [row] = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 9))
+    assert [entry.max_timestamp for entry in row.index] == [now + number for number in range(8)]
+    assert (row.min_timestamp, row.max_timestamp) == (1_000, now + 7)
+    assert (await kept.log.offset_at(kept.where(), now + 5)).offset == 11

@@ -17,7 +17,7 @@ from millpond.records import (
     with_append_time,
 )
 from millpond.records.batch import HEADER_SIZE
-from millpond.records.varint import varint
+from millpond.records.varint import varint, varlong
 
 LIMIT = 1 << 20
 NOW = 1_700_000_000_000
@@ -71,6 +71,19 @@ def test_records_of_equal_length_in_a_row_are_read_as_any_others(runs, base, cho
     for count, size, first, apart, spread in runs:
         times = (first + number * apart + choice.randint(-spread, spread) for number in range(count))
         records += [Record(b"v" * min(size, 200), timestamp=min(max(time, -1), 2**62)) for time in times]
+    batch = claiming(records, base=base)
+    assert read(batch) == naive(batch)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(times_of_records, st.integers(1, 40)), min_size=1, max_size=8), times_of_records)
+def test_records_of_equal_length_whose_times_take_different_numbers_of_bytes(repeated, base):
+    """Their values make up for it, so that only the times themselves tell where a column ends."""
+    stamps = [stamp for stamp, count in repeated for _ in range(count)]
+    records = [
+        Record(b"v" * (60 - len(varlong(stamp - base)) - len(varint(number))), timestamp=stamp)
+        for number, stamp in enumerate(stamps)
+    ]
     batch = claiming(records, base=base)
     assert read(batch) == naive(batch)
 
