@@ -21,7 +21,7 @@ from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.groups import Groups
 from millpond.log import AppendResult, Log, Transactions, Writer
-from millpond.maintenance import Maintenance
+from millpond.maintenance import Maintenance, resume
 from millpond.model.addresses import is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
@@ -73,10 +73,12 @@ class Broker:
         maintain: bool = True,
         listen: bool = False,
         supervised: bool = False,
+        trust_clock: bool = False,
     ) -> None:
         """Without `listen` it is used in this process only, and opens no port. One that is `supervised` shares the
         data directory, which its supervisor has locked, with others like it. `metrics` go on counting from a former
-        life in this process. `random` spreads the retries of commits."""
+        life in this process. `trust_clock` ends a pause of retention that is in the catalog. `random` spreads the
+        retries of commits."""
         self.settings = settings or Settings()
         self.session = new_session()
         self.metrics = metrics or Metrics()
@@ -88,6 +90,7 @@ class Broker:
         self._random = random
         self._maintain = maintain
         self._supervised = supervised
+        self._trust_clock = trust_clock
         self.node_id = self.settings.node_id
         self._listen = listen
         self.listeners: dict[str, str] = {}
@@ -325,6 +328,7 @@ class Broker:
             limits=settings.maintenance_limits(),
             metrics=self.metrics.maintenance,
             free_bytes=self._free_bytes,
+            resumed=resume(self.database, self.clock, trust_clock=self._trust_clock),
         )
         self.transactions = Transactions(
             self.log,
@@ -332,7 +336,7 @@ class Broker:
             self.coordinator_epochs,
             clock=self.clock,
             limits=settings.transaction_limits(),
-            trusts_clock=self.maintenance.retention.trusts_clock,
+            trusts_clock=self.maintenance.guard.trusts_clock,
         )
         self.groups = Groups(
             self.log,
@@ -340,7 +344,7 @@ class Broker:
             self.coordinator_epochs,
             clock=self.clock,
             limits=settings.group_limits(),
-            trusts_clock=self.maintenance.retention.trusts_clock,
+            trusts_clock=self.maintenance.guard.trusts_clock,
         )
         self.owners = owners = Owners(self.log, self.session)
         self._workers = Workers()
@@ -428,6 +432,8 @@ class Broker:
         self._services = None
         await self._workers.close()
         await self.payloads.close()
+        with contextlib.suppress(MillpondError):
+            await self.maintenance.pause.trusts_clock()  # a jump since the last pass is written down, too
         await self.log.drain()
         self.store.close()  # else whoever merges or reads much would read on, and be waited for
         await self.log.stop()

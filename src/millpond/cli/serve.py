@@ -62,6 +62,11 @@ logger = logging.getLogger(__name__)
     "started again.",
 )
 @click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="End a pause of retention that began because the wall clock jumped: it is right now.",
+)
+@click.option(
     "--supervised", is_flag=True, hidden=True, help="Share the data directory that the parent has locked."
 )
 @click.option("--supervisor", type=int, hidden=True, help="End when the process with this number does.")
@@ -77,6 +82,7 @@ def serve(
     storage: str | None,
     advertise: str | None,
     workers: int | None,
+    trust_clock: bool,
     supervised: bool,
     supervisor: int | None,
     as_json: bool,
@@ -97,15 +103,18 @@ def serve(
     if supervisor is not None:
         end_with_parent(supervisor)
     if workers is None:
-        run(settings, as_json=as_json, supervised=supervised)
+        run(settings, as_json=as_json, supervised=supervised, trust_clock=trust_clock)
     else:
-        _run_workers(settings, workers, as_json)
+        _run_workers(settings, workers, as_json, trust_clock)
 
 
-def _run_workers(settings: Settings, count: int, as_json: bool) -> None:
+def _run_workers(settings: Settings, count: int, as_json: bool, trust_clock: bool) -> None:
     _start_logging(settings.log_level)
     supervision.run_workers(
-        settings, count, lambda found, seconds: _announce_workers(settings, found, seconds, as_json)
+        settings,
+        count,
+        lambda found, seconds: _announce_workers(settings, found, seconds, as_json),
+        trust_clock=trust_clock,
     )
     if not as_json:
         click.echo("stopped")
@@ -123,10 +132,10 @@ def advertised(text: str | None) -> dict[str, str]:
     return {f"{face}_advertise": part for face, part in zip(FACES, parts, strict=False)}
 
 
-def run(settings: Settings, *, as_json: bool, supervised: bool = False) -> None:
+def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
     """Until SIGTERM or SIGINT, and the drain after it. `mkfk-server` is this, too."""
     _start_logging(settings.log_level)
-    uvloop.run(_serve(settings, as_json, supervised))
+    uvloop.run(_serve(settings, as_json, supervised, trust_clock))
 
 
 def _start_logging(level: str) -> None:
@@ -137,9 +146,9 @@ def _start_logging(level: str) -> None:
         raise InvalidSettings(name="log_level", value=level, reason=reason) from error
 
 
-async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
+async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_clock: bool = False) -> None:
     """A broker that others have declared dead, because it was paused or cut off for longer than its lease, comes back
-    as a new one on the same ports."""
+    as a new one on the same ports. The operator's word for the clock counts at the first start only."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
@@ -148,7 +157,13 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool) -> None:
     has_lived = False
     while isinstance(error, WriterDead) and not stop.is_set():
         started = time.perf_counter()
-        broker = Broker(settings, listen=True, supervised=supervised, metrics=metrics)
+        broker = Broker(
+            settings,
+            listen=True,
+            supervised=supervised,
+            metrics=metrics,
+            trust_clock=trust_clock and not has_lived,
+        )
         if not await _start(broker, stop, again=has_lived):
             break
         try:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from millpond.broker import open_database
-from millpond.catalog import topology, writers
+from millpond.catalog import clock_pauses, topology, writers
 from millpond.cli.variables import unknown_variables
 from millpond.cluster import leave
 from millpond.directory import lock_data_dir
@@ -142,9 +142,17 @@ def _environment(settings: Settings) -> dict[str, str]:
 class Supervisor:
     """`run` returns when all workers have ended, after `stop`, or raises if one of them cannot start at all."""
 
-    def __init__(self, settings: Settings, count: int, *, on_ready: Callable[[list[Worker]], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        count: int,
+        *,
+        on_ready: Callable[[list[Worker]], None],
+        trust_clock: bool = False,
+    ) -> None:
         check(settings, count)
         self._settings = settings
+        self._trust_clock = trust_clock
         self._directory = lock_data_dir(settings.data_dir) if settings.uses_data_dir() else None
         lock = self._directory.lock if self._directory is not None else None
         self._stopping = asyncio.Event()
@@ -185,6 +193,9 @@ class Supervisor:
         catalog remembers are gone, since they had its lock: nobody has to wait until their leases have run out."""
         with contextlib.closing(open_database(self._settings)) as database:
             database.migrate()
+            if self._trust_clock:
+                with database.write() as tx:
+                    clock_pauses.end(tx)
             if self._directory is not None and not self._settings.catalog:
                 with database.write() as tx:
                     writers.bury_other_brokers(tx, NOBODY, SystemClock().now_ms())
@@ -259,13 +270,22 @@ def _end_of(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def run_workers(settings: Settings, count: int, announce: Callable[[list[Worker], float], None]) -> None:
+def run_workers(
+    settings: Settings,
+    count: int,
+    announce: Callable[[list[Worker], float], None],
+    *,
+    trust_clock: bool = False,
+) -> None:
     """Until SIGTERM or SIGINT, and the drain after it."""
     started = time.perf_counter()
 
     async def run() -> None:
         supervisor = Supervisor(
-            settings, count, on_ready=lambda workers: announce(workers, time.perf_counter() - started)
+            settings,
+            count,
+            on_ready=lambda workers: announce(workers, time.perf_counter() - started),
+            trust_clock=trust_clock,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)

@@ -1,7 +1,8 @@
 """A watch over the wall clock: when it jumps, nothing may be deleted by age.
 
-Wall clock minus monotonic clock moves only when somebody sets the clock. Small steps are time keeping; a big
-one is an accident, and it lasts until the clock is back or the broker is started anew.
+Wall clock minus monotonic clock moves only when the wall clock is set. Small steps are time keeping. A big one is an
+accident, and it lasts until the clock is back. That a broker is started again does not end it
+(`millpond.maintenance.pausing`).
 """
 
 import logging
@@ -10,26 +11,32 @@ from typing import Final
 from millpond.model.clock import Clock
 
 JUMP_MS: Final = 5 * 60 * 1000
+WHAT_TO_DO: Final = (
+    "retention is paused until the clock is back, also across restarts; if it is right now, start the broker once "
+    "with --trust-clock"
+)
 
 logger = logging.getLogger(__name__)
 
 
 class ClockGuard:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, jumped_ms: int = 0, trusts_never: bool = False) -> None:
+        """`jumped_ms` is how far the clock is off already. With `trusts_never` there is nothing to compare it with, and
+        it may be off."""
         self._clock = clock
-        self._difference = self._measure()
+        self._difference = self._measure() - jumped_ms
+        self._trusts_never = trusts_never
         self.jumped_ms = 0
 
     def trusts_clock(self) -> bool:
         """Whether the wall clock still goes as it did at the last call it was trusted."""
+        if self._trusts_never:
+            return False
         difference = self._measure()
         jumped_ms = difference - self._difference
         if abs(jumped_ms) > JUMP_MS:
             if not self.jumped_ms:
-                logger.error(
-                    "the wall clock jumped by %d s: retention is paused until it is back or the broker restarts",
-                    jumped_ms // 1000,
-                )
+                logger.error("the wall clock jumped by %d s: %s", jumped_ms // 1000, WHAT_TO_DO)
             self.jumped_ms = jumped_ms
             return False
         if self.jumped_ms:

@@ -93,6 +93,7 @@ class Compaction:
         store: ObjectStore,
         session: Session,
         clock: Clock,
+        guard: ClockGuard,
         merging: Merging,
         space: Space,
         *,
@@ -105,7 +106,7 @@ class Compaction:
         self._store = store
         self._session = session
         self._clock = clock
-        self._guard = ClockGuard(clock)
+        self._guard = guard
         self._merging = merging
         self._space = space
         self._bytes_per_second = bytes_per_second

@@ -49,12 +49,19 @@ T = TypeVar("T")
 
 class PayloadCollector:
     def __init__(
-        self, log: Log, store: ObjectStore, clock: Clock, *, age_ms: int, bytes_per_second: int
+        self,
+        log: Log,
+        store: ObjectStore,
+        clock: Clock,
+        guard: ClockGuard,
+        *,
+        age_ms: int,
+        bytes_per_second: int,
     ) -> None:
         self._log = log
         self._store = store
         self._clock = clock
-        self._guard = ClockGuard(clock)
+        self._guard = guard
         self._age_ms = age_ms
         self._bytes_per_second = bytes_per_second
         self._lines: dict[TopicId, int] = {}

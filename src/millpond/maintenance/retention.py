@@ -8,7 +8,7 @@ from typing import Final
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.partitions import read as read_partition
 from millpond.log.log import Log
-from millpond.maintenance.clockguard import ClockGuard
+from millpond.maintenance.pausing import RetentionPause
 from millpond.model.clock import Clock
 from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
 from millpond.model.extents import Extent
@@ -36,18 +36,15 @@ class Check:
 class Retention:
     """Looks at each partition when its oldest record is due, and at least every half minute."""
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, pause: RetentionPause) -> None:
         self._log = log
         self._clock = clock
-        self._guard = ClockGuard(clock)
+        self._pause = pause
         self._checks: dict[TopicPartition, Check] = {}
-
-    def trusts_clock(self) -> bool:
-        return self._guard.trusts_clock()
 
     async def run_once(self) -> int:
         """Expire whatever is due; returns how many partitions moved their log start."""
-        if not self.trusts_clock():
+        if not await self._pause.trusts_clock():
             return 0
         now_ms = self._clock.now_ms()
         moved = 0
@@ -59,6 +56,11 @@ class Retention:
             if not partition.fenced:  # it may have been deleted since the pass began
                 moved += await self._look_at(partition.where, now_ms)
         return moved
+
+    async def run_now(self) -> int:
+        """As `run_once`, with a look at every partition, whenever the last one was."""
+        self._checks.clear()
+        return await self.run_once()
 
     async def _look_at(self, where: TopicPartition, now_ms: int) -> bool:
         config = self._log.topics.config(where.topic_id)

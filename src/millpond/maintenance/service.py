@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from millpond.catalog import producers
 from millpond.catalog.database import Transaction
 from millpond.log.log import Log
+from millpond.maintenance.clockguard import ClockGuard
 from millpond.maintenance.compaction import Compaction
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
+from millpond.maintenance.pausing import ResumedGuard, RetentionPause
 from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
 from millpond.maintenance.space import FreeBytes, Space, without_limit
@@ -63,7 +65,10 @@ class Maintenance:
         limits: MaintenanceLimits,
         metrics: MaintenanceMetrics,
         free_bytes: FreeBytes = without_limit,
+        resumed: ResumedGuard | None = None,
     ) -> None:
+        """`resumed` is a guard that knows of a pause before the start."""
+        resumed = resumed or ResumedGuard(ClockGuard(clock), False)
         self._metrics = metrics
         self._log = log
         self._session = session
@@ -71,7 +76,9 @@ class Maintenance:
         self._limits = limits
         self._merge_turns = Turns(log)
         self._compaction_turns = Turns(log)
-        self.retention = Retention(log, clock)
+        self.guard = resumed.guard
+        self.pause = RetentionPause(log, clock, resumed)
+        self.retention = Retention(log, clock, self.pause)
         space = Space(free_bytes, metrics)
         self.merging = Merging(log, store, session, clock, space)
         self.compaction = Compaction(
@@ -79,6 +86,7 @@ class Maintenance:
             store,
             session,
             clock,
+            self.guard,
             self.merging,
             space,
             bytes_per_second=limits.compaction_bytes_per_second,
@@ -89,6 +97,7 @@ class Maintenance:
             log,
             store,
             clock,
+            self.guard,
             age_ms=limits.payload_age_ms,
             bytes_per_second=limits.payload_bytes_per_second,
         )
@@ -134,7 +143,7 @@ class Maintenance:
 
     async def expire_once(self) -> int:
         """Forget producers that have been silent for long. Skipped while the clock is off."""
-        if not self.retention.trusts_clock():
+        if not self.guard.trusts_clock():
             return 0
         silent_since = self._clock.now_ms() - self._limits.producer_expiry_ms
 

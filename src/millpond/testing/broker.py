@@ -21,6 +21,7 @@ async def running_broker(
     kafka: bool = False,
     grpc: bool = False,
     http: bool = False,
+    trust_clock: bool = False,
     **settings: object,
 ) -> AsyncIterator[Broker]:
     """Without a directory nothing is kept. `settings` are fields of `Settings`; maintenance runs only when asked
@@ -38,7 +39,12 @@ async def running_broker(
     quick = {"group_initial_rebalance_delay": 0} if kafka else {}
     chosen = Settings(**{**places, **listening, **quick, "disk_reserve": 0, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
     broker = Broker(
-        chosen, clock=clock, wrap_store=with_faults, maintain=maintain, listen=any(faces.values())
+        chosen,
+        clock=clock,
+        wrap_store=with_faults,
+        maintain=maintain,
+        listen=any(faces.values()),
+        trust_clock=trust_clock,
     )
     async with broker:
         yield broker

@@ -2,7 +2,6 @@
 
 from millpond.broker import Broker
 from millpond.maintenance.payloads import PayloadCollector
-from millpond.maintenance.retention import Retention
 from millpond.model.clock import SystemClock
 
 
@@ -32,15 +31,10 @@ async def travel(broker: Broker, clock: TravellingClock, milliseconds: int) -> N
     await broker.groups.expire_once()
     await broker.transactions.abort_timed_out()
     await broker.transactions.forget_unused()
-    await _expire_messages(broker)
+    await broker.maintenance.retention.run_now()
     await _collect_payloads(broker)
     await broker.maintenance.expire_once()
     await broker.maintenance.garbage.run_once()
-
-
-async def _expire_messages(broker: Broker) -> None:
-    """The broker's own retention looks at a partition once a second at most; a new one has looked at none yet."""
-    await Retention(broker.log, broker.clock).run_once()
 
 
 async def _collect_payloads(broker: Broker) -> None:
@@ -50,6 +44,7 @@ async def _collect_payloads(broker: Broker) -> None:
         broker.log,
         broker.store,
         broker.clock,
+        broker.maintenance.guard,
         age_ms=limits.payload_age_ms,
         bytes_per_second=limits.payload_bytes_per_second,
     )

@@ -164,3 +164,23 @@ async def test_five_minutes_are_no_fault(tmp_path, off_ms, is_trusted):
     catalog = TellingTime(job_at(tmp_path).database, NOW_MS)
     fault = clock.clock_fault(catalog, SimulatedClock(NOW_MS + off_ms))
     assert (fault is None) == is_trusted
+
+
+# -- a broker that has paused retention -----------------------------------------------------------------------------
+
+
+async def test_a_job_does_not_delete_what_a_brokers_pause_protects(tmp_path):
+    """The broker is gone, and its pause is in the catalog."""
+    broken = SimulatedClock(NOW_MS)
+    async with serving(tmp_path, clock=broken) as broker:
+        await broker.log.create_topic("orders", 1, {"retention.ms": str(DAY_MS)})
+        await append(broker, "orders", 0, [Record(b"kept", timestamp=NOW_MS)])
+        broken.jump(2 * DAY_MS)
+        await broker.maintenance.retention.run_once()
+    job = job_at(tmp_path, NO_SPARK, clock=broken)
+    with pytest.raises(InvalidRequest, match="a broker has paused retention because the wall clock jumped"):
+        retain.run(job, RetainRequest())
+    broken.jump(-2 * DAY_MS)
+    assert retain.run(job, RetainRequest())["offsets_expired"] == 0
+    broken.jump(2 * DAY_MS)
+    assert retain.run(job, RetainRequest(trust_clock=True))["offsets_expired"] == 1

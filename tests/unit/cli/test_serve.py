@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from typing import ClassVar
 
 import pytest
 from tests.unit.cluster.conftest import until
@@ -22,8 +23,9 @@ class DeclaredDead:
     stops_in_between = False
     started = 0
 
-    def __init__(self, settings, **_):
+    def __init__(self, settings, *, trust_clock=False, **_):
         self.settings, self.bound = settings, {}
+        self.trusted_clock.append(trust_clock)
 
     async def start(self):
         type(self).started += 1
@@ -44,7 +46,7 @@ class DeclaredDead:
 @pytest.fixture
 async def broker(monkeypatch):
     class Broker(DeclaredDead):
-        pass
+        trusted_clock: ClassVar[list[bool]] = []
 
     monkeypatch.setattr(serve, "Broker", Broker)
     monkeypatch.setattr(serve, "_announce", lambda *_: None)
@@ -57,6 +59,12 @@ async def test_one_that_is_stopped_while_it_cannot_join_again_ends_in_order(brok
     await serve._serve(Settings(), as_json=False, supervised=False)
     assert broker.started == 2
     assert capsys.readouterr().out.splitlines()[-1] == "stopped"
+
+
+async def test_an_operators_word_for_the_clock_counts_at_the_first_start_only(broker):
+    """What jumps later pauses retention, also of one that others have declared dead."""
+    await serve._serve(Settings(), as_json=False, supervised=False, trust_clock=True)
+    assert broker.trusted_clock == [True, False]
 
 
 async def test_one_that_is_stopped_between_two_lives_ends_in_order(broker, capsys):

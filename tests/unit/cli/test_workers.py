@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from millpond.broker import open_database
+from millpond.catalog import clock_pauses
+from millpond.catalog.clock_pauses import ClockReading
 from millpond.cli import workers
 from millpond.model.errors import CannotStart
 from millpond.settings import Settings
@@ -87,6 +90,21 @@ async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):
     supervisor = workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)
     with pytest.raises(CannotStart, match=os.strerror(12)):
         await supervisor.run()
+
+
+@pytest.mark.parametrize("trust_clock", [True, False])
+async def test_the_clock_is_vouched_for_once_and_not_by_each_worker(machine, tmp_path, trust_clock):
+    settings = Settings(data_dir=tmp_path)
+    with contextlib.closing(open_database(settings)) as database:
+        database.migrate()
+        with database.write() as tx:
+            clock_pauses.begin(tx, ClockReading("boot", 1))
+        machine.scripts = [OSError(12, os.strerror(12))]
+        supervisor = workers.Supervisor(settings, 1, on_ready=lambda _: None, trust_clock=trust_clock)
+        with pytest.raises(CannotStart):
+            await supervisor.run()
+        with database.read() as tx:
+            assert (clock_pauses.read(tx) is None) == trust_clock
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,20 @@ def test_a_jump_is_not_trusted_until_the_clock_is_back(clock, jump, caplog):
     assert caplog.text.count("jumped") == 2
 
 
-def test_a_restart_takes_the_clock_as_it_is(clock):
+def test_a_guard_takes_the_clock_as_it_is_unless_it_knows_better(clock):
     clock.jump(365 * DAY_MS)
     assert ClockGuard(clock).trusts_clock()
+    guard = ClockGuard(clock, jumped_ms=365 * DAY_MS)
+    assert not guard.trusts_clock()
+    assert guard.jumped_ms == 365 * DAY_MS
+    clock.jump(-365 * DAY_MS)
+    assert guard.trusts_clock()
+    assert not ClockGuard(clock, trusts_never=True).trusts_clock()
+
+
+def test_the_message_says_what_ends_the_pause(clock, caplog):
+    guard = ClockGuard(clock)
+    clock.jump(JUMP_MS + 1)
+    guard.trusts_clock()
+    assert "paused until the clock is back, also across restarts" in caplog.text
+    assert "--trust-clock" in caplog.text

@@ -334,7 +334,14 @@ async def test_only_one_of_several_brokers_looks_after_a_topic(films):
 
 def new_collector(pond):
     broker = pond.broker
-    return PayloadCollector(broker.log, broker.store, broker.clock, age_ms=DAY, bytes_per_second=2**30)
+    return PayloadCollector(
+        broker.log,
+        broker.store,
+        broker.clock,
+        broker.maintenance.guard,
+        age_ms=DAY,
+        bytes_per_second=2**30,
+    )
 
 
 # -- anything at any time -------------------------------------------------------------------------------------------

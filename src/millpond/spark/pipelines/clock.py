@@ -8,14 +8,14 @@ allowed to work leaves in its report how the two stood.
 
 from typing import Final
 
-from millpond.catalog import audit, pipelines, writers
+from millpond.catalog import audit, clock_pauses, pipelines, writers
+from millpond.catalog.clock_pauses import DATABASE_CLOCK
 from millpond.catalog.database import Database
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidRequest
 
 MAY_DIFFER_MS: Final = 5 * 60 * 1000
 RUNS_LOOKED_AT: Final = 1_000
-DATABASE_CLOCK: Final = "postgres"
 WATCHED: Final = ("retain", "compact")
 """The pipelines that ask, and so the only ones whose word counts."""
 
@@ -44,6 +44,7 @@ def clock_fault(catalog: Database, clock: Clock) -> str | None:
     * On SQLite it is this machine's time since it was started: wall clock minus that moves only when somebody sets
       the clock, so it must be what earlier runs have seen since then, or a broker that is running.
     * No object in the catalog may come from the future.
+    * A broker that has paused retention because of its clock must be able to go on by this one.
     """
     clock_id, ahead_ms = read_clock(catalog, clock)
     seen_ms = 0 if clock_id == DATABASE_CLOCK else _seen_before(catalog, clock_id)
@@ -54,7 +55,22 @@ def clock_fault(catalog: Database, clock: Clock) -> str | None:
         newest_ms = audit.newest_object_ms(tx)
     if newest_ms is not None and newest_ms - clock.now_ms() > MAY_DIFFER_MS:
         return f"the wall clock is {(newest_ms - clock.now_ms()) // 1000} s behind the newest object"
-    return None
+    return _paused(catalog, clock)
+
+
+def _paused(catalog: Database, clock: Clock) -> str | None:
+    with catalog.read() as tx:
+        trusted, found = clock_pauses.read(tx), clock_pauses.read_clock(tx, clock)
+    if trusted is None:
+        return None
+    if trusted.clock != found.clock:
+        return (
+            "a broker has paused retention because the wall clock jumped, and this machine was started since"
+        )
+    off_ms = found.ahead_ms - trusted.ahead_ms
+    if abs(off_ms) <= MAY_DIFFER_MS:
+        return None
+    return f"a broker has paused retention because the wall clock jumped, and it is {off_ms // 1000} s off"
 
 
 def _seen_before(catalog: Database, clock_id: str) -> int | None:
