@@ -147,7 +147,12 @@ class Broker:
                 self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
             )
             self.node_id = join(
-                self.database, identity, lease_ms=settings.lease, clock=self.clock, alone=alone
+                self.database,
+                identity,
+                lease_ms=settings.lease,
+                clock=self.clock,
+                alone=alone,
+                published=settings.published(),
             )
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)

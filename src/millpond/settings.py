@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from millpond.catalog.published import PublishedSettings
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.web.limits import WebLimits
@@ -165,6 +166,11 @@ class Settings:
     retention_bytes: int = _setting(
         -1, SIZE_OR_UNLIMITED, "How much of a partition is kept (`retention.bytes`)."
     )
+    retention_grace: int = _setting(
+        _UPKEEP.retention_grace_ms,
+        DURATION,
+        "How long messages are kept that are too old when they arrive; never longer than `retention.ms`.",
+    )
     max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
     request_bytes_max: int = _setting(
         _RPC.request_bytes_max,
@@ -264,12 +270,16 @@ class Settings:
 
     def maintenance_limits(self) -> MaintenanceLimits:
         return MaintenanceLimits(
+            retention_grace_ms=self.retention_grace,
             garbage_grace_ms=self.garbage_grace,
             compaction_every_ms=self.compaction_every,
             compaction_bytes_per_second=self.compaction_bytes_per_second,
             compaction_keys_bytes=self.compaction_keys_bytes,
             payload_age_ms=self.payload_age,
         )
+
+    def published(self) -> PublishedSettings:
+        return PublishedSettings(self.retention_grace, self.auto_create_topics, self.default_partitions)
 
     def group_limits(self) -> GroupLimits:
         return GroupLimits(

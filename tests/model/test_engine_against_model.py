@@ -143,6 +143,7 @@ class EngineMachine(RuleBasedStateMachine):
                 garbage_grace=0,
                 retention=RETENTION_MS,
                 disk_reserve=0,
+                retention_grace=0,
             ),
             clock=self.clock,
             maintain=False,

@@ -23,6 +23,7 @@ from millpond.model.errors import (
     ProducerFenced,
     UnknownPartition,
 )
+from millpond.model.extents import LATE_MS, NO_APPEND_TIME
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import ProducerState, SequencedBatch, judge
 
@@ -196,10 +197,10 @@ def _insert(
     if stored:
         assert new_object is not None, "bytes outside the catalog need an object"
         object_id = objects.add(tx, new_object, extents=stored, now_ms=now_ms)
-    extents.insert(tx, [_extent(share, placed[share.where], object_id) for share in accepted])
+    extents.insert(tx, [_extent(share, placed[share.where], object_id, now_ms) for share in accepted])
 
 
-def _extent(share: Share, placed: _Extended, object_id: int | None) -> extents.NewExtent:
+def _extent(share: Share, placed: _Extended, object_id: int | None, now_ms: int) -> extents.NewExtent:
     end, epoch, _, high = placed
     return extents.NewExtent(
         where=share.where,
@@ -216,4 +217,6 @@ def _extent(share: Share, placed: _Extended, object_id: int | None) -> extents.N
         stamped=False,
         sparse_index=share.sparse_index,
         inline=share.inline,
+        appended_at=now_ms,
+        late_at=now_ms if share.min_timestamp < now_ms - LATE_MS else NO_APPEND_TIME,
     )

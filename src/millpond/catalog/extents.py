@@ -14,18 +14,18 @@ from typing import Final
 from millpond.catalog import objects
 from millpond.catalog.database import Row, Transaction
 from millpond.model.errors import ExtentsChanged
-from millpond.model.extents import Extent
+from millpond.model.extents import NO_APPEND_TIME, Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.segments.index import unpack_index
 
 INSERT: Final = """
     INSERT INTO extents (topic_id, partition, base_offset, end_offset, epoch, object_id, position, length,
-      records, min_timestamp, max_timestamp, high_timestamp, stamped, sparse_index, inline)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+      records, min_timestamp, max_timestamp, high_timestamp, stamped, sparse_index, inline, appended_at, late_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 COLUMNS: Final = """
     e.topic_id, e.partition, e.base_offset, e.end_offset, e.epoch, e.position, e.length, e.records,
-    e.min_timestamp, e.max_timestamp, e.stamped, o.key, e.sparse_index
+    e.min_timestamp, e.max_timestamp, e.stamped, o.key, e.sparse_index, e.appended_at, e.late_at
 """
 END_OFFSET: Final = 3
 FROM: Final = (
@@ -63,10 +63,27 @@ OLDEST: Final = """
     ORDER BY base_offset LIMIT ?
 """
 HOLD: Final = "UPDATE partitions SET bytes = bytes WHERE topic_id = ? AND partition = ? RETURNING log_start"
-REMOVE_EXACT: Final = """
-    DELETE FROM extents WHERE topic_id = ? AND partition = ? AND base_offset = ? AND end_offset = ?
-      AND position = ? AND length = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
-    RETURNING object_id, length, base_offset, high_timestamp
+EXACTLY: Final = """
+    topic_id = ? AND partition = ? AND base_offset = ? AND end_offset = ? AND position = ? AND length = ?
+      AND appended_at = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
+"""
+"""An extent as it was found. The append time is part of it: with it its timestamps may have changed (`examined`)."""
+REMOVE_EXACT: Final = f"""
+    DELETE FROM extents WHERE {EXACTLY} RETURNING object_id, length, base_offset, high_timestamp, appended_at, late_at
+"""  # noqa: S608  # our own text
+EXAMINED: Final = f"""
+    UPDATE extents SET min_timestamp = ?, max_timestamp = ?, appended_at = ?, late_at = ? WHERE {EXACTLY}
+    RETURNING base_offset
+"""  # noqa: S608  # our own text
+NEXT_AS_HIGH: Final = """
+    SELECT base_offset FROM extents WHERE topic_id = ? AND partition = ? AND base_offset > ? AND high_timestamp >= ?
+    ORDER BY base_offset LIMIT 1
+"""
+RAISE: Final = """
+    UPDATE extents SET high_timestamp = ? WHERE topic_id = ? AND partition = ? AND base_offset > ? AND base_offset < ?
+"""
+RAISE_PARTITION: Final = """
+    UPDATE partitions SET high_timestamp = ? WHERE topic_id = ? AND partition = ? AND high_timestamp < ?
 """
 SHRINK: Final = "UPDATE partitions SET bytes = bytes - ? WHERE topic_id = ? AND partition = ? RETURNING bytes"
 FIRST_SMALL: Final = """
@@ -105,6 +122,8 @@ class NewExtent:
     stamped: bool
     sparse_index: bytes | None
     inline: bytes | bytearray | memoryview | None
+    appended_at: int = NO_APPEND_TIME
+    late_at: int = NO_APPEND_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +259,7 @@ def replace_all(
     Whoever calls it holds the partition's row."""
     expired = _remove_oldest(tx, where, expired_below, BASE_OFFSET_MAX) if expired_below else []
     living = [e for e in old if e.end_offset > expired_below]
-    keys = [(*where, e.base_offset, e.end_offset, e.position, e.length, e.key) for e in living]
-    removed = [row for rows in tx.each(REMOVE_EXACT, keys) for row in rows]
+    removed = [row for rows in tx.each(REMOVE_EXACT, [_exactly(e) for e in living]) for row in rows]
     if len(removed) != len(living):
         raise ExtentsChanged
     gone = expired + removed
@@ -256,10 +274,44 @@ def _registered(
     tx: Transaction, new: NewExtent, new_object: objects.NewObject, removed: Sequence[Row], now_ms: int
 ) -> NewExtent:
     """With its object's id. What was the newest timestamp up to the last extent replaced still bounds those up to
-    here, and does not fall from one extent to the next."""
+    here, and does not fall from one extent to the next. Append times, unless they are given, are the newest of those
+    replaced, and none if one of them has none."""
     object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
     last = max((row for row in removed if row[2] < new.end_offset), key=lambda row: row[2])
-    return dataclasses.replace(new, object_id=object_id, high_timestamp=last[3])
+    replaced = [row for row in removed if new.base_offset <= row[2] < new.end_offset]
+    appended_at, late_at = max(row[4] for row in replaced), max(row[5] for row in replaced)
+    if NO_APPEND_TIME in (row[4] for row in replaced):
+        appended_at = NO_APPEND_TIME
+    if new.max_timestamp > last[3]:
+        _raise_high_timestamps(tx, new)
+    return dataclasses.replace(
+        new,
+        object_id=object_id,
+        high_timestamp=max(last[3], new.max_timestamp),
+        appended_at=max(new.appended_at, appended_at),
+        late_at=max(new.late_at, late_at),
+    )
+
+
+def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
+    """Of what follows an extent that takes the place of one whose timestamps were too low."""
+    high, start = row.max_timestamp, (*row.where, row.base_offset)
+    found = tx.rows(NEXT_AS_HIGH, (*start, high))
+    tx.rows(RAISE, (high, *start, found[0][0] if found else BASE_OFFSET_MAX))
+    tx.rows(RAISE_PARTITION, (high, *row.where, high))
+
+
+def examined(tx: Transaction, extent: Extent, oldest: int, newest: int, *, appended_at: int) -> None:
+    """Store the true timestamps of an extent whose batches say nothing lower, and an append time. Raises
+    `ExtentsChanged` unless it is as it was."""
+    found = (oldest, newest, appended_at, appended_at)
+    if hold(tx, extent.where) is None or not tx.rows(EXAMINED, (*found, *_exactly(extent))):
+        raise ExtentsChanged
+
+
+def _exactly(extent: Extent) -> tuple[int | bytes | str | None, ...]:
+    place = (extent.base_offset, extent.end_offset, extent.position, extent.length)
+    return (*extent.where, *place, extent.appended_at, extent.key)
 
 
 def first_small(
@@ -290,6 +342,8 @@ def _parameters(row: NewExtent) -> tuple[int | bytes | bytearray | memoryview | 
         int(row.stamped),
         row.sparse_index,
         row.inline,
+        row.appended_at,
+        row.late_at,
     )
 
 
@@ -308,6 +362,8 @@ def _extent(row: Row) -> Extent:
         stamped,
         key,
         index,
+        appended_at,
+        late_at,
         inline,
     ) = row
     return Extent(
@@ -324,4 +380,6 @@ def _extent(row: Row) -> Extent:
         key=key,
         inline=None if inline is None else bytes(inline),
         index=unpack_index(bytes(index)) if index else (),
+        appended_at=appended_at,
+        late_at=late_at,
     )

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millpond.catalog.database import Transaction
 from millpond.model.errors import NewerSchema
 
-CODE_VERSION: Final = 4
+CODE_VERSION: Final = 5
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
@@ -188,7 +188,13 @@ FOURTH: Final = (
     """,
 )
 
-MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH)
+# Older code may run beside this: what it appends or merges has no append time, and is examined before it expires.
+FIFTH: Final = (
+    "ALTER TABLE extents ADD COLUMN appended_at BIGINT NOT NULL DEFAULT -1",
+    "ALTER TABLE extents ADD COLUMN late_at BIGINT NOT NULL DEFAULT -1",
+)
+
+MIGRATIONS: Final = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 HOT_TABLES: Final = ("writers", "partitions", "objects", "producers", "group_offsets")
 HOT_SETTINGS: Final = (

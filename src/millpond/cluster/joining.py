@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millpond.catalog import published as catalog_published
 from millpond.catalog import topology, writers
 from millpond.catalog.database import Database, Transaction
+from millpond.catalog.published import PublishedSettings
 from millpond.catalog.topology import Member
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
@@ -29,9 +31,18 @@ class Identity:
     node_id: int = ANY_NODE_ID
 
 
-def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock, alone: bool) -> int:
+def join(
+    database: Database,
+    identity: Identity,
+    *,
+    lease_ms: int,
+    clock: Clock,
+    alone: bool,
+    published: PublishedSettings | None = None,
+) -> int:
     """Register and adopt what has no living owner; returns the node id. `alone` says that no other broker can be
-    running on this catalog. What living brokers have too much of they give away themselves."""
+    running on this catalog. What living brokers have too much of they give away themselves. `published` are settings
+    for jobs that work on the catalog without a broker."""
     with database.write() as tx:
         tx.be_patient()
         now_ms = clock.now_ms()
@@ -54,6 +65,8 @@ def join(database: Database, identity: Identity, *, lease_ms: int, clock: Clock,
             node_id=node_id,
         )
         topology.adopt(tx)
+        if published is not None:
+            catalog_published.publish(tx, published)
     return node_id
 
 

@@ -8,17 +8,20 @@ from typing import Final
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.partitions import read as read_partition
 from millpond.log.log import Log
+from millpond.maintenance.examination import Examination
 from millpond.maintenance.pausing import RetentionPause
 from millpond.model.clock import Clock
 from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.rewriting.expiry import expired_by_age, expired_by_size, line_inside
+from millpond.rewriting.expiry import AgeLimit, Line, expired_by_age, expired_by_size, line_inside
 
 EXTENTS_PER_LOOK: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000
 CHECK_AT_MOST_MS: Final = 30_000
+EXAMINED_BYTES_PER_PASS: Final = 8 * 1024 * 1024
+"""No further extent is examined once a pass has read this much."""
 WITHOUT_LIMIT: Final = -1
 
 logger = logging.getLogger(__name__)
@@ -33,21 +36,37 @@ class Check:
     retention_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a partition came to: everything below `target` expires. `bytes_seen` is how many bytes the
+    partition must still have for that, 0 if they have no part in it."""
+
+    target: int
+    due_ms: int
+    bytes_seen: int = 0
+    unexamined: Extent | None = None
+
+
 class Retention:
     """Looks at each partition when its oldest record is due, and at least every half minute."""
 
-    def __init__(self, log: Log, clock: Clock, pause: RetentionPause) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, pause: RetentionPause, examination: Examination, *, grace_ms: int
+    ) -> None:
         self._log = log
         self._clock = clock
         self._pause = pause
+        self._examination = examination
+        self._grace_ms = grace_ms
         self._checks: dict[TopicPartition, Check] = {}
+        self._examined_bytes = 0
 
     async def run_once(self) -> int:
         """Expire whatever is due; returns how many partitions moved their log start."""
         if not await self._pause.trusts_clock():
             return 0
         now_ms = self._clock.now_ms()
-        moved = 0
+        moved = self._examined_bytes = 0
         partitions = self._log.partitions()
         if len(self._checks) > len(partitions):  # some have been deleted
             living = {partition.where for partition in partitions}
@@ -79,12 +98,13 @@ class Retention:
     async def _expire_all(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         """As many looks as it takes: one sees only so many extents. First goes what a crash in the middle of
         an earlier pass left below the log start, or it would be all that a look sees."""
-        moved = False
         try:
+            log_start = self._log.partition(where).log_start
             if await self._log.in_pool(lambda: self._has_leftovers(where)):
-                await self._log.delete_records(where, self._log.partition(where).log_start)
+                await self._log.delete_records(where, log_start)
             while await self._expire(where, config, now_ms):
-                moved = True
+                pass
+            return self._log.partition(where).log_start > log_start
         except Unavailable:
             raise  # no use in trying the others
         except MillpondError as error:  # a damaged object here must not keep other partitions from expiring
@@ -92,26 +112,33 @@ class Retention:
             self._checks[where] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
-        return moved
+        return False
 
     async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+        """Whether another look may find more."""
         log_start = self._log.partition(where).log_start
         try:
-            target, oldest_ms, bytes_seen = await self._log.in_pool(
-                lambda: self._find_line(where, config, now_ms)
-            )
+            look = await self._log.in_pool(lambda: self._look(where, config, now_ms))
         except ObjectMissing:
             return False  # merged away meanwhile: the next pass sees the new extents
         self._checks[where] = Check(
-            _next_due(oldest_ms, config, now_ms), config.retention_ms, config.retention_bytes
+            _next_due(look.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
         )
-        if target <= log_start:
-            return False
         try:
-            await self._log.delete_records(where, target, bytes_seen=bytes_seen)
-        except ExtentsChanged:
-            del self._checks[where]  # compacted meanwhile: there may be no bytes too many any more
+            if look.target > log_start:
+                await self._log.delete_records(where, look.target, bytes_seen=look.bytes_seen)
+                return True
+            return look.unexamined is not None and await self._examine(look.unexamined)
+        except (ExtentsChanged, ObjectMissing):
+            del self._checks[where]  # merged or compacted meanwhile: there may be no bytes too many any more
             return False
+
+    async def _examine(self, extent: Extent) -> bool:
+        """False: this pass has examined enough."""
+        if self._examined_bytes >= EXAMINED_BYTES_PER_PASS:
+            return False
+        self._examined_bytes += extent.length
+        await self._examination.examine(extent)
         return True
 
     def _has_leftovers(self, where: TopicPartition) -> bool:
@@ -119,43 +146,45 @@ class Retention:
             oldest = catalog_extents.facts(tx, where, 0, 1)
             return bool(oldest) and oldest[0].end_offset <= read_partition(tx, where).log_start
 
-    def _find_line(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> tuple[int, int, int]:
-        """(the offset to expire up to, a timestamp no older than which the next batch will expire, how many bytes the
-        partition must still have for that: 0 if they have no part in it)."""
+    def _look(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> Look:
         with self._log.database.read() as tx:
             rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
             row = read_partition(tx, where)  # second: what it counts may be more than the extents, never less
         if rows and rows[0].end_offset <= row.log_start:
-            return row.log_start, now_ms, 0  # somebody is deleting: its bytes still count, its extents do not
-        target, oldest = row.log_start, rows[0].min_timestamp if rows else now_ms
+            # A deletion is under way: its bytes still count, its extents do not.
+            return Look(row.log_start, now_ms)
+        line = Line(row.log_start, now_ms + CHECK_AT_MOST_MS)
         if config.retention_ms != WITHOUT_LIMIT:
-            target, oldest = self._line_by_age(rows, row.log_start, now_ms - config.retention_ms, now_ms)
+            line = self._line_by_age(
+                rows, row.log_start, AgeLimit(now_ms, config.retention_ms, self._grace_ms)
+            )
         if config.retention_bytes != WITHOUT_LIMIT:
             by_size = expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes)
-            if by_size > target:
-                return by_size, oldest, row.bytes
-        return target, oldest, 0
+            if by_size > line.offset:
+                return Look(by_size, line.due_ms, row.bytes)
+        return Look(line.offset, line.due_ms, unexamined=line.unexamined)
 
-    def _line_by_age(
-        self, rows: Sequence[Extent], log_start: int, cutoff_ms: int, now_ms: int
-    ) -> tuple[int, int]:
-        line = expired_by_age(rows, log_start, cutoff_ms)
+    def _line_by_age(self, rows: Sequence[Extent], log_start: int, limit: AgeLimit) -> Line:
+        line = expired_by_age(rows, log_start, limit)
         if line.boundary is None:
-            remaining = next((extent for extent in rows if extent.end_offset > line.offset), None)
-            return line.offset, remaining.min_timestamp if remaining is not None else now_ms
+            return line
         with self._log.database.read() as tx:
             whole = catalog_extents.find(
                 tx, line.boundary.where, line.boundary.base_offset, bytes_max=1, extents_max=1
             )
-        if not whole or whole[0].base_offset != line.boundary.base_offset:
-            return line.offset, cutoff_ms
-        offset, newest = line_inside(self._log.reader, whole[0], cutoff_ms)
-        return max(line.offset, offset), newest
+        if not whole or _place(whole[0]) != _place(line.boundary):
+            return line
+        offset, due_ms = line_inside(self._log.reader, whole[0], limit)
+        return Line(max(line.offset, offset), due_ms)
 
 
-def _next_due(oldest_ms: int, config: TopicConfig, now_ms: int) -> int:
+def _place(extent: Extent) -> tuple[int, int, int]:
+    return extent.base_offset, extent.end_offset, extent.appended_at
+
+
+def _next_due(due_ms: int, config: TopicConfig, now_ms: int) -> int:
     """When the oldest record expires, within bounds: appends may bring older timestamps, or too many bytes."""
     soonest, latest = now_ms + CHECK_AT_LEAST_MS, now_ms + CHECK_AT_MOST_MS
     if config.retention_bytes != WITHOUT_LIMIT:
         return soonest
-    return min(max(oldest_ms + config.retention_ms + 1, soonest), latest)
+    return min(max(due_ms, soonest), latest)

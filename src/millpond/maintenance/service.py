@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from millpond.catalog import producers
 from millpond.catalog.database import Transaction
+from millpond.catalog.published import PublishedSettings
 from millpond.log.log import Log
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.maintenance.compaction import Compaction
+from millpond.maintenance.examination import Examination
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
 from millpond.maintenance.pausing import ResumedGuard, RetentionPause
@@ -28,6 +30,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class MaintenanceLimits:
     retention_every_ms: int = 500
+    retention_grace_ms: int = PublishedSettings().retention_grace_ms
+    """Age expires nothing that has been stored for a shorter time, or for less than its retention: what is old when it
+    arrives can be read."""
     merge_every_ms: int = 2_000
     merge_busy_bytes: int = 16 * 1024 * 1024
     """Merging gives way while more than this was appended or read since its last turn: it moves every byte once
@@ -78,9 +83,15 @@ class Maintenance:
         self._compaction_turns = Turns(log)
         self.guard = resumed.guard
         self.pause = RetentionPause(log, clock, resumed)
-        self.retention = Retention(log, clock, self.pause)
         space = Space(free_bytes, metrics)
         self.merging = Merging(log, store, session, clock, space)
+        self.retention = Retention(
+            log,
+            clock,
+            self.pause,
+            Examination(log, store, session, clock, self.merging.attempts),
+            grace_ms=limits.retention_grace_ms,
+        )
         self.compaction = Compaction(
             log,
             store,

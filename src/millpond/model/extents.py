@@ -1,9 +1,15 @@
 """Where bytes lie: locations in the store and the extents that give them offsets."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millpond.model.ids import TopicPartition
+
+NO_APPEND_TIME: Final = -1
+"""Of an extent that was stored before append times were kept, or by a version that does not keep them."""
+
+LATE_MS: Final = 500
+"""Records that are older than this when they are appended are late: a backfill, and not what has just happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,10 @@ class Extent:
     key: str | None
     inline: bytes | None
     index: tuple[IndexEntry, ...] = ()
+    appended_at: int = NO_APPEND_TIME
+    """When its newest part was appended, by the wall clock of the process that committed it."""
+    late_at: int = NO_APPEND_TIME
+    """The same of those parts that held late records; -1 if none did."""
 
     @property
     def location(self) -> Location:

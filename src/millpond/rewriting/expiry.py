@@ -3,35 +3,106 @@
 As in Kafka a prefix expires: records go while everything before them has gone. Whole extents are judged by their
 row; inside the first one that stays, batch headers tell where the line runs, so that a topic with one large
 extent expires as evenly as one with many small ones.
+
+Old records are not deleted as they arrive: by age nothing expires before it has been stored for the *grace*, or for
+the retention where that is shorter. An extent counts from the append of its newest part. From inside one whose newest
+part is younger, records may go that were not late: their timestamps tell when they were appended.
+
+An extent without an append time has timestamps that cannot be trusted: it stops the line until its records have been
+read (`millpond.rewriting.examination`). So does one that was appended in the future: its append time is wrong.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from millpond.model.extents import Extent
+from millpond.model.extents import LATE_MS, NO_APPEND_TIME, Extent
 from millpond.reading.reader import StoreReader
 from millpond.records import NO_TIMESTAMP, walk
 from millpond.segments.index import entry_for_timestamp
 
+AHEAD_MS_MAX: Final = 5 * 60 * 1000
+"""How far the clocks of brokers may be apart. A time further in the future than this is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgeLimit:
+    """What is too old at the moment `now_ms`."""
+
+    now_ms: int
+    retention_ms: int
+    grace_ms: int
+
+    @property
+    def cutoff_ms(self) -> int:
+        """Records older than this are too old."""
+        return self.now_ms - self.retention_ms
+
+    @property
+    def stored_ms(self) -> int:
+        """How long a record is stored at least, however old it was when it was appended."""
+        return min(self.retention_ms, self.grace_ms)
+
+    def cutoff_in(self, extent: Extent) -> int | None:
+        """Batches of this extent that are older may go; None if none may. Those that were not late were appended up to
+        `LATE_MS` after their timestamps."""
+        if extent.appended_at + self.stored_ms <= self.now_ms:
+            return self.cutoff_ms
+        if extent.late_at + self.stored_ms > self.now_ms:
+            return None
+        return min(self.cutoff_ms, self.now_ms - self.stored_ms - LATE_MS)
+
+    def due_ms(self, timestamp: int, extent: Extent) -> int:
+        """When a record of this extent expires."""
+        inside = max(extent.late_at + self.stored_ms, timestamp + self.stored_ms + LATE_MS + 1)
+        return max(timestamp + self.retention_ms + 1, min(extent.appended_at + self.stored_ms, inside))
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Everything below `offset` expires; `boundary` is the extent the line may run through."""
+    """Everything below `offset` expires. `boundary` is the extent the line may run through, and `unexamined` the one
+    that must be examined before the line can move on. At `due_ms` there may be more to expire."""
 
     offset: int
-    boundary: Extent | None
+    due_ms: int
+    boundary: Extent | None = None
+    unexamined: Extent | None = None
+    is_open: bool = False
+    """All extents that were looked at expire, or are empty: the line may go on behind them."""
 
 
-def expired_by_age(extents: Sequence[Extent], log_start: int, cutoff_ms: int) -> Line:
-    """The prefix of extents whose newest record is older than `cutoff_ms`. One without any timestamps has no
-    age: it goes when something behind it does."""
+def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -> Line:
+    """The prefix of extents whose newest record is too old, and that have been stored long enough."""
     offset = log_start
     for extent in extents:
-        if extent.max_timestamp >= cutoff_ms:
-            return Line(offset, extent if extent.min_timestamp < cutoff_ms else None)
-        if extent.max_timestamp != NO_TIMESTAMP:
-            offset = max(offset, extent.end_offset)
-    return Line(offset, None)
+        oldest, newest = extent.min_timestamp, extent.max_timestamp
+        if not extent.records:
+            continue  # compaction left it empty: it goes with what follows it
+        if must_be_examined(extent, limit):
+            return Line(offset, limit.now_ms, unexamined=extent)
+        if _is_young_and_undated(extent, limit):
+            return Line(offset, limit.due_ms(extent.appended_at, extent))
+        cutoff_ms = limit.cutoff_in(extent)
+        if cutoff_ms is None or oldest >= cutoff_ms:
+            return Line(offset, limit.due_ms(oldest, extent))
+        if newest >= cutoff_ms:
+            return Line(offset, limit.now_ms, boundary=extent)
+        offset = max(offset, extent.end_offset)
+    return Line(offset, limit.now_ms + limit.retention_ms, is_open=True)
+
+
+def must_be_examined(extent: Extent, limit: AgeLimit) -> bool:
+    """Whether its age matters now and is not known. Where timestamps are not trusted, one in the future matters, too:
+    if it is wrong, it would keep the extent for ever."""
+    is_old = extent.min_timestamp < limit.cutoff_ms
+    if extent.appended_at == NO_APPEND_TIME:
+        return is_old or extent.max_timestamp > limit.now_ms + AHEAD_MS_MAX
+    return is_old and extent.appended_at > limit.now_ms + AHEAD_MS_MAX
+
+
+def _is_young_and_undated(extent: Extent, limit: AgeLimit) -> bool:
+    """Records without a timestamp are as old as their append. Which batches hold them, headers do not tell."""
+    return extent.min_timestamp == NO_TIMESTAMP and extent.appended_at >= limit.cutoff_ms
 
 
 def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int) -> int:
@@ -45,12 +116,16 @@ def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int
     return offset
 
 
-def line_inside(reader: StoreReader, extent: Extent, cutoff_ms: int) -> tuple[int, int]:
-    """The first batch of an extent that is young enough: its offset, and its newest timestamp."""
+def line_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
+    """The first batch of an extent that is young enough: its offset, and when it expires."""
+    cutoff_ms = limit.cutoff_in(extent)
+    if cutoff_ms is None:
+        return extent.base_offset, limit.due_ms(extent.min_timestamp, extent)
     entry = entry_for_timestamp(extent.index, cutoff_ms)
     offset = extent.base_offset + (entry.offset if entry is not None else 0)
     run = reader.read_from(extent, offset, 1)
     for _, header in walk(run.data):
         if header.newest_timestamp >= cutoff_ms:
-            return max(extent.base_offset, header.base_offset), header.newest_timestamp
-    return run.end_offset, cutoff_ms
+            due_ms = limit.due_ms(header.newest_timestamp, extent)
+            return max(extent.base_offset, header.base_offset), due_ms
+    return run.end_offset, limit.now_ms

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from millpond.catalog import extents, objects, partitions
+from millpond.catalog import appends, extents, objects, partitions, topics
 from millpond.catalog.extents import NewExtent
 from millpond.model.errors import ExtentsChanged
-from millpond.model.extents import IndexEntry
+from millpond.model.extents import NO_APPEND_TIME, IndexEntry
 from millpond.segments.index import pack_index
 
 PLENTY = {"bytes_max": 10**9, "extents_max": 100}
@@ -242,3 +242,81 @@ def test_the_log_start_does_not_remove_extents_by_itself(catalog):
     where = filled(catalog)
     catalog.write(partitions.advance_log_start, where, 10)
     assert len(facts(catalog, where)) == 4
+
+
+# -- append times ---------------------------------------------------------------------------------------------------
+
+
+def append_at(catalog, where, *times):
+    for now_ms in times:
+        catalog.write(appends.append, [catalog.share(where)], None, now_ms=now_ms)
+
+
+def append_times(catalog, where):
+    return [extent.appended_at for extent in facts(catalog, where)]
+
+
+def test_an_extent_has_the_time_of_its_commit(catalog):
+    where = catalog.where()
+    append_at(catalog, where, 70, 90)
+    assert append_times(catalog, where) == [70, 90]
+    assert [e.appended_at for e in catalog.read(extents.find, where, 0, **PLENTY)] == [70, 90]
+    assert [e.appended_at for e in catalog.read(extents.outlines, where, 10)] == [70, 90]
+
+
+def test_one_that_replaces_others_has_the_newest_of_their_times(catalog):
+    where = catalog.where()
+    append_at(catalog, where, 70, 90, 80, 95)
+    replace(catalog, where, facts(catalog, where)[:3])
+    assert append_times(catalog, where) == [90, 95]
+
+
+def test_each_of_several_that_replace_others_has_the_newest_of_its_own(catalog):
+    where = catalog.where()
+    append_at(catalog, where, 90, 70, 80, 60)
+    old = facts(catalog, where)
+    new = [
+        (merged(where, some), catalog.object(key, kind="segment", sealed=True))
+        for key, some in (("a", old[:2]), ("b", old[2:]))
+    ]
+    catalog.write(extents.replace_all, where, old, new, now_ms=9)
+    assert append_times(catalog, where) == [90, 80]
+
+
+def test_one_that_replaces_another_without_an_append_time_has_none(catalog):
+    where = catalog.where()
+    append_at(catalog, where, 70, NO_APPEND_TIME, 90)
+    replace(catalog, where, facts(catalog, where))
+    assert append_times(catalog, where) == [NO_APPEND_TIME]
+
+
+def test_an_examined_extent_has_its_true_times(catalog):
+    where = catalog.where()
+    append_at(catalog, where, NO_APPEND_TIME, 90)
+    first, second = facts(catalog, where)
+    catalog.write(extents.examined, first, 3, 7, appended_at=50)
+    found = facts(catalog, where)
+    assert (found[0].min_timestamp, found[0].max_timestamp, found[0].appended_at) == (3, 7, 50)
+    assert found[1] == second
+
+
+def test_what_was_examined_meanwhile_is_neither_replaced_nor_examined_again(catalog):
+    """A merge that was planned before would put the old timestamps back."""
+    where = catalog.where()
+    append_at(catalog, where, NO_APPEND_TIME, 90)
+    planned = facts(catalog, where)
+    catalog.write(extents.examined, planned[0], 3, 7, appended_at=50)
+    with pytest.raises(ExtentsChanged):
+        replace(catalog, where, planned)
+    with pytest.raises(ExtentsChanged):
+        catalog.write(extents.examined, planned[0], 0, 0, appended_at=60)
+    assert append_times(catalog, where) == [50, 90]
+
+
+def test_an_extent_of_a_partition_that_is_gone_is_not_examined(catalog):
+    where = catalog.where()
+    append_at(catalog, where, NO_APPEND_TIME)
+    [planned] = facts(catalog, where)
+    catalog.write(topics.delete, "orders", now_ms=1)
+    with pytest.raises(ExtentsChanged):
+        catalog.write(extents.examined, planned, 3, 7, appended_at=50)

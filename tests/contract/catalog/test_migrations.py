@@ -6,11 +6,13 @@ import sys
 import psycopg
 import pytest
 
-from millpond.catalog import postgres, topics
+from millpond.catalog import extents, postgres, schema, topics
 from millpond.catalog.postgres import PostgresDatabase
 from millpond.catalog.schema import CODE_VERSION, read_meta
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.model.errors import CatalogUnavailable, NewerSchema, UnsafeDatabase
+from millpond.model.extents import NO_APPEND_TIME
+from millpond.model.ids import TopicId, TopicPartition
 
 STARTERS = 4
 START = """
@@ -108,3 +110,60 @@ def test_a_postgresql_that_is_not_there_is_unavailable(monkeypatch, tmp_path):
     monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 0.2)
     with pytest.raises(CatalogUnavailable):
         PostgresDatabase(f"postgresql://postgres@/postgres?host={tmp_path}")
+
+
+# -- from version 4: extents without an append time -----------------------------------------------------------------
+
+OLD_INSERT = """
+    INSERT INTO extents (topic_id, partition, base_offset, end_offset, epoch, object_id, position, length,
+      records, min_timestamp, max_timestamp, high_timestamp, stamped, sparse_index, inline)
+    VALUES (?, 0, ?, ?, 1, NULL, 0, 4, 5, 10, 20, 20, 0, NULL, ?)
+"""
+TOPIC = b"t" * 16
+
+
+def insert_as_version_4(tx, base):
+    tx.rows(OLD_INSERT, (TOPIC, base, base + 5, b"data"))
+
+
+@pytest.fixture(params=["file", "postgres"])
+def version_4(request, tmp_path, monkeypatch):
+    """A catalog as version 4 left it, with two extents."""
+    is_file = request.param == "file"
+    database = SqliteDatabase(tmp_path / "old.db") if is_file else request.getfixturevalue("empty_postgres")
+    with monkeypatch.context() as then:
+        then.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:4])
+        database.migrate()
+    with database.write() as tx:
+        assert read_meta(tx, "schema_version") == "4"
+        tx.rows(
+            "INSERT INTO partitions (topic_id, partition, end_offset, bytes) VALUES (?, 0, 10, 8)", (TOPIC,)
+        )
+        for base in (0, 5):
+            insert_as_version_4(tx, base)
+    yield database
+    if is_file:
+        database.close()
+
+
+def test_extents_from_before_append_times_have_none_and_stay_as_they_are(version_4):
+    version_4.migrate()
+    where = TopicPartition(TopicId(TOPIC), 0)
+    with version_4.read() as tx:
+        assert read_meta(tx, "schema_version") == str(CODE_VERSION)
+        found = extents.find(tx, where, 0, bytes_max=100, extents_max=10)
+    assert [(e.base_offset, e.end_offset, e.appended_at, e.inline) for e in found] == [
+        (0, 5, NO_APPEND_TIME, b"data"),
+        (5, 10, NO_APPEND_TIME, b"data"),
+    ]
+    assert [(e.min_timestamp, e.max_timestamp) for e in found] == [(10, 20)] * 2
+
+
+def test_version_4_may_run_beside_and_what_it_appends_has_no_append_time(version_4):
+    version_4.migrate()
+    where = TopicPartition(TopicId(TOPIC), 0)
+    with version_4.write() as tx:
+        assert int(read_meta(tx, "min_code_version")) <= 4
+        insert_as_version_4(tx, 10)
+    with version_4.read() as tx:
+        assert extents.facts(tx, where, 10, 1)[0].appended_at == NO_APPEND_TIME

@@ -1,5 +1,5 @@
 """Finding extents by time, against a naive scan: timestamps run backwards, retention takes prefixes, merging
-replaces runs, and refused shares come between."""
+replaces runs, extents get a newer newest time than they had, and refused shares come between."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +13,7 @@ STEPS = st.one_of(
     st.tuples(st.just("refused"), st.integers(0, 12), st.integers(1, 4)),
     st.tuples(st.just("remove"), st.integers(0, 40), st.integers(1, 5)),
     st.tuples(st.just("merge"), st.integers(0, 6), st.integers(1, 4)),
+    st.tuples(st.just("correct"), st.integers(0, 6), st.integers(0, 12)),
 )
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -28,19 +29,21 @@ def step(catalog, tx, where, serial, kind, first, second):
     elif kind == "remove":
         extents.remove_below(tx, where, first, limit=second, now_ms=1)
     else:
+        count = second if kind == "merge" else 1
         merge(
             catalog,
             tx,
             where,
             f"{where.topic_id.hex()}/{serial}",
-            extents.facts(tx, where, 0, 100)[first:][:second],
+            extents.facts(tx, where, 0, 100)[first:][:count],
+            newest=0 if kind == "merge" else second,
         )
 
 
-def merge(catalog, tx, where, key, old):
+def merge(catalog, tx, where, key, old, newest):
     if not old:
         return
-    newest = max(e.max_timestamp for e in old)
+    newest = max(newest, *(e.max_timestamp for e in old))
     new = extents.NewExtent(
         where, old[0].base_offset, old[-1].end_offset, 0, None, 0, 9, 1, 0, newest, 0, True, None, None
     )

@@ -172,7 +172,7 @@ async def test_five_minutes_are_no_fault(tmp_path, off_ms, is_trusted):
 async def test_a_job_does_not_delete_what_a_brokers_pause_protects(tmp_path):
     """The broker is gone, and its pause is in the catalog."""
     broken = SimulatedClock(NOW_MS)
-    async with serving(tmp_path, clock=broken) as broker:
+    async with serving(tmp_path, clock=broken, retention_grace=0) as broker:
         await broker.log.create_topic("orders", 1, {"retention.ms": str(DAY_MS)})
         await append(broker, "orders", 0, [Record(b"kept", timestamp=NOW_MS)])
         broken.jump(2 * DAY_MS)

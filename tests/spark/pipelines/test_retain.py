@@ -1,5 +1,7 @@
 """`retain`: what is past its topic's own limits goes, to the batch, and nothing else does."""
 
+from dataclasses import replace
+
 import pytest
 from tests.spark.pipelines.maintaining import (
     DAY_MS,
@@ -31,9 +33,9 @@ HOUR_MS = 60 * 60 * 1000
 FOR_EVER = "-1"
 
 
-async def filled(path, *, hours=10, partitions=1, per_hour=2, merged=None, **config) -> None:
+async def filled(path, *, hours=10, partitions=1, per_hour=2, merged=None, grace_ms=0, **config) -> None:
     """A topic with batches of ten records, the oldest `hours` old: their values say when they were written."""
-    async with serving(path, clock=SimulatedClock(NOW_MS)) as broker:
+    async with serving(path, clock=SimulatedClock(NOW_MS), retention_grace=grace_ms) as broker:
         await broker.log.create_topic("orders", partitions, config)
         for number in range(partitions):
             for hour in range(hours, 0, -1):
@@ -226,6 +228,46 @@ async def test_a_damaged_object_is_reported_and_the_other_partitions_expire(spar
     assert [log_start(tmp_path, number) for number in (0, 1)] == [0, 120]
 
 
+# -- the brokers' grace, and extents whose times are not known ----------------------------------------------------
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(retain, "perform", lambda spark, items, work: map(work, items))
+
+
+async def test_what_was_old_when_it_arrived_stays_for_the_brokers_grace(tmp_path, in_this_process):
+    await filled(tmp_path, grace_ms=300_000, **{"retention.ms": str(4 * HOUR_MS + HOUR_MS // 2)})
+    assert retained(tmp_path, NO_SPARK, now_ms=NOW_MS + 299_999)["offsets_expired"] == 0
+    assert retained(tmp_path, NO_SPARK, now_ms=NOW_MS + 300_000)["offsets_expired"] == 120
+
+
+async def test_extents_without_an_append_time_are_examined_and_expire_after_the_grace(
+    tmp_path, in_this_process
+):
+    await filled(tmp_path, grace_ms=60_000, **{"retention.ms": str(4 * HOUR_MS + HOUR_MS // 2)})
+    change(tmp_path, "UPDATE extents SET appended_at = -1, max_timestamp = min_timestamp - 5")
+    dry = retained(tmp_path, NO_SPARK, is_dry_run=True)
+    assert (dry["offsets_expired"], dry["extents_examined"]) == (0, 0)
+    report = retained(tmp_path, NO_SPARK)
+    assert (report["offsets_expired"], report["extents_examined"], report["failed"]) == (0, 12, [])
+    examined = "SELECT count(*) FROM extents WHERE appended_at = ? AND max_timestamp = min_timestamp"
+    assert rows(tmp_path, examined, NOW_MS) == [(12,)]
+    later = retained(tmp_path, NO_SPARK, now_ms=NOW_MS + 60_000)
+    assert (later["offsets_expired"], later["extents_examined"]) == (120, 0)
+
+
+async def test_extents_whose_headers_are_wrong_are_left_to_a_broker(tmp_path, in_this_process, monkeypatch):
+    await filled(tmp_path, hours=2, **{"retention.ms": str(HOUR_MS)})
+    change(tmp_path, "UPDATE extents SET appended_at = -1")
+    genuine = retain.examine
+    monkeypatch.setattr(retain, "examine", lambda data: replace(genuine(data), corrected=1))
+    report = retained(tmp_path, NO_SPARK)
+    [failed] = report["failed"]
+    assert "a broker corrects them" in failed["error"]
+    assert (report["offsets_expired"], report["extents_examined"], log_start(tmp_path)) == (0, 0, 0)
+
+
 # -- page by page ---------------------------------------------------------------------------------------------
 
 
@@ -314,6 +356,7 @@ async def test_a_clock_that_the_operator_vouches_for_is_trusted_from_then_on(spa
 async def test_a_clock_behind_what_the_catalog_holds_is_not_trusted(spark, tmp_path):
     await filled(tmp_path, merged=spark, **{"retention.ms": str(HOUR_MS)})
     change(tmp_path, "UPDATE objects SET created_at = ?", NOW_MS)
+    change(tmp_path, "UPDATE extents SET appended_at = 1, late_at = 1")
     behind = NOW_MS - clock.MAY_DIFFER_MS - 1
     with pytest.raises(InvalidRequest, match="behind the newest object"):
         retained(tmp_path, spark, now_ms=behind)

@@ -7,7 +7,8 @@ import pytest
 from tests.loop_time import LoopClock
 from tests.unit.cluster.conftest import owned, until
 
-from millpond.catalog import topology, writers
+from millpond.catalog import published, topology, writers
+from millpond.catalog.published import PublishedSettings
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.cluster import addresses_of, membership
 from millpond.model.errors import (
@@ -19,6 +20,7 @@ from millpond.model.errors import (
     Unavailable,
     WriterDead,
 )
+from millpond.testing import running_broker
 
 
 def lease_rest(broker):
@@ -300,3 +302,17 @@ async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is
     second = await brokers.add()
     await until(lambda: len(owned(second)) == 4)
     assert not served
+
+
+async def test_settings_for_jobs_are_those_of_the_broker_that_joined_last(tmp_path):
+    for settings, expected in (
+        ({}, PublishedSettings()),
+        (
+            {"retention_grace": 7, "auto_create_topics": False, "default_partitions": 5},
+            PublishedSettings(7, False, 5),
+        ),
+        ({"retention_grace": 0}, PublishedSettings(0)),
+    ):
+        async with running_broker(tmp_path, **settings) as broker:
+            with broker.database.read() as tx:
+                assert published.read(tx) == expected

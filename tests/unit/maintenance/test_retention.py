@@ -1,82 +1,24 @@
 """Retention: the log start moves up, evenly, and nothing is renumbered."""
 
+import asyncio
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.batches import claiming
 
 from millpond.catalog import partitions
+from millpond.catalog.appends import FOREIGN, Share, append
+from millpond.catalog.objects import NewObject
+from millpond.maintenance import examination
 from millpond.model.errors import StoreUnavailable
-from millpond.model.extents import Extent
-from millpond.model.ids import TopicId, TopicPartition
-from millpond.records import Codec, Record
-from millpond.rewriting.expiry import expired_by_age, expired_by_size
+from millpond.records import Codec, Record, build_batch, walk
+from millpond.records.batch import HEADER, seal
 
-WHERE = TopicPartition(TopicId(b"t" * 16), 0)
 SECOND = 1_000
-MINUTE = 60_000
+MINUTE = 60 * SECOND
 DAY = 86_400_000
 YEAR = 365 * DAY
 YEAR_2023 = 1_680_000_000_000
 FAR_AHEAD = 2**60
-
-
-def extent(base, end, low, high, length=100):
-    return Extent(WHERE, base, end, 1, 0, length, end - base, low, high, False, "journal/s/1", None)
-
-
-# -- the lines --------------------------------------------------------------------------------------------------
-
-
-def test_extents_older_than_the_line_go_and_the_one_it_runs_through_is_named():
-    extents = [extent(0, 5, 10, 20), extent(5, 9, 15, 40), extent(9, 12, 50, 60)]
-    assert expired_by_age(extents, 0, 20).offset == 0
-    line = expired_by_age(extents, 0, 21)
-    assert (line.offset, line.boundary) == (5, extents[1])
-    assert expired_by_age(extents, 0, 41).offset == 9
-    assert expired_by_age(extents, 0, 41).boundary is None
-    assert expired_by_age(extents, 0, 99).offset == 12
-
-
-def test_a_young_extent_protects_the_old_ones_behind_it():
-    """As in Kafka a prefix expires."""
-    assert expired_by_age([extent(0, 5, 90, 90), extent(5, 9, 1, 1)], 0, 50).offset == 0
-
-
-def test_an_extent_without_timestamps_has_no_age():
-    undated = extent(0, 5, -1, -1)
-    assert expired_by_age([undated], 0, 10**15).offset == 0
-    assert expired_by_age([undated, extent(5, 9, 1, 1)], 0, 50).offset == 9
-    assert expired_by_age([extent(0, 3, 1, 1), extent(3, 8, -1, -1)], 0, 50).offset == 3
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 99), st.integers(0, 99)), max_size=12),
-    st.integers(0, 120),
-    st.integers(0, 30),
-)
-def test_the_line_by_age_against_a_naive_walk(shapes, cutoff, log_start):
-    extents, offset = [], 0
-    for count, *times in shapes:
-        extents.append(extent(offset, offset + count, min(times), max(times)))
-        offset += count
-    line = expired_by_age(extents, log_start, cutoff)
-    stay = next((i for i, each in enumerate(extents) if each.max_timestamp >= cutoff), len(extents))
-    assert line.offset == max([log_start, *(each.end_offset for each in extents[:stay])])
-    if line.boundary is not None:
-        assert line.boundary is extents[stay]
-
-
-@given(st.lists(st.integers(1, 50), max_size=12), st.integers(-20, 400))
-def test_by_size_as_much_goes_as_leaves_the_allowed_size(lengths, allowed):
-    extents = [extent(i, i + 1, 0, 0, length) for i, length in enumerate(lengths)]
-    kept = lengths[expired_by_size(extents, 0, sum(lengths) - allowed) :]
-    gone = len(lengths) - len(kept)
-    if sum(lengths) > allowed >= 0:
-        assert sum(kept) >= allowed
-        assert not kept or sum(kept) - kept[0] < allowed
-    elif sum(lengths) <= allowed:
-        assert gone == 0
 
 
 # -- by age -----------------------------------------------------------------------------------------------------
@@ -96,7 +38,7 @@ async def test_records_expire_at_their_age_from_milliseconds_to_days(start, age)
 
 async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
     """One flush of many minutes, which is what a backlog or a replica brings."""
-    kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
+    kept = await start(inline_bytes_max=0, retention_grace=0, topic={"retention.ms": "60000"})
     begin = kept.clock.now_ms()
     times = [begin + n * 250 for n in range(480)]
     kept.clock.advance(120_000)
@@ -113,7 +55,9 @@ async def test_inside_one_large_extent_records_expire_to_within_a_second(start):
 
 
 async def test_merged_records_expire_as_evenly_as_before(start):
-    kept = await start(tail_bytes_max=0, cache_bytes_max=0, topic={"retention.ms": "10000"})
+    kept = await start(
+        tail_bytes_max=0, cache_bytes_max=0, retention_grace=0, topic={"retention.ms": "10000"}
+    )
     for _ in range(8):
         await kept.append(b"x")
         kept.clock.advance(1_000)
@@ -231,6 +175,14 @@ async def test_times_that_were_put_right_outlive_a_merge(start):
     assert await kept.values() == []
 
 
+async def test_records_without_timestamps_are_as_old_as_their_append(start):
+    kept = await start(topic={"retention.ms": str(DAY)})
+    await kept.append(b"undated", at=-1)
+    assert await kept.expire(DAY) == 0
+    assert await kept.values() == [b"undated"]
+    assert await kept.expire(SECOND) == 1
+
+
 async def test_numbers_go_on_after_everything_expired_also_after_a_restart(start, tmp_path):
     kept = await start(tmp_path, topic={"retention.ms": "1000"})
     for _ in range(3):
@@ -294,6 +246,182 @@ async def test_each_partition_has_its_own_line(start):
     await kept.append(b"young", partition=1)
     assert await kept.expire(4_000) == 1
     assert [await kept.values(partition=n) for n in (0, 1)] == [[], [b"young"]]
+
+
+# -- what is old when it arrives ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inline_bytes_max", [16_384, 0], ids=["inline", "stored"])
+async def test_a_backfill_is_kept_for_the_grace_before_it_expires(start, inline_bytes_max):
+    """A year-old record used to be gone half a second after its append, before a consumer could see it."""
+    kept = await start(inline_bytes_max=inline_bytes_max)
+    await kept.append(b"a year old", at=kept.clock.now_ms() - YEAR)
+    for _ in range(9):
+        assert await kept.expire(30 * SECOND) == 0
+    assert await kept.values() == [b"a year old"]
+    assert await kept.expire(31 * SECOND) == 1
+    assert await kept.values() == []
+
+
+async def test_a_backfill_is_kept_no_longer_than_the_retention(start):
+    kept = await start(topic={"retention.ms": "2000"})
+    await kept.append(b"old", at=kept.clock.now_ms() - YEAR)
+    assert await kept.expire(1_999) == 0
+    assert await kept.expire(SECOND) == 1
+
+
+async def test_without_a_grace_a_backfill_expires_at_once(start):
+    kept = await start(retention_grace=0)
+    await kept.append(b"old", at=kept.clock.now_ms() - YEAR)
+    assert await kept.expire() == 1
+
+
+async def test_merged_extents_count_from_the_append_of_the_newest(start):
+    kept = await start()
+    for _ in range(8):
+        await kept.append(b"old", at=kept.clock.now_ms() - YEAR)
+        kept.clock.advance(MINUTE // 2)
+    assert await kept.upkeep.merging.run_once() == 8
+    assert await kept.expire(4 * MINUTE) == 0
+    assert await kept.expire(MINUTE) == 1
+
+
+async def test_markers_and_joint_appends_have_an_append_time(start):
+    """They are appended through the catalog, and not as flushes of this broker."""
+    kept = await start()
+    producer = await kept.broker.transactions.begin_producer("t", 60_000)
+    await kept.broker.transactions.add_partitions(producer, [kept.where()])
+    await kept.append(
+        b"a", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    kept.clock.advance(SECOND)
+    await kept.broker.transactions.end(producer, commit=True, bump_epoch=False)
+    now_ms = kept.clock.now_ms()
+    assert kept.rows("SELECT appended_at FROM extents ORDER BY base_offset") == [
+        (now_ms - SECOND,),
+        (now_ms,),
+    ]
+
+
+# -- what was stored before append times were kept ------------------------------------------------------------------
+
+
+def understated(*times, newest, codec=Codec.NONE):
+    """As kafkajs sends it: the newest timestamp of the header is lower than that of its records."""
+    data = bytearray(build_batch([Record(b"%d" % time, timestamp=time) for time in times], compression=codec))
+    [(_, header)] = walk(data)
+    HEADER.pack_into(data, 0, *header._replace(max_timestamp=newest))
+    seal(data, 0, len(data))
+    return bytes(data)
+
+
+async def store_as_before(kept, data, *, inline=True):
+    """An extent with what its batch header says, and no append time: as version 4 stored it."""
+    [(_, header)] = walk(data)
+    times = header.base_timestamp, header.newest_timestamp
+    position, new_object = 0, None
+    if not inline:
+        location = kept.store.append([data])
+        position = location.position
+        new_object = NewObject(location.key, "journal", kept.broker.session, location.length, sealed=False)
+    share = Share(
+        kept.where(),
+        FOREIGN,
+        position,
+        len(data),
+        header.record_count,
+        *times,
+        inline=data if inline else None,
+    )
+    with kept.broker.database.write() as tx:
+        [placed] = append(tx, [share], new_object, now_ms=kept.clock.now_ms())
+        tx.rows("UPDATE extents SET appended_at = -1 WHERE base_offset = ?", (placed.base_offset,))
+    await kept.log.refresh()
+
+
+async def test_an_extent_without_an_append_time_is_examined_once_before_it_expires(start, monkeypatch):
+    kept = await start(tail_bytes_max=0, cache_bytes_max=0)
+    now_ms = kept.clock.now_ms()
+    await store_as_before(kept, build_batch([Record(b"old", timestamp=now_ms - YEAR)]))
+    examined, examine = [], examination.examine
+    monkeypatch.setattr(
+        examination, "examine", lambda data, pause: examined.append(1) or examine(data, pause)
+    )
+    assert await kept.expire() == 0
+    assert kept.rows("SELECT max_timestamp, appended_at FROM extents") == [(now_ms - YEAR, now_ms)]
+    assert await kept.expire(4 * MINUTE) == 0
+    assert await kept.values() == [b"old"]
+    assert await kept.expire(MINUTE) == 1
+    assert examined == [1]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "stored"])
+async def test_current_records_under_a_header_that_is_too_low_stay(start, codec, inline):
+    """A batch of one record from 2023 and two of now used to be gone within half a minute."""
+    kept = await start(tail_bytes_max=0, cache_bytes_max=0, retention_grace=0)
+    now_ms = kept.clock.now_ms()
+    old, young = now_ms - YEAR, now_ms - SECOND
+    await store_as_before(kept, understated(old, young, young, newest=old, codec=codec), inline=inline)
+    await kept.append(b"next", at=old)
+    for _ in range(10):
+        assert await kept.expire(31 * SECOND) == 0
+    assert len(await kept.values()) == 4
+    assert kept.rows("SELECT max_timestamp, high_timestamp FROM extents ORDER BY base_offset") == [
+        (young, young),
+        (old, young),
+    ]
+    found = await kept.log.offset_at(kept.where(), young)
+    assert found.offset == 1
+    assert await kept.expire(7 * DAY) == 1
+
+
+async def test_a_newest_timestamp_in_the_future_does_not_keep_records_for_ever(start):
+    kept = await start(retention_grace=0)
+    old = kept.clock.now_ms() - YEAR
+    await store_as_before(kept, understated(old, newest=old + 9 * YEAR))
+    assert await kept.expire() == 1
+
+
+async def test_a_pass_examines_a_bounded_number_of_bytes(start, monkeypatch):
+    import millpond.maintenance.retention as module
+
+    monkeypatch.setattr(module, "EXAMINED_BYTES_PER_PASS", 150)
+    kept = await start(retention_grace=0)
+    for _ in range(5):
+        await store_as_before(kept, build_batch([Record(b"old", timestamp=kept.clock.now_ms() - YEAR)]))
+    left = []
+    for _ in range(3):
+        await kept.expire(SECOND)
+        left.append(kept.extents())
+    assert left == [2, 0, 0]
+
+
+async def test_an_extent_that_is_merged_while_it_is_examined_is_examined_again(start):
+    kept = await start(inline_bytes_max=0, tail_bytes_max=0, retention_grace=0)
+    old = kept.clock.now_ms() - YEAR
+    for _ in range(8):
+        await store_as_before(kept, understated(old, kept.clock.now_ms(), newest=old), inline=False)
+    hold = kept.faults.hold("read")
+    looking = asyncio.ensure_future(kept.expire())
+    await asyncio.to_thread(hold.wait_reached, 20)
+    assert await kept.upkeep.merging.run_once() == 8
+    hold.release()
+    assert await looking == 0
+    assert await kept.expire(SECOND) == 0
+    assert len(await kept.values()) == 16
+    assert kept.rows("SELECT min(appended_at) FROM extents") == [(kept.clock.now_ms(),)]
+
+
+async def test_damaged_bytes_are_not_taken_for_old_ones(start):
+    """What cannot be read is not examined, so it does not expire by age."""
+    kept = await start(tail_bytes_max=0, retention_grace=0)
+    await store_as_before(
+        kept, build_batch([Record(b"old", timestamp=kept.clock.now_ms() - YEAR)]), inline=False
+    )
+    kept.faults.shorten_read()
+    assert await kept.expire() == 0
+    assert kept.extents() == 1
 
 
 # -- by size ----------------------------------------------------------------------------------------------------
@@ -424,4 +552,4 @@ async def test_retention_by_size_leaves_alone_what_a_deletion_under_way_accounts
         await kept.append(b"x" * 930)
     await kept.log.write(lambda tx: partitions.advance_log_start(tx, kept.where(), 10))
     retention, config = kept.upkeep.retention, kept.log.topics.config(kept.topic_id)
-    assert retention._find_line(kept.where(), config, kept.clock.now_ms())[0] == 10
+    assert retention._look(kept.where(), config, kept.clock.now_ms()).target == 10

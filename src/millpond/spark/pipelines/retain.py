@@ -3,26 +3,31 @@
 The rules are the broker's (`millpond.rewriting.expiry`). Tasks find the lines, because a line may run through an
 extent whose batches must be read; the driver draws them. A line is drawn only under the limits that it was found
 for, and only if nobody has made the partition smaller meanwhile. Limits that are not set on the topic itself come
-from the broker's settings, which a job cannot know: such topics are left to their brokers.
+from the broker's settings, which a job cannot know: such topics are left to their brokers. The grace for records
+that are old when they arrive is in the catalog (`millpond.catalog.published`).
+
+An extent whose timestamps cannot be trusted is examined by a task, and the driver stores what it found. One whose batch
+headers are wrong must be written again, which is left to a broker: the report names it.
 
 A clock that runs ahead would expire everything: a run refuses to work by one (see `millpond.spark.pipelines.clock`).
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions as catalog_partitions
-from millpond.catalog import topics, transactions
+from millpond.catalog import published, topics, transactions
 from millpond.catalog.database import Database, Transaction
 from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, UnknownPartition, UnknownTopic
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.reading.reader import StoreReader
-from millpond.rewriting.expiry import expired_by_age, expired_by_size, line_inside
+from millpond.rewriting.examination import examine
+from millpond.rewriting.expiry import AgeLimit, expired_by_age, expired_by_size, line_inside, must_be_examined
 from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.job import Job, Report, recorded
 from millpond.spark.pipelines.tasks import perform
@@ -30,6 +35,8 @@ from millpond.spark.place import Place, database, reader
 
 PARTITIONS_PER_ITEM: Final = 64
 EXTENTS_PER_LOOK: Final = 1_000
+EXAMINED_BYTES_PER_ROUND: Final = 256 * 1024 * 1024
+"""Of one partition: no further extent is examined once a round has read this much."""
 REMOVED_PER_STEP: Final = 1_000
 """Extents that one transaction removes: producers wait for it."""
 ROUNDS_MAX: Final = 5
@@ -59,6 +66,7 @@ class RetainItem:
     place: Place
     partitions: tuple[tuple[TopicPartition, Limits], ...]
     now_ms: int
+    grace_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,18 @@ class Line:
     log_start: int
     bytes: int
     offset: int
+    unexamined: tuple[Extent, ...] = ()
+    """The next extents by age, if their times cannot be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedExtent:
+    """The true times of an extent's records, and whether its headers say something lower."""
+
+    extent: Extent
+    oldest: int
+    newest: int
+    is_wrong: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +97,7 @@ class RetainResult:
     lines: tuple[Line, ...]
     again: tuple[TopicPartition, ...]
     failed: tuple[tuple[TopicPartition, str], ...]
+    examined: tuple[ExaminedExtent, ...]
 
 
 @dataclass(slots=True)
@@ -86,6 +107,7 @@ class Tally:
     extents: int = 0
     bytes: int = 0
     conflicts: int = 0
+    examined: int = 0
     failed: dict[TopicPartition, str] = field(default_factory=dict)
 
 
@@ -126,6 +148,7 @@ def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report
         "offsets_expired": tally.expired,
         "extents_removed": tally.extents,
         "bytes_removed": tally.bytes,
+        "extents_examined": tally.examined,
         "conflicts": tally.conflicts,
         "failed": [
             {"topic": names[where.topic_id], "partition": where.partition, "error": error}
@@ -143,14 +166,18 @@ Due = list[tuple[TopicPartition, Limits]]
 def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tally: Tally) -> Due:
     """Find lines and draw them; returns what must be looked at again."""
     now_ms = job.clock.now_ms()
+    with job.database.read() as tx:
+        grace_ms = published.read(tx).retention_grace_ms
     items = [
-        RetainItem(job.place, tuple(due[start : start + PARTITIONS_PER_ITEM]), now_ms)
+        RetainItem(job.place, tuple(due[start : start + PARTITIONS_PER_ITEM]), now_ms, grace_ms)
         for start in range(0, len(due), PARTITIONS_PER_ITEM)
     ]
     again: set[TopicPartition] = set()
+    examined: set[TopicPartition] = set()
     for done, result in enumerate(perform(job.spark, items, work), start=1):
         again.update(result.again)
         tally.failed.update(result.failed)
+        examined |= _store_examined(job, result.examined, now_ms, tally)
         for line in result.lines:
             if job.is_dry_run:
                 is_right = _count_planned(job.database, line, tally)
@@ -160,7 +187,7 @@ def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tal
                 again.add(line.where)
         job.progress(done, len(items), "expiring")
     tally.conflicts += len(again)
-    return _limits_now(job, again, limited)
+    return _limits_now(job, again | examined, limited)
 
 
 def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]) -> Due:
@@ -183,9 +210,11 @@ def work(item: RetainItem) -> RetainResult:
     lines: list[Line] = []
     again: list[TopicPartition] = []
     failed: list[tuple[TopicPartition, str]] = []
+    examined: list[ExaminedExtent] = []
     for where, limits in item.partitions:
         try:
-            line = find_line(catalog, source, where, limits, item.now_ms)
+            line = find_line(catalog, source, where, limits, item.now_ms, item.grace_ms)
+            examined += [_examined(source, extent) for extent in line.unexamined]
         except (ObjectMissing, ExtentsChanged):
             again.append(where)
         except Damaged as error:
@@ -194,39 +223,67 @@ def work(item: RetainItem) -> RetainResult:
             continue  # deleted meanwhile
         else:
             if line.offset > line.log_start or _has_leftovers(catalog, where, line.log_start):
-                lines.append(line)
-    return RetainResult(tuple(lines), tuple(again), tuple(failed))
+                lines.append(replace(line, unexamined=()))
+    return RetainResult(tuple(lines), tuple(again), tuple(failed), tuple(examined))
+
+
+def _examined(source: StoreReader, extent: Extent) -> ExaminedExtent:
+    found = examine(bytearray(source.read_extent(extent).data))
+    return ExaminedExtent(
+        replace(extent, inline=None), found.oldest, found.newest, is_wrong=found.corrected > 0
+    )
 
 
 def find_line(
-    catalog: Database, source: StoreReader, where: TopicPartition, limits: Limits, now_ms: int
+    catalog: Database,
+    source: StoreReader,
+    where: TopicPartition,
+    limits: Limits,
+    now_ms: int,
+    grace_ms: int,
 ) -> Line:
     """The partition's row is read first: what is appended later only makes it larger. Raises `ExtentsChanged` or
     `ObjectMissing` if somebody changed it under our eyes."""
     with catalog.read() as tx:
         row = catalog_partitions.read(tx, where)
-    offset = row.log_start
+    offset, unexamined = row.log_start, list[Extent]()
     if limits.age_ms != WITHOUT_LIMIT:
-        offset = _line_by_age(catalog, source, where, row.log_start, now_ms - limits.age_ms)
+        limit = AgeLimit(now_ms, limits.age_ms, grace_ms)
+        offset, unexamined = _line_by_age(catalog, source, where, row.log_start, limit)
     if limits.bytes != WITHOUT_LIMIT:
         offset = max(offset, _line_by_size(catalog, where, row.log_start, row.bytes - limits.bytes))
-    return Line(where, limits, row.log_start, row.bytes, min(offset, row.end_offset))
+    unexamined = [extent for extent in unexamined if extent.end_offset > offset]
+    return Line(where, limits, row.log_start, row.bytes, min(offset, row.end_offset), tuple(unexamined))
 
 
 def _line_by_age(
-    catalog: Database, source: StoreReader, where: TopicPartition, log_start: int, cutoff_ms: int
-) -> int:
+    catalog: Database, source: StoreReader, where: TopicPartition, log_start: int, limit: AgeLimit
+) -> tuple[int, list[Extent]]:
+    """The line, and what must be examined before it can move on."""
     offset = start = log_start
     while True:
         with catalog.read() as tx:
             rows = catalog_extents.find(tx, where, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK)
-        line = expired_by_age(rows, offset, cutoff_ms)
+        line = expired_by_age(rows, offset, limit)
         if line.boundary is not None:
-            inside, _ = line_inside(source, line.boundary, cutoff_ms)
-            return max(line.offset, inside)
-        if not rows or any(extent.max_timestamp >= cutoff_ms for extent in rows):
-            return line.offset
+            inside, _ = line_inside(source, line.boundary, limit)
+            return max(line.offset, inside), []
+        if line.unexamined is not None:
+            return line.offset, _to_examine(rows, line.unexamined, limit)
+        if not rows or not line.is_open:
+            return line.offset, []
         offset, start = line.offset, rows[-1].end_offset
+
+
+def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[Extent]:
+    """This one and those that follow it, up to a number of bytes."""
+    chosen: list[Extent] = []
+    room = EXAMINED_BYTES_PER_ROUND
+    for extent in rows:
+        if room > 0 and extent.base_offset >= first.base_offset and must_be_examined(extent, limit):
+            chosen.append(extent)
+            room -= extent.length
+    return chosen
 
 
 def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, excess_bytes: int) -> int:
@@ -262,6 +319,33 @@ def _has_leftovers(catalog: Database, where: TopicPartition, log_start: int) -> 
     with catalog.read() as tx:
         oldest = catalog_extents.facts(tx, where, 0, 1)
     return bool(oldest) and oldest[0].end_offset <= log_start
+
+
+# -- storing what was examined ----------------------------------------------------------------------------------
+
+
+def _store_examined(
+    job: Job, found: Sequence[ExaminedExtent], now_ms: int, tally: Tally
+) -> set[TopicPartition]:
+    """The partitions to look at again: their extents now have an append time, that of the examination."""
+    stored: set[TopicPartition] = set()
+    for each in () if job.is_dry_run else found:
+        where = each.extent.where
+        if each.is_wrong:
+            tally.failed[where] = (
+                f"batch headers from offset {each.extent.base_offset} on have a newest timestamp that is too low: "
+                "a broker corrects them before they expire"
+            )
+            continue
+        try:
+            with job.database.write() as tx:
+                catalog_extents.examined(tx, each.extent, each.oldest, each.newest, appended_at=now_ms)
+        except ExtentsChanged:
+            tally.conflicts += 1
+        else:
+            tally.examined += 1
+        stored.add(where)
+    return stored
 
 
 # -- drawing them ---------------------------------------------------------------------------------------------

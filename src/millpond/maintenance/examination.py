@@ -1,0 +1,85 @@
+"""Examination in the broker: performs `millpond.rewriting.examination` through the log's commit queue.
+
+An extent is read on a thread of the readers' pool, at a limited rate. It gets true timestamps and, as its
+append time, the time of the examination: when it was appended is not known, and it is certainly not later. An extent
+of which a batch header was too low becomes a segment with true headers.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from millpond.catalog import extents as catalog_extents
+from millpond.catalog.database import Transaction
+from millpond.catalog.objects import NewObject
+from millpond.log.log import Log
+from millpond.maintenance.compaction import Pacer
+from millpond.model.clock import Clock
+from millpond.model.errors import CatalogFailed, ExtentsChanged, MillpondError, OutcomeUnknown
+from millpond.model.extents import Extent
+from millpond.model.ids import Session
+from millpond.objects.store import ObjectStore
+from millpond.reading.runs import Run
+from millpond.rewriting.examination import Examined, examine
+from millpond.rewriting.merging import MergedSegment, build_segment
+
+BYTES_PER_SECOND: Final = 16 * 1024 * 1024
+"""How fast extents are examined: every record is decoded, and others need the processor more."""
+
+
+class Examination:
+    def __init__(
+        self, log: Log, store: ObjectStore, session: Session, clock: Clock, attempts: Iterator[int]
+    ) -> None:
+        """`attempts` are numbers that tell the session's segments apart."""
+        self._log = log
+        self._store = store
+        self._session = session
+        self._clock = clock
+        self._attempts = attempts
+
+    async def examine(self, extent: Extent) -> None:
+        """Raises `ExtentsChanged` or `ObjectMissing` if it was replaced meanwhile."""
+        whole, found = await self._log.in_pool(lambda: self._read(extent))
+        now_ms = self._clock.now_ms()
+        if found.corrected:
+            await self._replace(whole, found, now_ms)
+        else:
+            await self._log.write(_storing(whole, found, now_ms))
+
+    def _read(self, extent: Extent) -> tuple[Extent, Examined]:
+        """A plan knows no inline bytes, so the row is read again."""
+        with self._log.database.read() as tx:
+            rows = catalog_extents.find(tx, extent.where, extent.base_offset, bytes_max=1, extents_max=1)
+        if not rows or rows[0].base_offset != extent.base_offset:
+            raise ExtentsChanged
+        run = self._log.reader.read_extent(rows[0])
+        return rows[0], examine(bytearray(run.data), Pacer(self._log, BYTES_PER_SECOND).pause)
+
+    async def _replace(self, extent: Extent, found: Examined, now_ms: int) -> None:
+        segment = await self._log.in_pool(lambda: self._put(extent, found))
+        row = dataclasses.replace(segment.row, appended_at=now_ms, late_at=now_ms)
+
+        def replace(tx: Transaction) -> None:
+            new_object = NewObject(segment.key, "segment", self._session, segment.size, sealed=True)
+            catalog_extents.replace(tx, [extent], row, new_object, now_ms=now_ms)
+
+        try:
+            await self._log.write(replace, alone=True)
+        except (OutcomeUnknown, CatalogFailed):
+            raise  # the segment may be in use, or be when the catalog is opened again
+        except MillpondError:
+            await self._log.in_pool(lambda: self._store.delete([segment.key]))
+            raise
+        self._log.forget_cached(extent.where)
+
+    def _put(self, extent: Extent, found: Examined) -> MergedSegment:
+        true = dataclasses.replace(extent, min_timestamp=found.oldest, max_timestamp=found.newest)
+        run = Run(extent.base_offset, extent.end_offset, found.data)
+        segment = build_segment(self._session, next(self._attempts), [true], [run])
+        self._store.put(segment.key, segment.parts)
+        return segment
+
+
+def _storing(extent: Extent, found: Examined, now_ms: int) -> Callable[[Transaction], None]:
+    return lambda tx: catalog_extents.examined(tx, extent, found.oldest, found.newest, appended_at=now_ms)

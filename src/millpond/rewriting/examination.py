@@ -1,0 +1,67 @@
+"""Examining an extent: what its records say of their times, against what its batch headers and its row say.
+
+Of an extent without an append time neither is trusted: a version that stored it took over what clients had written
+into batch headers, and some write the newest timestamp too low. Its records are read once, before age may expire it. If
+a header is too low, the batch gets a true one (with a new CRC, as Kafka does it when it takes a batch in), so that the
+newest timestamp is true wherever time decides. A header that is too high stays: the row is what counts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.errors import InvalidInput
+from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, iter_records, walk
+from millpond.records.batch import HEADER, seal
+
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What one stored batch may expand to. The headers of one that expands to more are believed."""
+TIMESTAMP_MAX: Final = 2**63 - 1
+
+Pause = Callable[[int], None]
+"""Told how many bytes have just been worked on; may sleep, and may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The true times of an extent's records: `oldest` is -1 if one of them has no timestamp, both if none has. `data`
+    are its batches, of which `corrected` have a new header."""
+
+    oldest: int
+    newest: int
+    data: bytearray
+    corrected: int
+
+
+def examine(data: bytearray, pause: Pause = lambda _: None) -> Examined:
+    """Read the records of an extent's batches. Headers that are too low are corrected in place."""
+    oldest, newest, corrected = TIMESTAMP_MAX, NO_TIMESTAMP, 0
+    for position, header in list(walk(data)):
+        if header.record_count:
+            first, last = _times(memoryview(data)[position : position + header.size], header)
+            oldest, newest = min(oldest, first), max(newest, last)
+            if last > header.newest_timestamp:
+                _correct(data, position, header, last)
+                corrected += 1
+        pause(header.size)
+    return Examined(oldest if oldest != TIMESTAMP_MAX else NO_TIMESTAMP, newest, data, corrected)
+
+
+def _times(batch: Buffer, header: BatchHeader) -> tuple[int, int]:
+    """Of a batch that holds records: the oldest and the newest timestamp. What cannot be decoded has its header's."""
+    if header.has_append_time:
+        return header.max_timestamp, header.max_timestamp
+    if header.is_control:
+        return header.base_timestamp, header.newest_timestamp
+    try:
+        times = [
+            record.timestamp for record in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        ]
+    except InvalidInput:
+        return header.base_timestamp, header.newest_timestamp
+    return max(min(times), NO_TIMESTAMP), max(max(times), NO_TIMESTAMP)
+
+
+def _correct(data: bytearray, position: int, header: BatchHeader, newest: int) -> None:
+    HEADER.pack_into(data, position, *header._replace(max_timestamp=newest))
+    seal(data, position, position + header.size)
