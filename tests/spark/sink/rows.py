@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.catalog import partitions, topics
+from millpond.catalog import partitions, published, topics
 from millpond.catalog.open import open_database
+from millpond.catalog.published import PublishedSettings
 from millpond.records import Record, iter_records, walk
 from millpond.spark.place import Place, database, prepare, reader
 
@@ -33,6 +34,12 @@ def make_topic(place: Place, name: str, partitions: int = 1, **config: str):
     named = {key.replace("_", "."): value for key, value in config.items()}
     with prepare(place).write() as tx:
         return topics.create(tx, name, partitions, named, now_ms=1)
+
+
+def publish(place: Place, **settings) -> None:
+    """As a broker with these settings does it."""
+    with prepare(place).write() as tx:
+        published.publish(tx, PublishedSettings(**settings))
 
 
 def batch(**columns: list) -> pa.RecordBatch:

@@ -108,7 +108,7 @@ def test_a_consumer_that_waits_hears_of_it_soon_and_the_brokers_own_appends_go_o
 
 def test_a_topic_that_spark_created_is_served(spark, pond):
     rows = spark.range(4).coalesce(1).selectExpr("'v' AS value")
-    save(rows, pond, topic="new", createTopics="true", partitions="2")
+    save(rows, pond, topic="new", partitions="2")
     hears_of(pond, "new")
     found = consume(pond.bootstrap_servers, "new", 2, 4)
     assert sorted(message.partition() for message in found) == [0, 0, 1, 1]

@@ -5,12 +5,13 @@ import pickle
 
 import pytest
 from tests.lossy import LossyDatabase
-from tests.spark.sink.rows import batch, living_sessions, make_place, make_topic, stored, values
+from tests.spark.sink.rows import batch, living_sessions, make_place, make_topic, publish, stored, values
 
 from millpond.catalog import objects, partitions, sinks, topics, writers
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
+    InvalidTopicName,
     RecordTooLarge,
     UnknownTopic,
     WriterDead,
@@ -208,15 +209,54 @@ def test_a_slow_task_renews_its_lease(place):
     assert leases[2] > leases[1]
 
 
-def test_unknown_topics_are_created_when_asked(place):
-    rows = batch(value=[b"1", b"2"], topic=["a", "b"])
-    with pytest.raises(UnknownTopic, match="'a'"):
-        write(place, rows)
-    message = write(place, rows, createTopics="true", partitions=3)
-    commit(database(place), "s", 0, [message])
+def partitions_of(place, *names):
     with database(place).read() as tx:
-        assert [topics.find(tx, name).partitions for name in ("a", "b")] == [3, 3]
+        return [topics.find(tx, name).partitions for name in names]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "expected"),
+    [
+        ({}, {}, 1),
+        ({"default_partitions": 4}, {}, 4),
+        ({"default_partitions": 4}, {"partitions": 3}, 3),
+        ({"auto_create_topics": False, "default_partitions": 4}, {"createTopics": "true"}, 4),
+    ],
+)
+def test_topics_that_rows_name_and_that_do_not_exist_are_created(place, settings, options, expected):
+    publish(place, **settings)
+    message = write(place, batch(value=[b"1", b"2"], topic=["a", "b"]), **options)
+    commit(database(place), "s", 0, [message])
+    assert partitions_of(place, "a", "b") == [expected] * 2
     assert values(place, "a") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        (
+            {"auto_create_topics": False},
+            {},
+            "auto_create_topics is false: create it first, or set option createTopics",
+        ),
+        ({}, {"createTopics": "false"}, "option createTopics is false"),
+    ],
+)
+def test_topics_are_not_created_where_that_is_switched_off(place, settings, options, words):
+    publish(place, **settings)
+    with pytest.raises(UnknownTopic, match=f"There is no topic 'a', and .*{words}"):
+        write(place, batch(value=[b"1"], topic=["a"]), **options)
+    with pytest.raises(InvalidTopicName):
+        write(place, batch(value=[b"1"], topic=["a/b"]), **options)
+
+
+def test_what_a_sink_appends_has_the_time_of_the_commit(place):
+    """However long its tasks took, and however old its rows are."""
+    make_topic(place, "t")
+    message = write(place, batch(value=[b"1"], timestamp=[1_000_000]), topic="t")
+    commit(database(place), "s", 0, [message], clock=SimulatedClock(5_000_000))
+    with database(place).read() as tx:
+        assert tx.rows("SELECT max_timestamp, appended_at FROM extents") == [(1_000, 5_000_000)]
 
 
 def test_rows_are_gathered_up_to_the_bound_and_large_batches_are_cut():

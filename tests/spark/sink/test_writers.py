@@ -6,7 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from tests.spark.sink.rows import headers_of, living_sessions, make_place, make_topic, stored, values
+from tests.spark.sink.rows import (
+    headers_of,
+    living_sessions,
+    make_place,
+    make_topic,
+    publish,
+    stored,
+    values,
+)
 
 from millpond.catalog import sinks
 from millpond.model.partitioning import partition_of
@@ -96,7 +104,10 @@ def test_bad_options_are_refused_and_nothing_is_written(spark, place, tmp_path):
     make_topic(place, "t")
     rows = spark.range(1).selectExpr("'v' AS value")
     assert "no topic is given" in refusal(rows, tmp_path)
-    assert "There is no topic 'nowhere'" in refusal(rows, tmp_path, topic="nowhere")
+    assert "There is no topic 'nowhere', and option createTopics is false" in refusal(
+        rows, tmp_path, topic="nowhere", createTopics="false"
+    )
+    assert "Topic name 'no/where' is not legal" in refusal(rows, tmp_path, topic="no/where")
     assert "cannot be overwritten" in refusal(rows, tmp_path, topic="t", mode="overwrite")
     assert "kafka.compression.type is 'brotli'" in refusal(
         rows, tmp_path, topic="t", **{"kafka.compression.type": "brotli"}
@@ -121,15 +132,14 @@ def test_a_row_that_cannot_be_written_fails_the_write_whole(spark, place, tmp_pa
     assert living_sessions(place) == set()
 
 
-def test_topics_are_created_when_asked(spark, place, tmp_path):
-    save(
-        spark.range(4).coalesce(1).selectExpr("'v' AS value"),
-        tmp_path,
-        topic="new",
-        createTopics="true",
-        partitions="4",
-    )
-    assert [len(records) for records in stored(place, "new").values()] == [1, 1, 1, 1]
+def test_a_topic_that_does_not_exist_is_created_by_the_brokers_rule(spark, place, tmp_path):
+    rows = spark.range(4).coalesce(1).selectExpr("'v' AS value")
+    save(rows, tmp_path, topic="counts")
+    assert [len(records) for records in stored(place, "counts").values()] == [4]
+    publish(place, auto_create_topics=False, default_partitions=2)
+    assert "brokers' setting auto_create_topics is false" in refusal(rows, tmp_path, topic="new")
+    save(rows, tmp_path, topic="new", createTopics="true")
+    assert [len(records) for records in stored(place, "new").values()] == [2, 2]
 
 
 def test_a_numbered_write_counts_once(spark, place, tmp_path):

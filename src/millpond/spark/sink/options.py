@@ -21,15 +21,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """What becomes of a topic that does not exist. What is None is as the brokers do it."""
+
+    creates: bool | None = None
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
     place: Place
     topic: str | None
     """Where all rows go; without it each row's `topic` column says so."""
     codec: Codec
     """For topics that keep what their producers chose."""
-    creates_topics: bool
-    partitions: int
-    """Of topics that it creates."""
+    creation: TopicCreation
     transaction: tuple[str, int] | None
     """`txnAppId` and `txnVersion`: which of somebody's numbered writes this is."""
 
@@ -40,8 +46,7 @@ class SinkOptions:
             place=Place.from_options(given),
             topic=given.get("topic"),
             codec=_choice(given, "kafka.compression.type", CODECS, "none"),
-            creates_topics=_choice(given, "createtopics", TRUTHS, "false"),
-            partitions=check_partition_count(_number(given, "partitions", "1")),
+            creation=_creation(given),
             transaction=_transaction(given),
         )
 
@@ -50,6 +55,13 @@ def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:
     if ("txnappid" in given) != ("txnversion" in given):
         raise InvalidRequest(reason="options txnAppId and txnVersion belong together: one of them is missing")
     return (given["txnappid"], _number(given, "txnversion", "")) if "txnappid" in given else None
+
+
+def _creation(given: Mapping[str, str]) -> TopicCreation:
+    return TopicCreation(
+        _choice(given, "createtopics", TRUTHS, "") if "createtopics" in given else None,
+        check_partition_count(_number(given, "partitions", "")) if "partitions" in given else None,
+    )
 
 
 def _number(given: Mapping[str, str], name: str, default: str) -> int:

@@ -29,7 +29,7 @@ def write_task(
 ) -> TaskCommit:
     """Store all rows. Nothing counts until the driver commits it."""
     clock = clock or SystemClock()
-    topics = Topics(database(options.place), options.partitions if options.creates_topics else None)
+    topics = Topics(database(options.place), options.creation)
     packer = Packer(topics, codec=options.codec, topic=options.topic, turn=turn)
     flushes: list[Flushed] = []
     session = None

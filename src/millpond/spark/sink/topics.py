@@ -3,22 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millpond.catalog import topics, writers
+from millpond.catalog import published, topics, writers
 from millpond.catalog.database import Database
 from millpond.model.clock import SystemClock
 from millpond.model.errors import TopicExists, UnknownTopic
+from millpond.model.ids import check_topic_name
 from millpond.model.topics import Topic
+from millpond.spark.sink.options import TopicCreation
 
 BROKER: Final = "broker"
 """The kind of writer that owns partitions."""
 
 
 class Topics:
-    """Numbers topics in the order they are asked for. `created_partitions` is None if unknown ones are an error."""
+    """Numbers topics in the order they are asked for."""
 
-    def __init__(self, database: Database, created_partitions: int | None) -> None:
+    def __init__(self, database: Database, creation: TopicCreation) -> None:
         self._database = database
-        self._created_partitions = created_partitions
+        self._creation = creation
         self._numbers: dict[str, int] = {}
         self._known: list[Topic] = []
 
@@ -29,23 +31,35 @@ class Topics:
     def number_of(self, name: str) -> int:
         """Raises `UnknownTopic` unless the topic is there or may be created."""
         if name not in self._numbers:
-            self._known.append(find_or_create(self._database, name, self._created_partitions))
+            self._known.append(find_or_create(self._database, name, self._creation))
             self._numbers[name] = len(self._known) - 1
         return self._numbers[name]
 
 
-def find_or_create(database: Database, name: str, created_partitions: int | None) -> Topic:
+def find_or_create(database: Database, name: str, creation: TopicCreation) -> Topic:
+    """A topic that does not exist is created by the brokers' rule: their settings are in the catalog. Options win."""
+    check_topic_name(name)
     try:
         with database.read() as tx:
             return topics.find(tx, name)
     except UnknownTopic:
-        if created_partitions is None:
-            raise
+        partitions = _created_partitions(database, name, creation)
     try:
-        return create(database, name, created_partitions, {}, now_ms=SystemClock().now_ms())
+        return create(database, name, partitions, {}, now_ms=SystemClock().now_ms())
     except TopicExists:  # another task was quicker
         with database.read() as tx:
             return topics.find(tx, name)
+
+
+def _created_partitions(database: Database, name: str, creation: TopicCreation) -> int:
+    with database.read() as tx:
+        settings = published.read(tx)
+    if creation.creates is False:
+        raise UnknownTopic(f"There is no topic {name!r}, and option createTopics is false.", topic=name)
+    if creation.creates is None and not settings.auto_create_topics:
+        reason = "the brokers' setting auto_create_topics is false: create it first, or set option createTopics to true"
+        raise UnknownTopic(f"There is no topic {name!r}, and {reason}.", topic=name)
+    return creation.partitions or settings.default_partitions
 
 
 def create(

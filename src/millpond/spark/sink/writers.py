@@ -48,7 +48,7 @@ def _checked(options: Mapping[str, str], schema: "StructType") -> SinkOptions:
     check_schema(schema, topic=parsed.topic)
     catalog = prepare(parsed.place)
     if parsed.topic is not None:
-        find_or_create(catalog, parsed.topic, parsed.partitions if parsed.creates_topics else None)
+        find_or_create(catalog, parsed.topic, parsed.creation)
     return parsed
 
 
