@@ -1,13 +1,16 @@
 """A pause of retention outlives the broker that began it."""
 
 import contextlib
+import secrets
 
 import pytest
 
 from millpond.catalog import clock_pauses
-from millpond.catalog.clock_pauses import ClockReading
+from millpond.catalog.clock_pauses import DATABASE_CLOCK, ClockReading
+from millpond.catalog.postgres import PostgresDatabase
+from millpond.maintenance import resume
 from millpond.model.errors import MillpondError
-from millpond.testing import running_broker
+from millpond.testing import SimulatedClock, running_broker
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -153,3 +156,34 @@ async def test_groups_transactions_compaction_and_payloads_pause_with_it(start, 
         assert broker.groups._trusts_clock == broker.transactions._trusts_clock == guard.trusts_clock
         assert broker.maintenance.compaction._guard is broker.maintenance.payloads._guard is guard
         assert not guard.trusts_clock()
+
+
+# -- on PostgreSQL ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(postgres_url):
+    """A catalog of several machines, with a pause that began when the clock of one of them was right."""
+    database = PostgresDatabase(postgres_url, schema=f"test_{secrets.token_hex(6)}")
+    database.migrate()
+    with database.write() as tx:
+        clock_pauses.begin(tx, ClockReading(DATABASE_CLOCK, 0))
+    yield database
+    with database.write() as tx:
+        tx.rows(f"DROP SCHEMA {database._schema} CASCADE")
+    database.close()
+
+
+@pytest.mark.parametrize("by_ms", [YEAR, -YEAR])
+def test_a_broker_on_postgresql_compares_its_clock_with_the_servers_on_any_machine(shared, by_ms):
+    clock = SimulatedClock()
+    clock.jump(by_ms)
+    guard, is_recorded = resume(shared, clock)
+    assert (guard.trusts_clock(), is_recorded) == (False, True)
+    clock.jump(-by_ms)
+    assert guard.trusts_clock()
+
+
+def test_a_broker_on_postgresql_whose_clock_is_right_leaves_the_pause_of_another(shared):
+    guard, is_recorded = resume(shared, SimulatedClock())
+    assert (guard.trusts_clock(), is_recorded) == (True, False)
