@@ -2,7 +2,7 @@
 
 An extent is read on a thread of the readers' pool, at a limited rate. It gets true timestamps and, as its
 append time, the time of the examination: when it was appended is not known, and it is certainly not later. An extent
-of which a batch header was too low becomes a segment with true headers.
+whose bytes say something else becomes a new segment.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from millpond.model.extents import Extent
 from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
 from millpond.reading.runs import Run
-from millpond.rewriting.examination import Examined, examine
+from millpond.rewriting.examination import Examined, examine, must_be_stored_again
 from millpond.rewriting.merging import MergedSegment, build_segment
 
 BYTES_PER_SECOND: Final = 16 * 1024 * 1024
@@ -42,7 +42,7 @@ class Examination:
         """Raises `ExtentsChanged` or `ObjectMissing` if it was replaced meanwhile."""
         whole, found = await self._log.in_pool(lambda: self._read(extent))
         now_ms = self._clock.now_ms()
-        if found.corrected:
+        if must_be_stored_again(whole, found):
             await self._replace(whole, found, now_ms)
         else:
             await self._log.write(_storing(whole, found, now_ms))

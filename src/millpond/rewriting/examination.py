@@ -1,9 +1,9 @@
 """Examining an extent: what its records say of their times, against what its batch headers and its row say.
 
 Of an extent without an append time neither is trusted: a version that stored it took over what clients had written
-into batch headers, and some write the newest timestamp too low. Its records are read once, before age may expire it. If
-a header is too low, the batch gets a true one (with a new CRC, as Kafka does it when it takes a batch in), so that the
-newest timestamp is true wherever time decides. A header that is too high stays: the row is what counts.
+into batch headers, and some write the newest timestamp too low. Its records are read once, before age may expire it. A
+batch whose header is wrong gets a true one (with a new CRC, as Kafka does it when it takes a batch in), so that the
+newest timestamp is true wherever time decides.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.errors import InvalidInput
+from millpond.model.extents import Extent
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, iter_records, walk
 from millpond.records.batch import HEADER, seal
 
@@ -34,31 +35,38 @@ class Examined:
 
 
 def examine(data: bytearray, pause: Pause = lambda _: None) -> Examined:
-    """Read the records of an extent's batches. Headers that are too low are corrected in place."""
+    """Read the records of an extent's batches. Wrong headers are corrected in place."""
     oldest, newest, corrected = TIMESTAMP_MAX, NO_TIMESTAMP, 0
     for position, header in list(walk(data)):
         if header.record_count:
-            first, last = _times(memoryview(data)[position : position + header.size], header)
+            found = _times(memoryview(data)[position : position + header.size], header)
+            first, last = found or (header.base_timestamp, header.newest_timestamp)
             oldest, newest = min(oldest, first), max(newest, last)
-            if last > header.newest_timestamp:
+            if found and last != header.max_timestamp:
                 _correct(data, position, header, last)
                 corrected += 1
         pause(header.size)
     return Examined(oldest if oldest != TIMESTAMP_MAX else NO_TIMESTAMP, newest, data, corrected)
 
 
-def _times(batch: Buffer, header: BatchHeader) -> tuple[int, int]:
-    """Of a batch that holds records: the oldest and the newest timestamp. What cannot be decoded has its header's."""
+def must_be_stored_again(extent: Extent, found: Examined) -> bool:
+    """Whether its bytes say something else: its batches, or, of a segment, the footer, which has the extent's times."""
+    is_new = (found.oldest, found.newest) != (extent.min_timestamp, extent.max_timestamp)
+    return found.corrected > 0 or (extent.stamped and is_new)
+
+
+def _times(batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+    """Of a batch that holds records: the oldest and the newest timestamp. None if its header must be believed."""
     if header.has_append_time:
         return header.max_timestamp, header.max_timestamp
     if header.is_control:
-        return header.base_timestamp, header.newest_timestamp
+        return None
     try:
         times = [
             record.timestamp for record in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
         ]
     except InvalidInput:
-        return header.base_timestamp, header.newest_timestamp
+        return None
     return max(min(times), NO_TIMESTAMP), max(max(times), NO_TIMESTAMP)
 
 

@@ -264,7 +264,7 @@ async def test_extents_whose_headers_are_wrong_are_left_to_a_broker(tmp_path, in
     monkeypatch.setattr(retain, "examine", lambda data: replace(genuine(data), corrected=1))
     report = retained(tmp_path, NO_SPARK)
     [failed] = report["failed"]
-    assert "a broker corrects them" in failed["error"]
+    assert "a broker corrects it" in failed["error"]
     assert (report["offsets_expired"], report["extents_examined"], log_start(tmp_path)) == (0, 0, 0)
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.batches import claiming
 
+from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions
 from millpond.catalog.appends import FOREIGN, Share, append
 from millpond.catalog.objects import NewObject
@@ -12,6 +13,7 @@ from millpond.maintenance import examination
 from millpond.model.errors import StoreUnavailable
 from millpond.records import Codec, Record, build_batch, walk
 from millpond.records.batch import HEADER, seal
+from millpond.rewriting.verification import check_segment_object
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -339,6 +341,14 @@ async def store_as_before(kept, data, *, inline=True):
     await kept.log.refresh()
 
 
+async def is_whole(kept):
+    """As `millpond pipeline verify` looks at what lies in objects."""
+    for row in await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 99)):
+        if row.key is not None and row.stamped:
+            data = kept.store.read(row.key, 0, kept.store.size(row.key))
+            assert check_segment_object(row, data) == []
+
+
 async def test_an_extent_without_an_append_time_is_examined_once_before_it_expires(start, monkeypatch):
     kept = await start(tail_bytes_max=0, cache_bytes_max=0)
     now_ms = kept.clock.now_ms()
@@ -373,14 +383,29 @@ async def test_current_records_under_a_header_that_is_too_low_stay(start, codec,
     ]
     found = await kept.log.offset_at(kept.where(), young)
     assert found.offset == 1
+    await is_whole(kept)
     assert await kept.expire(7 * DAY) == 1
 
 
 async def test_a_newest_timestamp_in_the_future_does_not_keep_records_for_ever(start):
-    kept = await start(retention_grace=0)
+    kept = await start()
     old = kept.clock.now_ms() - YEAR
     await store_as_before(kept, understated(old, newest=old + 9 * YEAR))
-    assert await kept.expire() == 1
+    assert await kept.expire() == 0
+    await is_whole(kept)
+    assert await kept.expire(5 * MINUTE) == 1
+
+
+async def test_a_segment_that_was_examined_describes_itself_as_its_row_does(start):
+    """Its first record is not its oldest: neither header nor row say how old that one is."""
+    kept = await start(tail_bytes_max=0)
+    old = kept.clock.now_ms() - YEAR
+    for _ in range(8):
+        await store_as_before(kept, build_batch([Record(b"v", timestamp=t) for t in (old, old - 5)]))
+    assert await kept.upkeep.merging.run_once() == 8
+    assert await kept.expire() == 0
+    assert kept.rows("SELECT min_timestamp, max_timestamp FROM extents") == [(old - 5, old)]
+    await is_whole(kept)
 
 
 async def test_a_pass_examines_a_bounded_number_of_bytes(start, monkeypatch):

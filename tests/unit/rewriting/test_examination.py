@@ -1,9 +1,13 @@
 """Examining extents: their times are those of their records, whatever their batch headers say."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.model.extents import Extent
+from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import (
     Codec,
     MarkerKind,
@@ -16,7 +20,7 @@ from millpond.records import (
     walk,
 )
 from millpond.records.batch import HEADER, seal, with_append_time
-from millpond.rewriting.examination import examine
+from millpond.rewriting.examination import examine, must_be_stored_again
 
 PLENTY = 1 << 20
 OLD, NEW = 1_600_000_000_000, 1_700_000_000_000
@@ -47,20 +51,38 @@ def test_a_header_that_is_too_low_is_corrected_and_the_records_stay(codec):
     assert list(iter_records(found.data, decompressed_bytes_max=PLENTY)) == before
 
 
-def test_a_header_that_is_right_or_too_high_stays():
-    data = batch(OLD, NEW) + batch(OLD, newest=NEW)
+def test_a_header_that_is_right_stays():
+    data = batch(OLD, NEW) + batch(OLD)
     found = examine(bytearray(data))
     assert (found.oldest, found.newest, found.corrected) == (OLD, NEW, 0)
     assert found.data == data
-    found = examine(batch(OLD, newest=NEW))
-    assert (found.oldest, found.newest, found.corrected) == (OLD, OLD, 0)
+
+
+@pytest.mark.parametrize("said", [NEW, NEW + 10**12, 0, -1])
+def test_a_header_that_is_too_high_or_says_nothing_is_corrected(said):
+    found = examine(batch(OLD, OLD + 1, newest=said))
+    assert (found.oldest, found.newest, found.corrected) == (OLD, OLD + 1, 1)
+    assert newest_of(found.data) == [OLD + 1]
 
 
 def test_records_without_a_timestamp_are_told():
     found = examine(batch(-1))
     assert (found.oldest, found.newest, found.corrected) == (-1, -1, 0)
+    found = examine(batch(-1, newest=0))
+    assert (found.oldest, found.newest, newest_of(found.data)) == (-1, -1, [-1])
     found = examine(batch(OLD, -1, newest=OLD))
     assert (found.oldest, found.newest, found.corrected) == (-1, OLD, 0)
+
+
+def test_an_extent_is_stored_again_if_its_bytes_say_something_else():
+    where = TopicPartition(TopicId(b"t" * 16), 0)
+    found = examine(batch(OLD, OLD - 5))
+    journal = Extent(where, 0, 2, 1, 0, 99, 2, OLD, OLD, False, "k", None)
+    assert not must_be_stored_again(journal, found)
+    segment = replace(journal, stamped=True)
+    assert must_be_stored_again(segment, found)
+    assert not must_be_stored_again(replace(segment, min_timestamp=OLD - 5), found)
+    assert must_be_stored_again(journal, examine(batch(OLD, newest=NEW)))
 
 
 def test_under_append_time_only_the_newest_timestamp_counts():
@@ -95,5 +117,5 @@ def test_the_times_against_a_naive_reading_of_every_record(shapes):
     times = [record.timestamp for record in iter_records(data, decompressed_bytes_max=PLENTY)]
     assert (found.oldest, found.newest) == (min(times), max(times))
     for (position, header), (own, _) in zip(walk(found.data), shapes, strict=True):
-        assert header.newest_timestamp >= max(own)
+        assert header.max_timestamp == max(own)
         check_crc(found.data, position, header)

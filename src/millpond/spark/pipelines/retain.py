@@ -6,8 +6,8 @@ for, and only if nobody has made the partition smaller meanwhile. Limits that ar
 from the broker's settings, which a job cannot know: such topics are left to their brokers. The grace for records
 that are old when they arrive is in the catalog (`millpond.catalog.published`).
 
-An extent whose timestamps cannot be trusted is examined by a task, and the driver stores what it found. One whose batch
-headers are wrong must be written again, which is left to a broker: the report names it.
+An extent whose timestamps cannot be trusted is examined by a task, and the driver stores what it found. One whose bytes
+say something else must be stored again, which is left to a broker: the report names it.
 
 A clock that runs ahead would expire everything: a run refuses to work by one (see `millpond.spark.pipelines.clock`).
 """
@@ -26,7 +26,7 @@ from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.reading.reader import StoreReader
-from millpond.rewriting.examination import examine
+from millpond.rewriting.examination import examine, must_be_stored_again
 from millpond.rewriting.expiry import AgeLimit, expired_by_age, expired_by_size, line_inside, must_be_examined
 from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.job import Job, Report, recorded
@@ -84,7 +84,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedExtent:
-    """The true times of an extent's records, and whether its headers say something lower."""
+    """The true times of an extent's records, and whether its bytes say something else."""
 
     extent: Extent
     oldest: int
@@ -229,9 +229,8 @@ def work(item: RetainItem) -> RetainResult:
 
 def _examined(source: StoreReader, extent: Extent) -> ExaminedExtent:
     found = examine(bytearray(source.read_extent(extent).data))
-    return ExaminedExtent(
-        replace(extent, inline=None), found.oldest, found.newest, is_wrong=found.corrected > 0
-    )
+    is_wrong = must_be_stored_again(extent, found)
+    return ExaminedExtent(replace(extent, inline=None), found.oldest, found.newest, is_wrong)
 
 
 def find_line(
@@ -333,8 +332,8 @@ def _store_examined(
         where = each.extent.where
         if each.is_wrong:
             tally.failed[where] = (
-                f"batch headers from offset {each.extent.base_offset} on have a newest timestamp that is too low: "
-                "a broker corrects them before they expire"
+                f"the extent from offset {each.extent.base_offset} on says other times than its records: "
+                "a broker corrects it before it expires"
             )
             continue
         try:
