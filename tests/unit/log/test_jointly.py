@@ -1,6 +1,7 @@
 """Appends to several partitions and an operation of the catalog in one commit: all of it, or nothing."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -198,6 +199,18 @@ async def test_submits_stay_in_order_when_some_are_joint(start, make_batch, uplo
 async def test_joint_appends_one_after_the_other_do_not_hold_up_ordinary_ones(start, make_batch):
     engine = await start(partitions=2)
     joint, ordinary, appended = engine.where(1), 0, []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(_):
+        begun.set()
+        may_end.wait(60)
+
+    held = asyncio.create_task(engine.log.append_jointly({joint: make_batch(b"held")}, slow))
+    await asyncio.to_thread(begun.wait)
+    first = await engine.submit(b"first", partition=ordinary)
+    assert engine.log._flusher._open is None, "the ordinary one does not wait in its buffer"
+    may_end.set()
+    await asyncio.gather(held, first)
 
     async def keep_on():
         while True:
@@ -215,7 +228,7 @@ async def test_joint_appends_one_after_the_other_do_not_hold_up_ordinary_ones(st
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    assert await engine.values(partition=ordinary) == [b"ordinary"]
+    assert await engine.values(partition=ordinary) == [b"first", b"ordinary"]
 
 
 async def test_a_joint_append_that_its_operation_refuses_fails_alone(engine, make_batch):
