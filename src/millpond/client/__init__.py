@@ -2,7 +2,8 @@
 
 Reading order: `lane` (the pure machine behind a producer), `sender` (which drives it), `producer`, `consumer`,
 `admin`, `payloads`; for queues `inbox` and `outbox` (pure), `link` (which drives them), `subscriber`, `publisher`;
-`sync` and `sync_queues` wrap them for code without an event loop. Nothing here needs the broker's code.
+`sync` and `sync_queues` wrap them for code without an event loop. `arguments` checks what public calls are given.
+Nothing here needs the broker's code.
 """
 
 from millpond.client.admin import (

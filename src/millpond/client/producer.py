@@ -112,7 +112,8 @@ class AsyncProducer:
         return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
-        partition = arguments.optional(arguments.number, "partition", partition)
+        if partition is not None:
+            partition = arguments.number("partition", partition)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         await self.ready()

@@ -111,7 +111,9 @@ class Producer:
         """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its
         way. Messages to a partition are stored in the order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
-        return self.submit_record(record, arguments.optional(arguments.number, "partition", partition))
+        if partition is not None:
+            partition = arguments.number("partition", partition)
+        return self.submit_record(record, partition)
 
     def submit_record(self, record: Record, partition: int | None = None) -> Sent:
         """The rest of `submit`, for a message that was checked."""

@@ -322,7 +322,7 @@ def made(kind):
 
 
 def _needed(kind, method, **given):
-    """The arguments that a call cannot do without, but for `self`, and how to reach nobody."""
+    """The arguments that a call cannot do without, but for `self`, and an address without a broker."""
     parameters = _signature(kind, method).parameters
     needed = {
         name: RIGHT[name]
