@@ -256,8 +256,13 @@ TWINS = (
     ),
     Twin(
         "test_disk_full.py",
-        ("tests/hostile/catalog/test_sqlite.py",),
-        mutant("a full disk ends all writing", "catalog/sqlite.py", " | apsw.FullError()", ""),
+        ("tests/unit/test_full_disk.py", "tests/hostile/catalog/test_sqlite.py"),
+        mutant(
+            "a full disk is an error like any other",
+            "catalog/sqlite.py",
+            "case apsw.FullError():",
+            "case None:",
+        ),
     ),
     Twin(
         "test_failed_fsync.py",
