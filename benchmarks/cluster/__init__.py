@@ -142,7 +142,7 @@ def _loaded(
 
 
 def _puts_at_rest(place: Place, running: list[Broker], rest_s: float) -> float:
-    """In so many seconds, once merging has done what the load left to do."""
+    """During `rest_s`, once merging has done what the load left to do."""
     for _ in range(SETTLED_S_MAX // SETTLED_S):
         before = _counts(place, running)["puts"]
         time.sleep(SETTLED_S)

@@ -143,7 +143,7 @@ async def until_it_takes(broker, topic, value):
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 async def test_on_a_full_disk_deleting_makes_room_and_the_broker_goes_on(small_disk_of, restarted, figures):
-    """No byte is free, neither for the catalog nor for the store, and nobody but the broker makes room."""
+    """No byte is free, neither for the catalog nor for the store, and only the broker makes room."""
     disk = small_disk_of(24_000_000)
     chosen = {"disk_reserve": 32 * 1024 * 1024, "garbage_grace": 0, "tail_bytes_max": 0, "cache_bytes_max": 0}
     data_dir, ballast = disk / "data", disk / "ballast"

@@ -65,7 +65,7 @@ class Committer:
         random: Random | None = None,
         new_token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        """`random` spreads retries; `new_token` returns so many random bytes as text, and tells this life's commits
+        """`random` spreads retries; `new_token` returns random bytes as text, and tells this life's commits
         apart from those of another."""
         self._database = database
         self._session = session

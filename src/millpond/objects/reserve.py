@@ -24,7 +24,7 @@ from millpond.model.units import format_bytes
 RESERVE_BYTES: Final = 32 * 1024 * 1024
 """Twice what SQLite's WAL grows to between two checkpoints."""
 SMALL_DISK_PART: Final = 20
-"""On a small disk the reserve is at most one part in so many of it."""
+"""On a small disk the reserve is at most the disk divided by this."""
 LOW_BYTES: Final = 1024 * 1024
 """A disk with less than this free is full: too little to open a catalog."""
 RESERVE: Final = "disk.reserve"
@@ -138,7 +138,7 @@ class Reserve:
         self._is_missed = not is_made
 
     def _make(self, beyond: int) -> bool:
-        """Allocate the file and, for a moment, so much `beyond` it: a quota may leave less than the disk has."""
+        """Allocate the file and, for a moment, `beyond` more bytes: a quota may leave less than the disk has."""
         if self.held_bytes != self.size:
             if self._measure(self._folder).free <= self.size + beyond:
                 return False

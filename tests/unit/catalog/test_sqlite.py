@@ -1,4 +1,4 @@
-"""SQLite without disk space: which error it is, and who is told."""
+"""SQLite without disk space: which error it raises, and which callback it calls."""
 
 import pytest
 

@@ -99,7 +99,7 @@ def test_a_broker_whose_commits_take_their_time_is_steady_all_the_same():
     assert lease.is_steady
 
 
-def test_it_is_overdue_when_it_was_not_renewed_for_as_long_as_it_lasts_also_if_nobody_can_take_it():
+def test_it_is_overdue_when_it_was_not_renewed_for_as_long_as_it_lasts_also_if_alone():
     clock = SimulatedClock()
     for alone in (True, False):
         lease = Lease(clock, 1_000, alone=alone)

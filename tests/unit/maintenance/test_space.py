@@ -1,4 +1,4 @@
-"""Whether there is room for a rewrite, and how it is told that there is none."""
+"""Whether there is room for a rewrite, and how a lack of room is reported."""
 
 import logging
 
