@@ -34,7 +34,7 @@ async def test_a_record_from_the_far_future_goes_to_quarantine_with_its_value(
 ):
     data, place = tmp_path / "data", tmp_path / "t"
     async with serving(data) as broker:
-        await broker.log.create_topic("far", 1, {})
+        await broker.log.create_topic("far", 1, {"message.timestamp.after.max.ms": str(2 * FAR_MS)})
         far = raw_batch(raw_record(0, b'{"id": 1}', timestamp_delta=FAR_MS))
         await broker.log.append(broker.log.topics.partition("far", 0), far)
         await append(broker, "far", 0, [Record(b'{"id": 2}')])

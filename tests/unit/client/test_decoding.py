@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from millpond.client.decoding import decode
+from millpond.model.clock import SystemClock
 from millpond.model.errors import InvalidRequest, UnknownPartition, UnreadableBatch
 from millpond.records import HEADER_SIZE, Codec, Record, build_batch, crc32c
 
@@ -13,8 +14,9 @@ FACTS = ("partition", "offset", "next_offset")
 
 
 def batch(first, count, compression=Codec.NONE):
+    """It is current: a broker looks into what is old."""
     records = [Record(b"%d" % (first + delta)) for delta in range(count)]
-    data = bytearray(build_batch(records, compression=compression, now_ms=1))
+    data = bytearray(build_batch(records, compression=compression, now_ms=SystemClock().now_ms()))
     data[:8] = struct.pack(">q", first)
     return bytes(data)
 

@@ -111,7 +111,7 @@ def test_under_append_time_the_header_says_it_all():
     assert read(batch) == RecordTimes(NOW, NOW, untimed=False, earliest=NOW)
 
 
-def test_any_negative_time_is_none_and_the_earliest_that_was_set_is_told():
+def test_any_negative_time_is_none_and_the_earliest_that_was_set_is_reported():
     assert read(claiming([Record(b"a")])) == RecordTimes(-1, -1, untimed=True, earliest=-1)
     mixed = claiming([Record(b"a"), Record(b"b", timestamp=7), Record(b"c", timestamp=9)])
     assert read(mixed) == RecordTimes(-1, 9, untimed=True, earliest=7)
