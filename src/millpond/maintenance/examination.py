@@ -40,21 +40,21 @@ class Examination:
 
     async def examine(self, extent: Extent) -> None:
         """Raises `ExtentsChanged` or `ObjectMissing` if it was replaced meanwhile."""
-        whole, found = await self._log.in_pool(lambda: self._read(extent))
         now_ms = self._clock.now_ms()
+        whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
         if must_be_stored_again(whole, found):
             await self._replace(whole, found, now_ms)
         else:
             await self._log.write(_storing(whole, found, now_ms))
 
-    def _read(self, extent: Extent) -> tuple[Extent, Examined]:
+    def _read(self, extent: Extent, now_ms: int) -> tuple[Extent, Examined]:
         """A plan knows no inline bytes, so the row is read again."""
         with self._log.database.read() as tx:
             rows = catalog_extents.find(tx, extent.where, extent.base_offset, bytes_max=1, extents_max=1)
         if not rows or rows[0].base_offset != extent.base_offset:
             raise ExtentsChanged
         run = self._log.reader.read_extent(rows[0])
-        return rows[0], examine(bytearray(run.data), Pacer(self._log, BYTES_PER_SECOND).pause)
+        return rows[0], examine(bytearray(run.data), now_ms, Pacer(self._log, BYTES_PER_SECOND).pause)
 
     async def _replace(self, extent: Extent, found: Examined, now_ms: int) -> None:
         segment = await self._log.in_pool(lambda: self._put(extent, found))

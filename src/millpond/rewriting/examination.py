@@ -25,8 +25,8 @@ Pause = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The true times of an extent's records: `oldest` is -1 if one of them has no timestamp, both if none has. `data`
-    are its batches, of which `corrected` have a new header."""
+    """The true times of an extent's records: `oldest` is -1 if one of them has no timestamp. `data` are its batches, of
+    which `corrected` have a new header."""
 
     oldest: int
     newest: int
@@ -34,12 +34,13 @@ class Examined:
     corrected: int
 
 
-def examine(data: bytearray, pause: Pause = lambda _: None) -> Examined:
-    """Read the records of an extent's batches. Wrong headers are corrected in place."""
+def examine(data: bytearray, now_ms: int, pause: Pause = lambda _: None) -> Examined:
+    """Read the records of an extent's batches. Wrong headers are corrected in place. A record without a timestamp is as
+    old as its append, and counts as `now_ms` here: when it was appended is not known."""
     oldest, newest, corrected = TIMESTAMP_MAX, NO_TIMESTAMP, 0
     for position, header in list(walk(data)):
         if header.record_count:
-            found = _times(memoryview(data)[position : position + header.size], header)
+            found = _times(memoryview(data)[position : position + header.size], header, now_ms)
             first, last = found or (header.base_timestamp, header.newest_timestamp)
             oldest, newest = min(oldest, first), max(newest, last)
             if found and last != header.max_timestamp:
@@ -55,7 +56,7 @@ def must_be_stored_again(extent: Extent, found: Examined) -> bool:
     return found.corrected > 0 or (extent.stamped and is_new)
 
 
-def _times(batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+def _times(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[int, int] | None:
     """Of a batch that holds records: the oldest and the newest timestamp. None if its header must be believed."""
     if header.has_append_time:
         return header.max_timestamp, header.max_timestamp
@@ -67,7 +68,9 @@ def _times(batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
         ]
     except InvalidInput:
         return None
-    return max(min(times), NO_TIMESTAMP), max(max(times), NO_TIMESTAMP)
+    if min(times) < 0:
+        return NO_TIMESTAMP, max(max(times), now_ms)
+    return min(times), max(times)
 
 
 def _correct(data: bytearray, position: int, header: BatchHeader, newest: int) -> None:

@@ -75,13 +75,11 @@ def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -
     """The prefix of extents whose newest record is too old, and that have been stored long enough."""
     offset = log_start
     for extent in extents:
-        oldest, newest = extent.min_timestamp, extent.max_timestamp
+        oldest, newest = extent.min_timestamp, _or_append_time(extent.max_timestamp, extent)
         if not extent.records:
             continue  # compaction left it empty: it goes with what follows it
         if must_be_examined(extent, limit):
             return Line(offset, limit.now_ms, unexamined=extent)
-        if _is_young_and_undated(extent, limit):
-            return Line(offset, limit.due_ms(extent.appended_at, extent))
         cutoff_ms = limit.cutoff_in(extent)
         if cutoff_ms is None or oldest >= cutoff_ms:
             return Line(offset, limit.due_ms(oldest, extent))
@@ -100,9 +98,9 @@ def must_be_examined(extent: Extent, limit: AgeLimit) -> bool:
     return is_old and extent.appended_at > limit.now_ms + AHEAD_MS_MAX
 
 
-def _is_young_and_undated(extent: Extent, limit: AgeLimit) -> bool:
-    """Records without a timestamp are as old as their append. Which batches hold them, headers do not tell."""
-    return extent.min_timestamp == NO_TIMESTAMP and extent.appended_at >= limit.cutoff_ms
+def _or_append_time(newest: int, extent: Extent) -> int:
+    """Records without a timestamp are as old as their append."""
+    return extent.appended_at if newest == NO_TIMESTAMP else newest
 
 
 def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int) -> int:
@@ -125,7 +123,8 @@ def line_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[i
     offset = extent.base_offset + (entry.offset if entry is not None else 0)
     run = reader.read_from(extent, offset, 1)
     for _, header in walk(run.data):
-        if header.newest_timestamp >= cutoff_ms:
-            due_ms = limit.due_ms(header.newest_timestamp, extent)
+        newest = _or_append_time(header.newest_timestamp, extent)
+        if header.record_count and newest >= cutoff_ms:
+            due_ms = limit.due_ms(newest, extent)
             return max(extent.base_offset, header.base_offset), due_ms
     return run.end_offset, limit.now_ms

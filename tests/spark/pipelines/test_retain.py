@@ -261,7 +261,7 @@ async def test_extents_whose_headers_are_wrong_are_left_to_a_broker(tmp_path, in
     await filled(tmp_path, hours=2, **{"retention.ms": str(HOUR_MS)})
     change(tmp_path, "UPDATE extents SET appended_at = -1")
     genuine = retain.examine
-    monkeypatch.setattr(retain, "examine", lambda data: replace(genuine(data), corrected=1))
+    monkeypatch.setattr(retain, "examine", lambda *given: replace(genuine(*given), corrected=1))
     report = retained(tmp_path, NO_SPARK)
     [failed] = report["failed"]
     assert "a broker corrects it" in failed["error"]

@@ -355,7 +355,7 @@ async def test_an_extent_without_an_append_time_is_examined_once_before_it_expir
     await store_as_before(kept, build_batch([Record(b"old", timestamp=now_ms - YEAR)]))
     examined, examine = [], examination.examine
     monkeypatch.setattr(
-        examination, "examine", lambda data, pause: examined.append(1) or examine(data, pause)
+        examination, "examine", lambda data, *named: examined.append(1) or examine(data, *named)
     )
     assert await kept.expire() == 0
     assert kept.rows("SELECT max_timestamp, appended_at FROM extents") == [(now_ms - YEAR, now_ms)]

@@ -20,7 +20,8 @@ from millpond.records import (
     walk,
 )
 from millpond.records.batch import HEADER, seal, with_append_time
-from millpond.rewriting.examination import examine, must_be_stored_again
+from millpond.rewriting import examination
+from millpond.rewriting.examination import must_be_stored_again
 
 PLENTY = 1 << 20
 OLD, NEW = 1_600_000_000_000, 1_700_000_000_000
@@ -34,6 +35,13 @@ def batch(*times, newest=None, codec=Codec.NONE):
         HEADER.pack_into(data, 0, *header._replace(max_timestamp=newest))
         seal(data, 0, len(data))
     return data
+
+
+NOW = NEW + 1_000
+
+
+def examine(data, pause=lambda _: None):
+    return examination.examine(data, NOW, pause)
 
 
 def newest_of(data):
@@ -65,13 +73,11 @@ def test_a_header_that_is_too_high_or_says_nothing_is_corrected(said):
     assert newest_of(found.data) == [OLD + 1]
 
 
-def test_records_without_a_timestamp_are_told():
-    found = examine(batch(-1))
-    assert (found.oldest, found.newest, found.corrected) == (-1, -1, 0)
-    found = examine(batch(-1, newest=0))
-    assert (found.oldest, found.newest, newest_of(found.data)) == (-1, -1, [-1])
-    found = examine(batch(OLD, -1, newest=OLD))
-    assert (found.oldest, found.newest, found.corrected) == (-1, OLD, 0)
+@pytest.mark.parametrize(("times", "said"), [((-1,), -1), ((-1, -1), 0), ((OLD, -1), OLD)])
+def test_records_without_a_timestamp_are_as_old_as_the_examination(times, said):
+    found = examine(batch(*times, newest=said))
+    assert (found.oldest, found.newest, found.corrected) == (-1, NOW, 1)
+    assert newest_of(found.data) == [NOW]
 
 
 def test_an_extent_is_stored_again_if_its_bytes_say_something_else():
@@ -115,7 +121,11 @@ def test_the_times_against_a_naive_reading_of_every_record(shapes):
     data = b"".join(batch(*times, newest=newest) for times, newest in shapes)
     found = examine(bytearray(data))
     times = [record.timestamp for record in iter_records(data, decompressed_bytes_max=PLENTY)]
-    assert (found.oldest, found.newest) == (min(times), max(times))
+    assert (found.oldest, found.newest) == (min(times), newest(times))
     for (position, header), (own, _) in zip(walk(found.data), shapes, strict=True):
-        assert header.max_timestamp == max(own)
+        assert header.max_timestamp == newest(own)
         check_crc(found.data, position, header)
+
+
+def newest(times):
+    return max([NOW if time < 0 else time for time in times])

@@ -51,9 +51,6 @@ def test_an_extent_without_timestamps_is_as_old_as_its_append():
     undated = extent(0, 5, -1, -1, appended_at=100)
     assert expired_by_age([undated], 0, at_cutoff(100)).offset == 0
     assert expired_by_age([undated], 0, at_cutoff(101)).offset == 5
-    mixed = extent(0, 5, -1, 60, appended_at=100)
-    line = expired_by_age([mixed], 0, at_cutoff(61))
-    assert (line.offset, line.boundary) == (0, None)
 
 
 def test_an_extent_that_compaction_left_empty_goes_with_what_follows_it():

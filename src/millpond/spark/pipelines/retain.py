@@ -214,7 +214,7 @@ def work(item: RetainItem) -> RetainResult:
     for where, limits in item.partitions:
         try:
             line = find_line(catalog, source, where, limits, item.now_ms, item.grace_ms)
-            examined += [_examined(source, extent) for extent in line.unexamined]
+            examined += [_examined(source, extent, item.now_ms) for extent in line.unexamined]
         except (ObjectMissing, ExtentsChanged):
             again.append(where)
         except Damaged as error:
@@ -227,8 +227,8 @@ def work(item: RetainItem) -> RetainResult:
     return RetainResult(tuple(lines), tuple(again), tuple(failed), tuple(examined))
 
 
-def _examined(source: StoreReader, extent: Extent) -> ExaminedExtent:
-    found = examine(bytearray(source.read_extent(extent).data))
+def _examined(source: StoreReader, extent: Extent, now_ms: int) -> ExaminedExtent:
+    found = examine(bytearray(source.read_extent(extent).data), now_ms)
     is_wrong = must_be_stored_again(extent, found)
     return ExaminedExtent(replace(extent, inline=None), found.oldest, found.newest, is_wrong)
 
