@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
-PARALLEL ?= -n 3 --dist loadgroup
+PARALLEL ?= -n 5 --dist loadgroup
 DETERMINISTIC := not long and not peers and not faults
 FAST := tests/unit tests/contract tests/transcripts tests/protocol tests/tidy
 

@@ -74,6 +74,7 @@ class AsyncConsumer:
         self.topic = arguments.topic("topic", topic)
         self._start = read_from
         self._partition = arguments.optional(arguments.number, "partition", partition)
+        reader = arguments.optional(arguments.label, "reader", reader)
         self._strict = arguments.flag("strict", strict)
         self._uncommitted = arguments.flag("uncommitted", uncommitted)
         self._connections = Connections(address, timeout)
@@ -84,7 +85,7 @@ class AsyncConsumer:
                 topic,
                 self._connections,
                 partition,
-                arguments.optional(arguments.label, "reader", reader),
+                reader,
             )
         elif position_file is not None:
             self._kept = FilePositions(arguments.path("position_file", position_file), topic)

@@ -12,8 +12,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInput
 from millpond.model.extents import Extent
-from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, iter_records, walk
-from millpond.records.batch import HEADER, seal
+from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, read_times, set_max_timestamp, walk
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one stored batch may expand to. The headers of one that expands to more are believed."""
@@ -44,7 +43,7 @@ def examine(data: bytearray, now_ms: int, pause: Pause = lambda _: None) -> Exam
             first, last = found or (header.base_timestamp, header.newest_timestamp)
             oldest, newest = min(oldest, first), max(newest, last)
             if found and last != header.max_timestamp:
-                _correct(data, position, header, last)
+                set_max_timestamp(data, position, header, last)
                 corrected += 1
         pause(header.size)
     return Examined(oldest if oldest != TIMESTAMP_MAX else NO_TIMESTAMP, newest, data, corrected)
@@ -58,21 +57,12 @@ def must_be_stored_again(extent: Extent, found: Examined) -> bool:
 
 def _times(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[int, int] | None:
     """Of a batch that holds records: the oldest and the newest timestamp. None if its header must be believed."""
-    if header.has_append_time:
-        return header.max_timestamp, header.max_timestamp
     if header.is_control:
         return None
     try:
-        times = [
-            record.timestamp for record in iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
-        ]
+        times = read_times(batch, 0, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     except InvalidInput:
         return None
-    if min(times) < 0:
-        return NO_TIMESTAMP, max(max(times), now_ms)
-    return min(times), max(times)
-
-
-def _correct(data: bytearray, position: int, header: BatchHeader, newest: int) -> None:
-    HEADER.pack_into(data, position, *header._replace(max_timestamp=newest))
-    seal(data, position, position + header.size)
+    if times.untimed:
+        return NO_TIMESTAMP, max(times.newest, now_ms)
+    return times.oldest, times.newest

@@ -130,4 +130,7 @@ def test_the_declarative_project_declares_tables_and_a_sink_over_topics(
     assert declared.targets["large"] == "large_orders"
     stream = declared.flows["orders"]().writeStream.format("memory").queryName("orders")
     stream.trigger(availableNow=True).start().awaitTermination()
-    assert sorted(map(tuple, declared.flows["customers"]().collect())) == [("a", 10), ("b", 200)]
+    try:
+        assert sorted(map(tuple, declared.flows["customers"]().collect())) == [("a", 10), ("b", 200)]
+    finally:
+        spark.catalog.dropTempView("orders")

@@ -150,6 +150,7 @@ WRONG = {
         "read_from": READ_FROM,
         "partition": PARTITION,
         "group": OPTIONAL_LABEL,
+        "reader": OPTIONAL_LABEL,
         "position_file": (1, b"file", ["file"]),
         "strict": FLAG,
         "uncommitted": FLAG,

@@ -319,9 +319,8 @@ async def test_a_consumer_without_a_name_is_no_such_reader(setting):
             assert values(await second.poll()) == [b"a"]
 
 
-@pytest.mark.parametrize("reader", ["", "x" * 201])
-async def test_the_name_of_a_reader_is_bounded(setting, reader):
+async def test_the_name_of_a_reader_is_bounded(setting):
     await setting.produce("t", b"a")
-    async with setting.consumer("t", group="readers", reader=reader) as consumer:
+    async with setting.consumer("t", group="readers", reader="x" * 201) as consumer:
         with pytest.raises(InvalidRequest, match="1 to 200 characters"):
             await consumer.poll()

@@ -67,11 +67,11 @@ async def test_a_stop_that_was_cancelled_goes_on_and_may_be_awaited_again(start,
     stopping.cancel()
     await asyncio.wait([stopping])
     assert stopping.cancelled()
-    assert engine.broker._lock is not None, "the directory is still ours"
+    assert engine.broker._directory is not None, "the directory is still ours"
     hold.release()
     await engine.broker.stop()
     assert (await answer).base_offset == 0
-    assert engine.broker._lock is None
+    assert engine.broker._directory is None
 
 
 async def test_after_a_stop_reads_are_refused_with_stopping(start):
