@@ -28,6 +28,11 @@ def main() -> int:
     tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments])
     stalls = stall_now_and_then(tests, random.Random(given.seed))
     print(f"{stalls} stalls, seed {given.seed}")
+    if not stalls:
+        print(
+            "nothing was stalled, so nothing was shown: run it with -n, or with more tests", file=sys.stderr
+        )
+        return 1
     return tests.returncode
 
 

@@ -98,6 +98,7 @@ class Broker:
         self.bound: dict[str, str] = {}
         """What each face listens on, which may be another address than the one it is reached at."""
         self._directory: DataDirectory | None = None
+        self._has_served = False
         self._services: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._failure: asyncio.Future[MillpondError] | None = None
@@ -115,11 +116,12 @@ class Broker:
         settings = self.settings
         self.session = new_session()
         self.listeners = {}
+        self._has_served = False
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self._unlock)
             if settings.uses_data_dir() and not self._supervised:
                 self._directory = lock_data_dir(settings.data_dir)
-                undo.callback(self._directory.remove_if_created)
+                undo.callback(self._remove_unserved)
             self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
             self.rpc = RpcServer(settings.rpc_limits())
             self.web = WebServer(settings.web_limits())
@@ -156,6 +158,7 @@ class Broker:
             )
             await self._start_parts()
             undo.push_async_callback(self._stop_parts)
+            self._has_served = True
             await self._serve()
             if self.reserve is not None:
                 self._make_reserve(self.reserve)
@@ -509,6 +512,11 @@ class Broker:
         if not services.cancelled() and (error := services.exception()) is not None:
             logger.critical("a service ended in a way nobody foresaw", exc_info=error)
             self._on_failure(Defect(reason=f"a service ended: {error!r}"))
+
+    def _remove_unserved(self) -> None:
+        """What a start that failed has made. Once a client may have been answered, all of it stays."""
+        if self._directory is not None and not self._has_served:
+            self._directory.remove_if_created()
 
     def _unlock(self) -> None:
         if self._directory is not None:

@@ -169,7 +169,7 @@ class Settings:
     retention_grace: int = _setting(
         _UPKEEP.retention_grace_ms,
         DURATION,
-        "How long messages are kept that are too old when they arrive; never longer than `retention.ms`.",
+        "How long messages are kept at least that are too old when they arrive, or `retention.ms` if that is shorter.",
     )
     max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
     request_bytes_max: int = _setting(

@@ -56,3 +56,20 @@ async def test_a_broker_whose_service_ended_reports_failure(monkeypatch):
     async with running_broker() as broker:
         error = await asyncio.wait_for(broker.failed(), HANG_S)
         assert "a service ended" in str(error)
+
+
+async def test_a_start_that_fails_after_it_began_to_serve_keeps_what_clients_were_answered(
+    tmp_path, monkeypatch
+):
+    broker = Broker(Settings(data_dir=tmp_path / "new"))
+
+    async def serve_and_fail():
+        await broker.produce("t", b"acknowledged")
+        raise RuntimeError("the next listener cannot start")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "_serve", serve_and_fail)
+        with pytest.raises(RuntimeError):
+            await broker.start()
+    async with running_broker(tmp_path / "new") as again:
+        assert [record.value for record in await again.read("t")] == [b"acknowledged"]

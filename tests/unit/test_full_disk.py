@@ -144,6 +144,14 @@ async def test_a_payload_is_refused_on_a_full_disk(broker):
         await broker.log.in_pool(lambda: broker.store.put("payloads/a/b", [b"x"]))
 
 
+async def test_a_produce_that_is_refused_for_want_of_room_creates_no_topic(broker):
+    broker.reserve.renew = lambda: None
+    broker.reserve.release()
+    with pytest.raises(StoreFull):
+        await broker.messages.produce("brand-new", [Record(b"x")])
+    assert not broker.log.topics.knows("brand-new")
+
+
 async def test_maintenance_counts_on_the_store_s_disk_less_the_reserve(broker, monkeypatch):
     monkeypatch.setattr("millpond.broker.space_of", lambda _: Space(100 * MIB, 1000 * MIB))
     assert broker._free_bytes() == 99 * MIB

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import click
 
-from millpond.broker import open_database
-from millpond.catalog import clock_pauses, topology, writers
+from millpond.broker import open_database, open_reserve
+from millpond.catalog import clock_pauses, topics, topology, writers
 from millpond.cli.variables import unknown_variables
 from millpond.cluster import leave
 from millpond.directory import lock_data_dir
@@ -160,6 +160,7 @@ class Supervisor:
             Worker(number, settings_of(settings, number), lock, self._stopping) for number in range(count)
         ]
         self._on_ready = on_ready
+        self._is_prepared = False
 
     def stop(self) -> None:
         """The first time it drains them; the second time it ends them, and this process."""
@@ -173,6 +174,7 @@ class Supervisor:
     async def run(self) -> None:
         try:
             await asyncio.to_thread(self._prepare)
+            self._is_prepared = True
             async with asyncio.TaskGroup() as tasks:
                 keeping = [tasks.create_task(self._keep(worker)) for worker in self._workers]
                 telling = tasks.create_task(self._tell_when_ready())
@@ -184,14 +186,15 @@ class Supervisor:
             self._signal(signal.SIGTERM)
             await self._all_ended()
             if self._directory is not None:
-                if not any(worker.ready.is_set() for worker in self._workers):
+                if not any(worker.ready.is_set() for worker in self._workers) and self._has_no_topics():
                     self._directory.remove_if_created()
                 self._directory.unlock()
 
     def _prepare(self) -> None:
         """Once, before the workers: what is wrong with the catalog is then said once, too. Brokers that the directory's
         catalog remembers are gone, since they had its lock: nobody has to wait until their leases have run out."""
-        with contextlib.closing(open_database(self._settings)) as database:
+        reserve = open_reserve(self._settings)
+        with contextlib.closing(open_database(self._settings, reserve=reserve)) as database:
             database.migrate()
             if self._trust_clock:
                 with database.write() as tx:
@@ -200,6 +203,16 @@ class Supervisor:
                 with database.write() as tx:
                     writers.bury_other_brokers(tx, NOBODY, SystemClock().now_ms())
                     topology.move(tx)
+
+    def _has_no_topics(self) -> bool:
+        """A worker may have served clients before it could say that it is ready."""
+        if not self._is_prepared:
+            return True  # no worker was started
+        try:
+            with contextlib.closing(open_database(self._settings)) as database, database.read() as tx:
+                return not topics.all_topics(tx)
+        except MillpondError:
+            return False
 
     async def _keep(self, worker: Worker) -> None:
         pause_s = FIRST_PAUSE_S

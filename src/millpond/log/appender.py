@@ -72,6 +72,8 @@ class Appender:
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """See `Log.check_planned`."""
         config = topic.config()
+        self._flusher.check_available(TopicPartition(topic.id, 0))
+        self._flusher.check_room()
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if needs_look_inside(admitted, config):
             await self._look_inside(admitted, config)

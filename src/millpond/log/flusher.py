@@ -180,6 +180,10 @@ class Flusher:
                 raise self._refusal.copy()
             self._refusal = None
 
+    def check_room(self) -> None:
+        """Raises `StoreFull` while the disk's reserve is released."""
+        self._check_room()
+
     async def room_for(self, size: int) -> None:
         """Wait until `size` bytes may be buffered; first come, first served."""
         if self._fits(size) and not self._turn.locked():

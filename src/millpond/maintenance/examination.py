@@ -6,6 +6,7 @@ whose bytes say something else becomes a new segment.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -14,22 +15,39 @@ from millpond.catalog.database import Transaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
 from millpond.maintenance.compaction import Pacer
+from millpond.maintenance.space import Space
 from millpond.model.clock import Clock
-from millpond.model.errors import CatalogFailed, ExtentsChanged, MillpondError, OutcomeUnknown
+from millpond.model.errors import (
+    CatalogFailed,
+    ExtentsChanged,
+    MillpondError,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreFull,
+)
 from millpond.model.extents import Extent
 from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
 from millpond.reading.runs import Run
 from millpond.rewriting.examination import Examined, examine, must_be_stored_again
-from millpond.rewriting.merging import MergedSegment, build_segment
+from millpond.rewriting.merging import MergedSegment, build_segment, size_of_merged
 
+DUTY: Final = "examination"
 BYTES_PER_SECOND: Final = 16 * 1024 * 1024
 """How fast extents are examined: every record is decoded, and others need the processor more."""
+
+logger = logging.getLogger(__name__)
 
 
 class Examination:
     def __init__(
-        self, log: Log, store: ObjectStore, session: Session, clock: Clock, attempts: Iterator[int]
+        self,
+        log: Log,
+        store: ObjectStore,
+        session: Session,
+        clock: Clock,
+        attempts: Iterator[int],
+        space: Space,
     ) -> None:
         """`attempts` are numbers that tell the session's segments apart."""
         self._log = log
@@ -37,11 +55,25 @@ class Examination:
         self._session = session
         self._clock = clock
         self._attempts = attempts
+        self._space = space
+
+    def end_pass(self) -> None:
+        """All that is due has been looked at."""
+        self._space.end_pass(DUTY)
 
     async def examine(self, extent: Extent) -> None:
-        """Raises `ExtentsChanged` or `ObjectMissing` if it was replaced meanwhile."""
+        """Raises `ExtentsChanged` if it was replaced meanwhile, and `StoreFull` if there is no room to store it again.
+        The row of an extent whose object is lost is believed: nothing else is left of it."""
         now_ms = self._clock.now_ms()
-        whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
+        try:
+            whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
+        except ObjectMissing as error:
+            await self._log.write(_believing(extent, now_ms))
+            logger.error(
+                "object of an extent is missing; the extent expires by its row",
+                extra={"partition": extent.where, "offset": extent.base_offset, "error": str(error)},
+            )
+            return
         if must_be_stored_again(whole, found):
             await self._replace(whole, found, now_ms)
         else:
@@ -57,6 +89,8 @@ class Examination:
         return rows[0], examine(bytearray(run.data), now_ms, Pacer(self._log, BYTES_PER_SECOND).pause)
 
     async def _replace(self, extent: Extent, found: Examined, now_ms: int) -> None:
+        if not self._space.has_room(DUTY, size_of_merged([extent])):
+            raise StoreFull(reason="an examined extent must be stored again")
         segment = await self._log.in_pool(lambda: self._put(extent, found))
         row = dataclasses.replace(segment.row, appended_at=now_ms, late_at=now_ms)
 
@@ -79,6 +113,11 @@ class Examination:
         segment = build_segment(self._session, next(self._attempts), [true], [run])
         self._store.put(segment.key, segment.parts)
         return segment
+
+
+def _believing(extent: Extent, now_ms: int) -> Callable[[Transaction], None]:
+    oldest, newest = extent.min_timestamp, extent.max_timestamp
+    return lambda tx: catalog_extents.examined(tx, extent, oldest, newest, appended_at=now_ms)
 
 
 def _storing(extent: Extent, found: Examined, now_ms: int) -> Callable[[Transaction], None]:

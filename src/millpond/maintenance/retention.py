@@ -11,7 +11,7 @@ from millpond.log.log import Log
 from millpond.maintenance.examination import Examination
 from millpond.maintenance.pausing import RetentionPause
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, Unavailable
+from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, StoreFull, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
@@ -74,6 +74,7 @@ class Retention:
         for partition in partitions:
             if not partition.fenced:  # it may have been deleted since the pass began
                 moved += await self._look_at(partition.where, now_ms)
+        self._examination.end_pass()
         return moved
 
     async def run_now(self) -> int:
@@ -130,15 +131,19 @@ class Retention:
                 return True
             return look.unexamined is not None and await self._examine(look.unexamined)
         except (ExtentsChanged, ObjectMissing):
-            del self._checks[where]  # merged or compacted meanwhile: there may be no bytes too many any more
-            return False
+            self._checks.pop(where, None)  # merged or compacted meanwhile: perhaps no bytes too many any more
+        except StoreFull:  # to store it again there must be room; what needs none expires elsewhere meanwhile
+            self._checks[where] = Check(
+                now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
+            )
+        return False
 
     async def _examine(self, extent: Extent) -> bool:
         """False: this pass has examined enough."""
         if self._examined_bytes >= EXAMINED_BYTES_PER_PASS:
             return False
-        self._examined_bytes += extent.length
         await self._examination.examine(extent)
+        self._examined_bytes += extent.length
         return True
 
     def _has_leftovers(self, where: TopicPartition) -> bool:

@@ -89,7 +89,7 @@ class Maintenance:
             log,
             clock,
             self.pause,
-            Examination(log, store, session, clock, self.merging.attempts),
+            Examination(log, store, session, clock, self.merging.attempts, space),
             grace_ms=limits.retention_grace_ms,
         )
         self.compaction = Compaction(

@@ -10,7 +10,7 @@ from millpond.testing import running_broker
 
 HERE = Path(__file__).parent
 SECONDS_MAX = 280
-EXAMPLES_PER_OPERATION = 30
+EXAMPLES_PER_OPERATION = 15
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

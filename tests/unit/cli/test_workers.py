@@ -8,11 +8,13 @@ import sys
 
 import pytest
 
+from millpond import broker
 from millpond.broker import open_database
 from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import ClockReading
 from millpond.cli import workers
 from millpond.model.errors import CannotStart
+from millpond.objects.reserve import RELEASED, RESERVE
 from millpond.settings import Settings
 
 READY = repr(json.dumps({"session": "s", "bound": {}, "listeners": {}}))
@@ -113,3 +115,23 @@ async def test_the_clock_is_vouched_for_once_and_not_by_each_worker(machine, tmp
 )
 def test_how_one_ended_is_said(code, end):
     assert workers._end_of(code) == end
+
+
+def test_a_start_on_a_full_disk_may_use_the_reserve(tmp_path, monkeypatch):
+    """Before any worker runs, the supervisor itself writes to the catalog."""
+    (tmp_path / RESERVE).write_bytes(bytes(2 * 1024 * 1024))
+    opened = []
+    real = broker.catalog_open.open_database
+
+    def noted(url, **named):
+        opened.append(named["on_full"])
+        return real(url, **named)
+
+    monkeypatch.setattr(broker.catalog_open, "open_database", noted)
+
+    async def prepare():
+        workers.Supervisor(Settings(data_dir=tmp_path), 2, on_ready=lambda _: None)._prepare()
+
+    asyncio.run(prepare())
+    opened[0]()
+    assert (tmp_path / RELEASED).exists()
