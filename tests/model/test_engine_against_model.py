@@ -475,7 +475,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 DEFAULTS = settings(
-    max_examples=50,
+    max_examples=30,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

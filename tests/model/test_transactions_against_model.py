@@ -426,7 +426,7 @@ def kept(result):
 
 
 DEFAULTS = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
