@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.s3 import running_s3
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STOP_SECONDS_MAX = 10.0
 
 

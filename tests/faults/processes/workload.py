@@ -37,7 +37,7 @@ RETRIABLE = frozenset(
 """Errors after which librdkafka's own consumer asks again."""
 KEYS = 5
 """Of each writer."""
-KAFKA_QUIET = logging.getLogger("tests.cluster.kafka")
+KAFKA_QUIET = logging.getLogger("tests.faults.kafka")
 KAFKA_QUIET.addHandler(logging.NullHandler())
 KAFKA_QUIET.propagate = False
 RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "logger": KAFKA_QUIET}
