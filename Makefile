@@ -38,8 +38,8 @@ demo: $(READY) ## see the product at work, in a temporary directory
 test: $(READY) ## run the deterministic tests; CI runs these
 	$(MEMORY) $(BIN)/python -m pytest $(PARALLEL) -m "$(DETERMINISTIC)"
 
-test-fast: $(READY) ## the inner loop: units, contracts in memory and on SQLite, transcripts
-	$(MEMORY) $(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" $(FAST)
+test-fast: $(READY) ## the inner loop: units without the command line, contracts in memory and on SQLite, transcripts
+	$(MEMORY) $(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" --ignore=tests/unit/cli $(FAST)
 
 test-faults: $(READY) ## processes killed, paused and cut off, full disks, measured memory; prints its figures
 	$(BIN)/python -m pytest $(PARALLEL) -m "faults and not long"
