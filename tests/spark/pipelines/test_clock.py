@@ -1,6 +1,7 @@
 """Whoever deletes by age first looks whether the clock can be right."""
 
 import asyncio
+import time
 
 import pytest
 from tests.spark.pipelines.maintaining import DAY_MS, NO_SPARK, job_at, new_postgres, rows, stored
@@ -29,6 +30,9 @@ def in_this_process(monkeypatch):
 
 
 def at(path, now_ms, **named):
+    """A job whose wall clock says this. The last run is known by the time since the machine was started, in
+    milliseconds: no two runs may have the same."""
+    time.sleep(0.003)
     return job_at(path, NO_SPARK, clock=SimulatedClock(now_ms), **named)
 
 
