@@ -6,8 +6,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
 PARALLEL ?= -n 4 --dist loadgroup
-# Where deterministic tests keep their files: in memory, where fsync waits for no disk. Faults happen on a disk.
-MEMORY := $(if $(wildcard /dev/shm),TMPDIR=/dev/shm)
 DETERMINISTIC := not long and not peers and not faults
 FAST := tests/unit tests/contract tests/transcripts tests/protocol tests/tidy
 
@@ -36,10 +34,10 @@ demo: $(READY) ## see the product at work, in a temporary directory
 	$(BIN)/millpond demo
 
 test: $(READY) ## run the deterministic tests; CI runs these
-	$(MEMORY) $(BIN)/python -m pytest $(PARALLEL) -m "$(DETERMINISTIC)"
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(DETERMINISTIC)"
 
 test-fast: $(READY) ## the inner loop: units without the command line, contracts in memory and on SQLite, transcripts
-	$(MEMORY) $(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" --ignore=tests/unit/cli $(FAST)
+	$(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" --ignore=tests/unit/cli $(FAST)
 
 test-faults: $(READY) ## processes killed, paused and cut off, full disks, measured memory; prints its figures
 	$(BIN)/python -m pytest $(PARALLEL) -m "faults and not long"
@@ -48,11 +46,11 @@ test-long: $(READY) ## test and test-faults with their longer forms
 	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
 
 test-stalled: $(READY) ## the tests of `make test`, on processes that stand still now and then
-	$(MEMORY) $(BIN)/python -m tests.stalled $(PARALLEL) -m "$(DETERMINISTIC)"
+	$(BIN)/python -m tests.stalled $(PARALLEL) -m "$(DETERMINISTIC)"
 
 coverage: $(READY) ## lines and branches that `make test` runs, in all processes it starts (slow)
 	$(BIN)/python -m coverage erase
-	$(MEMORY) $(BIN)/python -m coverage run -m pytest -q $(PARALLEL) -m "$(DETERMINISTIC)"
+	$(BIN)/python -m coverage run -m pytest -q $(PARALLEL) -m "$(DETERMINISTIC)"
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered
 
