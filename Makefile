@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 # More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
 PARALLEL ?= -n 4 --dist loadgroup
 DETERMINISTIC := not long and not peers and not faults
+# Tests start hundreds of processes: each would compile all modules again without their cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 FAST := tests/unit tests/contract tests/transcripts tests/protocol tests/tidy
 
 .DEFAULT_GOAL := help
