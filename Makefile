@@ -9,7 +9,7 @@ PARALLEL ?= -n 4 --dist loadgroup
 DETERMINISTIC := not long and not peers and not faults
 # Tests start hundreds of processes: each would compile all modules again without their cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-FAST := tests/unit tests/contract tests/transcripts tests/protocol tests/tidy
+FAST := tests/unit tests/contract tests/transcripts tests/tidy
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve watch demo test test-fast test-faults test-long test-stalled coverage test-peers lint format bench docs stubs pins clean
@@ -38,8 +38,8 @@ demo: $(READY) ## see the product at work, in a temporary directory
 test: $(READY) ## run the deterministic tests; CI runs these
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(DETERMINISTIC)"
 
-test-fast: $(READY) ## the inner loop: units without the command line, contracts in memory and on SQLite, transcripts
-	$(BIN)/python -m pytest -n 2 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" --ignore=tests/unit/cli $(FAST)
+test-fast: $(READY) ## the inner loop: units without command line and client library, contracts in memory and on SQLite, transcripts
+	$(BIN)/python -m pytest -n 4 -q -m "$(DETERMINISTIC) and not spark" -k "not postgres and not s3" --ignore=tests/unit/cli --ignore=tests/unit/client $(FAST)
 
 test-faults: $(READY) ## processes killed, paused and cut off, full disks, measured memory; prints its figures
 	$(BIN)/python -m pytest $(PARALLEL) -m "faults and not long"
