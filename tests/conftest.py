@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -30,8 +31,16 @@ def pytest_configure() -> None:
     """A broker that a test starts as a process takes no default port, unless told to: another one may have it. No
     example of a property is too slow: the machine may be busy."""
     os.environ.update(FREE_PORTS | SMALL_RESERVE)
+    heed_interrupts()
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
+
+
+def heed_interrupts() -> None:
+    """A shell without job control starts background jobs with SIGINT ignored. Programs that a test starts would inherit
+    that, and a test that interrupts them would wait forever."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
