@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from benchmarks import cluster, engine, faces, groups, kafka, queues, spark
+from benchmarks import backfill, cluster, engine, faces, groups, kafka, queues, spark
 
 PARTS = {
+    "backfill": backfill.run,
     "cluster": cluster.run,
     "engine": engine.run,
     "faces": faces.run,

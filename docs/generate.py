@@ -22,6 +22,27 @@ from millpond.protocol import Versions
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- made by docs/generate.py: change the code, then run it again -->"
 
+TIMESTAMP_DIFFERENCES = (
+    "If no record of a batch has a timestamp, the batch header stores the append time as its newest timestamp; "
+    "Kafka stores -1. In Kafka a lookup by time ends at a segment of such records and returns no offset, even if "
+    "a later segment has a matching record; here it returns that record.",
+    "A record without a timestamp is as old as its append, so its batch is kept for the whole retention; Kafka "
+    "ignores that record if another record of the batch has a timestamp, and expires the batch by that one.",
+    "A newest timestamp in a header that is within 60 s of the append is used as it is. If it is too low, records"
+    " expire up to 60 s early, and a lookup by time within that span skips the batch; Kafka reads every record.",
+    "A record with a timestamp in the future, in a batch whose header claims a newest timestamp within 60 s of "
+    "the append, expires with current records, and a lookup by its timestamp does not find it; Kafka keeps it "
+    "until its own timestamp is older than the retention.",
+    "Old records in a batch whose header claims a newest timestamp within 60 s of the append are kept as long as "
+    "current records; Kafka expires them by their own timestamps.",
+    "If a newest timestamp in a header is too high, but not more than 60 s ahead of the append, records are kept "
+    "up to 60 s longer than in Kafka.",
+    "Kafka checks `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms` for every record. Here, "
+    "if the header's newest timestamp is within 60 s of the append, they are checked for the base and the newest "
+    "timestamp of the header only; otherwise for every record.",
+)
+"""Each is the reason of an entry in `tests/peers/times/known.py`; a test compares the two."""
+
 
 def pages() -> dict[str, str]:
     return {
@@ -90,7 +111,20 @@ def _kafka_page() -> Iterator[str]:
         _, notes = said_of(handler)
         if notes:
             yield f"* **{name_of(handler)}.** {notes}"
+    yield from _timestamps()
     yield from _topic_configs()
+
+
+def _timestamps() -> Iterator[str]:
+    yield from ("", "## Timestamps: differences from Apache Kafka", "")
+    yield "`python -m tests.peers.times` sends the same batches to Apache Kafka and to Millpond, and compares log"
+    yield "starts, offsets by time and batch headers before and after retention. Everything that differs:"
+    yield ""
+    yield from (f"* {each}" for each in TIMESTAMP_DIFFERENCES)
+    yield ""
+    yield "Two further differences are outside this comparison. Kafka expires whole segments, Millpond batches."
+    yield "Millpond keeps old records for `retention_grace` after their append, Kafka until its next check"
+    yield "(`log.retention.check.interval.ms`, 5 minutes by default)."
 
 
 def _topic_configs() -> Iterator[str]:

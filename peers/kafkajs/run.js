@@ -1,9 +1,10 @@
-// kafkajs against a broker: `node run.js SCENARIO HOST:PORT PREFIX` prints what it saw as one line of JSON.
+// kafkajs against a broker: `node run.js SCENARIO HOST:PORT PREFIX [INPUT]` prints what it saw as one line of JSON.
 // Every topic and group it makes begins with PREFIX.
 
+const { randomBytes } = require("crypto");
 const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
 
-const [scenario, address, prefix] = process.argv.slice(2);
+const [scenario, address, prefix, input] = process.argv.slice(2);
 const DEADLINE_MS = 60_000;
 
 const kafka = new Kafka({
@@ -259,6 +260,26 @@ const scenarios = {
       consumer.seek({ topic, partition: 0, offset: "1" });
     };
     return { seen: values(await read(topic, 5, { during: again })) };
+  },
+
+  // INPUT is a list of sends: {topic, partition, gzip, timestamps, bytes}. Each is one batch, with one message for each
+  // timestamp; null leaves the timestamp to kafkajs. The first message has a value of that length.
+  async times() {
+    const sends = JSON.parse(input);
+    const answers = await asProducer(async (producer) => {
+      const found = [];
+      for (const { topic, partition, gzip, timestamps, bytes } of sends) {
+        const messages = timestamps.map((timestamp, n) => ({
+          partition,
+          value: n === 0 ? randomBytes(bytes) : `${n}`,
+          ...(timestamp === null ? {} : { timestamp: `${timestamp}` }),
+        }));
+        const compression = gzip ? CompressionTypes.GZIP : CompressionTypes.None;
+        found.push(await producer.send({ topic, acks: -1, compression, messages }));
+      }
+      return found;
+    });
+    return { bases: answers.map((each) => Number(each[0].baseOffset)) };
   },
 };
 

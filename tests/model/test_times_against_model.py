@@ -27,16 +27,23 @@ FAR_AHEAD = 2**60
 ages = st.one_of(
     st.integers(-5 * MINUTE, 2 * MINUTE),
     st.integers(30 * MINUTE, 90 * MINUTE),
-    st.sampled_from([0, TRUSTED_AGE_MS, TRUSTED_AGE_MS + 1, YEAR, None]),
+    st.sampled_from([0, TRUSTED_AGE_MS, TRUSTED_AGE_MS + 1, YEAR]),
+    st.none(),
 )
 """How long before its append a record is dated; None is no time."""
 claims = st.one_of(
     st.none(),
     st.sampled_from([-1, 0, FAR_AHEAD]),
-    st.sampled_from(["append", "trusted", "ahead", "year"]),
+    st.sampled_from(["append", "trusted", "untrusted", "ahead", "year"]),
 )
 """Of a header: the truth, or something else."""
-CLAIMED_AGES = {"append": 0, "trusted": TRUSTED_AGE_MS, "ahead": -5 * MINUTE, "year": YEAR}
+CLAIMED_AGES = {
+    "append": 0,
+    "trusted": TRUSTED_AGE_MS,
+    "untrusted": TRUSTED_AGE_MS + 1,
+    "ahead": -5 * MINUTE,
+    "year": YEAR,
+}
 
 shapes = st.fixed_dictionaries(
     {

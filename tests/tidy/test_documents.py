@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.peers.times.known import KNOWN_DIFFERENCES
 
 from millpond import settings
 from millpond.model.configs import DEFINITIONS
@@ -89,6 +90,12 @@ def test_every_topic_config_is_described():
     for name, definition in DEFINITIONS.items():
         assert f"| `{name}` | {definition.effect} |" in page
         assert definition.meaning.endswith(".")
+
+
+def test_every_known_difference_of_timestamps_from_kafka_is_described():
+    assert list(GENERATOR.TIMESTAMP_DIFFERENCES) == list(
+        dict.fromkeys(each.reason for each in KNOWN_DIFFERENCES)
+    )
 
 
 def test_every_relative_link_leads_somewhere():

@@ -189,6 +189,7 @@ def test_what_the_log_may_write_to_is_put_right_in_place_and_all_else_is_copied(
 def test_each_of_several_batches_is_put_right_by_itself():
     data = claiming(dated(NOW, 3), newest=3) + claiming(dated(9)) + claiming(dated(NOW - 1), newest=0)
     assert newest_and_oldest(data) == ([NOW, 9, NOW - 1], 3)
+    assert newest_and_oldest(claiming(dated(9)) + data) == ([9, NOW, 9, NOW - 1], 3)
 
 
 def test_a_record_without_a_time_has_that_of_its_append():
