@@ -1,4 +1,5 @@
-"""The log engine: buffers, flushes and commits on the way in; caches and plans on the way out; transactions."""
+"""The log engine: buffers, flushes and commits on the write path; caches and plans on the read path;
+transactions."""
 
 from millpond.catalog.transactions import Producer, ProducerEpoch
 from millpond.log.buffer import AppendResult

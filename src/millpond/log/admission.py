@@ -1,4 +1,5 @@
-"""What a batch must be before it joins a buffer. Checked first, so that one bad request never fails its neighbours."""
+"""Checks a batch before it joins a flush buffer, so that one bad request never fails the requests flushed
+with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -23,8 +24,9 @@ from millpond.records import (
 NO_APPEND_TIME = -1
 AS_PRODUCED: Final = "producer"
 TRUSTED_AGE_MS: Final = 60_000
-"""A header whose newest time is no further from the append than this is believed. Any other could make retention
-delete what is current, or keep for years what is not: then the records say how old they are."""
+"""A header is trusted if its newest timestamp is at most this far from the append time. Any other header
+could make retention delete current records or keep old ones for years, so the timestamps of the records are
+read instead."""
 CODECS: Final[Mapping[str, Codec]] = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -37,21 +39,21 @@ Headers = list[tuple[int, BatchHeader]]
 
 
 class Admitted(NamedTuple):
-    """Batches that passed the checks of their headers, `now_ms` being the time of their append."""
+    """Batches whose headers passed the checks. `now_ms` is the append time."""
 
     data: Buffer
     headers: Headers
     now_ms: int
     timestamp: int = NO_APPEND_TIME
-    """The append time if the topic uses it, else -1: the topic keeps the producer's times."""
+    """The append time if the topic uses it; -1 if the topic keeps the producer's timestamps."""
     is_trusted: bool = True
-    """Whether what the headers say of their records' times is believed."""
+    """Whether the timestamps in the headers are trusted."""
     oldest: int | None = None
-    """The lowest timestamp of all records, if they were looked into for it; else the headers say."""
+    """The lowest timestamp of all records, if the records were read. None: the timestamps in the headers count."""
 
 
 def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> Admitted:
-    """The bytes to append and their headers, checked."""
+    """Check the batches; return the bytes to append and their headers."""
     headers = validate(data, max_batch_bytes=config.max_message_bytes)
     _check_idempotent(headers)
     if config.append_time:
@@ -65,8 +67,8 @@ def needs_look_inside(admitted: Admitted, config: TopicConfig) -> bool:
 
 
 def look_inside(admitted: Admitted, config: TopicConfig, *, decompressed_bytes_max: int) -> Admitted:
-    """What needs the records themselves: their times, keys for a compacted topic, the topic's own codec. It takes its
-    time."""
+    """Perform the steps that need the records themselves: read their timestamps, require keys in a compacted
+    topic, recompress with the topic's codec. This may take long."""
     if not admitted.is_trusted:
         admitted = _with_true_times(admitted, config, decompressed_bytes_max)
     if config.compacted:
@@ -78,15 +80,15 @@ def look_inside(admitted: Admitted, config: TopicConfig, *, decompressed_bytes_m
 
 
 def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max: int) -> list[RecordTimes]:
-    """The times of each batch's records, all within the topic's limits. What cannot be read is refused: nothing could
-    say when it expires."""
+    """Return the timestamps of each batch's records, all of which must be within the topic's limits. A batch
+    whose timestamps cannot be read is refused, because its expiry time would be unknown."""
     view = memoryview(admitted.data)
     try:
         times = [
             read_times(view, position, header, decompressed_bytes_max=decompressed_bytes_max)
             for position, header in admitted.headers
         ]
-    except CorruptBatch as error:  # its CRC is right: sent again it would be the same
+    except CorruptBatch as error:  # the CRC is correct, so a retry would send the same bytes
         raise InvalidRecord(reason=error.facts["reason"]) from error
     for each in times:
         _check_limits(each, config, admitted.now_ms)
@@ -97,7 +99,7 @@ def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max:
 
 
 def _are_trusted(headers: Headers, config: TopicConfig, now_ms: int) -> bool:
-    """A header that the topic's limits would refuse is not believed either: the records decide."""
+    """A header that violates the topic's timestamp limits is not trusted either: the records decide."""
     for _, header in headers:
         base, newest = header.base_timestamp, header.max_timestamp
         if not (
@@ -110,8 +112,8 @@ def _are_trusted(headers: Headers, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _with_true_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max: int) -> Admitted:
-    """The batches with the newest time of their records in their headers, as Kafka's own broker writes it. A record
-    without a time has that of its append; Kafka gives it the age of the file it is in."""
+    """Write the newest timestamp of each batch's records into its header, as Kafka's broker does. A record
+    without a timestamp counts with the append time; Kafka uses the age of the segment file instead."""
     now_ms = admitted.now_ms
     times = check_times(admitted, config, decompressed_bytes_max)
     newest = [max(each.newest, now_ms) if each.untimed else each.newest for each in times]
@@ -122,7 +124,7 @@ def _with_true_times(admitted: Admitted, config: TopicConfig, decompressed_bytes
 
 
 def _with_newest(data: Buffer, headers: Headers, newest: Sequence[int]) -> tuple[Buffer, Headers]:
-    """In place if that may be written to: then it is the log's own."""
+    """Writes in place if the buffer is writable, because the log owns a writable buffer."""
     true = [
         (position, header._replace(max_timestamp=each))
         for (position, header), each in zip(headers, newest, strict=True)
@@ -149,13 +151,13 @@ def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> In
     return InvalidTimestamp(timestamp=timestamp, apart_ms=apart_ms, direction=direction, limit_ms=limit_ms)
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------
+# -- other checks -----------------------------------------------------------------------------------------------
 
 
 def _with_codec(
     data: Buffer, headers: Headers, config: TopicConfig, decompressed_bytes_max: int
 ) -> tuple[Buffer, Headers]:
-    """The batches in the codec that the topic asks for. What grows past the largest batch is refused."""
+    """Compress the batches with the topic's codec. A batch that grows past the topic's maximum size is refused."""
     codec = CODECS[config.compression]
     if all(header.codec is codec for _, header in headers):
         return data, headers

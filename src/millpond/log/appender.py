@@ -1,6 +1,6 @@
-"""The way in, up to the buffer: batches are checked, looked into if their topic or their headers' times ask for it,
-judged against what their producer sent before, and given to the flusher. Refusing is done here; from the buffer on it
-is the commit that decides.
+"""The first half of the write path. The appender checks batches, reads their records if the topic's config or
+an untrusted header requires it, compares idempotent batches with what their producer sent before, and adds
+them to the flusher's buffer. Appends are refused here; once a batch is buffered, the commit decides.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer
 
 LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
-"""Batches the broker must look into: more than this, decompressed, is done on a thread."""
+"""Batches whose records the broker must read: above this decompressed size it does so on a thread."""
 LOOKED_AT_ON_LOOP_RECORDS = 500
 
 
@@ -79,7 +79,7 @@ class Appender:
             await self._look_inside(admitted, config)
 
     async def _accept(self, partition: Partition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
-        """Put admitted batches into a buffer, unless they are a repeat of some that were there before."""
+        """Add admitted batches to a buffer, unless they repeat earlier ones."""
         where = partition.where
         self._flusher.check_available(where)
         await self._flusher.room_for(len(admitted.data))
@@ -99,11 +99,11 @@ class Appender:
                 partition.ongoing.check(sequence)
                 partition.sequences.expect(sequence, future)
                 self._flusher.add(_pending(where, admitted, future))
-            return asyncio.shield(known or future)  # a repeat may share it: no one's leaving may cancel it
+            return asyncio.shield(known or future)  # a repeat may share it: one caller must not cancel both
         self._flusher.add(_pending(where, admitted, future))
         return future
 
-    # -- several partitions, whoever owns them ----------------------------------------------------------------
+    # -- several partitions, with any owner -------------------------------------------------------------------
 
     async def append_jointly(
         self, appends: Mapping[TopicPartition, Buffer], also: Operation
@@ -151,7 +151,7 @@ class Appender:
     # -- inside -----------------------------------------------------------------------------------------------
 
     async def _look_inside(self, admitted: Admitted, config: TopicConfig) -> Admitted:
-        """What is small once decompressed is done at once; anything else would hold up everybody on the loop."""
+        """Read small batches on the event loop. Read all others on a thread, because they would block the loop."""
         limit = self._decompressed_bytes_max
         if _is_small(admitted):
             with contextlib.suppress(RecordTooLarge):
@@ -163,12 +163,13 @@ class Appender:
 
 
 def _awaits_sequences(partition: Partition, admitted: Admitted) -> bool:
-    """Whether the catalog will be asked what its producer sent before: what comes meanwhile must not overtake it."""
+    """Whether the catalog is read for the producer's earlier sequences. Later batches must then wait for this
+    one."""
     return admitted.headers[0][1].producer_id >= 0 and partition.sequences.stale
 
 
 def _is_small(admitted: Admitted) -> bool:
-    """One batch of few bytes and records: how much it is once decompressed is found out by trying."""
+    """Whether this is one batch with few bytes and records. Only decompressing it shows its decompressed size."""
     if len(admitted.headers) > 1 or len(admitted.data) > LOOKED_AT_ON_LOOP_BYTES:
         return False
     return admitted.headers[0][1].record_count <= LOOKED_AT_ON_LOOP_RECORDS

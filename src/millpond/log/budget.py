@@ -1,8 +1,8 @@
-"""A byte budget that refills with time: how much may ride in the catalog."""
+"""A byte budget that refills over time: limits how many bytes per second are stored inline in the catalog."""
 
 
 class ByteBudget:
-    """Holds at most one second's worth. Time is whatever monotonic seconds the caller counts."""
+    """Holds at most one second's worth of bytes. The caller supplies monotonic time in seconds."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate = bytes_per_second

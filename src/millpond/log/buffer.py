@@ -1,7 +1,8 @@
-"""Appends on their way to the store: what waits, and how a flush of it is laid out.
+"""Appends that wait for a flush, and the layout of a flush.
 
-A buffer keeps its appends by partition, each partition's in arrival order; sealed and laid out it becomes one
-journal object (frame, batches, frame, batches …) and one share for each partition. All of it is pure.
+A buffer groups its appends by partition, in arrival order within each partition. Once it is sealed and laid
+out it becomes one journal object (frame, batches, frame, batches …) and one share for each partition. No I/O
+happens here.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ APPEND_TIME_UNUSED = -1
 
 
 class AppendResult(NamedTuple):
-    """Where an append went. `timestamp` is the broker's time if the topic uses append time, else -1."""
+    """Where an append was stored. `timestamp` is the broker's time if the topic uses append time, else -1."""
 
     base_offset: int
     log_start: int
@@ -28,7 +29,7 @@ class AppendResult(NamedTuple):
 
 
 class Pending:
-    """One append that has been accepted and not yet answered."""
+    """One append that was accepted and has no response yet."""
 
     __slots__ = ("data", "future", "headers", "oldest", "records", "sequence", "size", "timestamp", "where")
 
@@ -42,7 +43,8 @@ class Pending:
         *,
         oldest: int | None = None,
     ) -> None:
-        """`oldest` is the lowest timestamp of its records, if they were looked into; else the headers say."""
+        """`oldest` is the lowest timestamp of the records if they were read. None: the headers' timestamps
+        count."""
         self.where = where
         self.data = data
         self.headers = headers
@@ -56,7 +58,7 @@ class Pending:
     def refuse(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # whoever asked may be gone; that is no warning's business
+            self.future.exception()  # marks it as retrieved: asyncio logs no warning if the caller is gone
 
 
 class FlushBuffer:
@@ -74,13 +76,13 @@ class FlushBuffer:
         self.bytes += pending.size
 
     def take_partition(self, where: TopicPartition) -> list[Pending]:
-        """Give up one partition's appends, because an earlier flush of it failed."""
+        """Remove and return one partition's appends, because an earlier flush of the partition failed."""
         taken = self.appends.pop(where, [])
         self.bytes -= sum(pending.size for pending in taken)
         return taken
 
     def split(self, wheres: AbstractSet[TopicPartition]) -> "FlushBuffer":
-        """Take some partitions out into a buffer of their own."""
+        """Move some partitions into a new buffer."""
         part = FlushBuffer(self.opened_at)
         for where in [each for each in self.appends if each in wheres]:
             part.appends[where] = self.appends.pop(where)
@@ -91,7 +93,7 @@ class FlushBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A flush ready to be written. Positions in `shares` count from the start of `parts`."""
+    """A flush ready to be written. Positions in `shares` are relative to the start of `parts`."""
 
     parts: list[Buffer]
     shares: list[Share]
@@ -99,7 +101,7 @@ class Layout:
 
 
 def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
-    """One journal object: every partition's batches behind a frame."""
+    """One journal object: for each partition a frame, followed by its batches."""
     parts: list[Buffer] = []
     shares: list[Share] = []
     position = 0
@@ -114,7 +116,7 @@ def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
 
 
 def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> list[Share]:
-    """The same flush as rows: every share carries its own bytes."""
+    """The same flush as rows: each share carries its own bytes."""
     return [
         _share(where, pendings, epochs[where], 0, inline=b"".join([pending.data for pending in pendings]))
         for where, pendings in buffer.appends.items()
@@ -122,7 +124,7 @@ def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> li
 
 
 def sequence_of(header: BatchHeader) -> SequencedBatch | None:
-    """How the partition tells this batch apart, if its producer is idempotent."""
+    """The producer and sequence numbers of this batch if its producer is idempotent, else None."""
     if header.producer_id < 0:
         return None
     return SequencedBatch(

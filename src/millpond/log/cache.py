@@ -1,8 +1,7 @@
-"""The read cache: runs that lagging readers brought back from the store, least recently used first out.
+"""The read cache: runs that were read from the store for lagging readers. Evicts the least recently used run first.
 
-Keyed by offset, not by object: what a partition holds at an offset is the same, whichever object it is in. When it is
-compacted, what is here of it is forgotten.
-Changes only between awaits.
+Keyed by offset, not by object: the records at an offset are the same in every object that holds them. When a
+partition is compacted, its cached runs are dropped. State changes only between awaits.
 """
 
 from bisect import bisect_right, insort

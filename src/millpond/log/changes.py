@@ -1,6 +1,6 @@
-"""Changes to topics, and to where a log starts: each is written to the catalog, then taken in here.
+"""Changes to topics and log starts: each is committed to the catalog, then applied to this broker's state.
 
-A change that has begun is finished even if whoever asked is gone: what was committed must also be taken in.
+A change that has started is completed even if the caller is gone: a committed change must also be applied here.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from millpond.model.topics import Topic
 
 EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
-"""Extents one transaction removes; the rest goes in the next."""
+"""Maximum number of extents that one transaction removes; the next transaction continues."""
 
 Answer = TypeVar("Answer")
 
@@ -48,7 +48,7 @@ class Changes:
         return len(self._under_way)
 
     async def finish(self) -> None:
-        """Wait for those that have begun."""
+        """Wait for the changes in flight."""
         if self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -82,7 +82,7 @@ class Changes:
         await self._to_the_end(self._change_all(delete))
 
     async def _change_one(self, name: str, operation: Operation) -> Topic:
-        """Write, then take in one topic, for a broker may have thousands."""
+        """Write, then reload only this topic, because a broker may have thousands."""
 
         def write(tx: Transaction) -> int:
             operation(tx)
@@ -124,7 +124,7 @@ class Changes:
     # -- inside -----------------------------------------------------------------------------------------------
 
     async def _to_the_end(self, change: Coroutine[Any, Any, Answer]) -> Answer:
-        """Nobody's leaving cancels it."""
+        """Run the change to completion, even if the caller is cancelled."""
         task = asyncio.create_task(change)
         self._under_way.add(task)
         task.add_done_callback(self._on_done)
@@ -133,11 +133,11 @@ class Changes:
     def _on_done(self, task: "asyncio.Task[Any]") -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone; that is no warning's business
+            task.exception()  # marks it as retrieved: asyncio logs no warning if the caller is gone
 
 
 def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: int) -> int:
-    """The move takes the partition's lock, so what is read after it stays true."""
+    """Advancing the log start locks the partition's row, so the size that is read afterwards stays valid."""
     log_start = partitions.advance_log_start(tx, where, offset)
     if bytes_seen and partitions.read(tx, where).bytes < bytes_seen:
         raise ExtentsChanged
@@ -145,7 +145,7 @@ def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: in
 
 
 def _remove_below(tx: Transaction, where: TopicPartition, offset: int, *, now_ms: int) -> int:
-    """Memory knows the new log start by now, so no reader below it can still ask for what was aborted."""
+    """The log start in memory has already moved, so no reader below it can still ask for aborted transactions."""
     removed = extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
     transactions.forget_aborted(tx, where, offset)
     return removed

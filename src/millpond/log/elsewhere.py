@@ -1,7 +1,8 @@
-"""Reading partitions whoever owns them: from the catalog and the store, which know everything that is committed.
+"""Reads partitions regardless of their owner, from the catalog and the store, which hold everything committed.
 
-It is as right as asking the owner, only slower: nothing is in memory here, and nobody is woken by what comes. For those
-who read more than one broker owns, and for what must see all partitions of a topic.
+Results are as correct as the owner's but slower: nothing is cached here, and appends do not wake up waiting
+readers. Used to read partitions that several brokers own, and where all partitions of a topic must be
+visible.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +29,7 @@ class Elsewhere:
         self._in_pool = in_pool
 
     async def fetch(self, request: FetchRequest, *, read_committed: bool) -> FetchResult:
-        """As `Log.fetch` for one partition, without waiting. An error is in the result."""
+        """Like `Log.fetch` for one partition, without waiting. An error is returned in the result."""
         log_start = end = UNKNOWN_OFFSET
         try:
             log_start, end, stable = await self._read_catalog(lambda tx: _bounds(tx, request.where))
@@ -50,14 +51,13 @@ class Elsewhere:
         if read_committed and batches:
             aborted = await self._read_catalog(lambda tx: transactions.aborted(tx, where, offset, following))
         now = await self._read_catalog(lambda tx: partitions.read(tx, where))
-        _check(
-            offset, now.log_start, now.end_offset
-        )  # what expired meanwhile took the list of aborted with it
+        # Check the offset again: the list of aborted transactions expires together with its records.
+        _check(offset, now.log_start, now.end_offset)
         return FetchResult(where, batches, following, log_start, end, limit, aborted)
 
 
 def _bounds(tx: Transaction, where: TopicPartition) -> tuple[int, int, int]:
-    """Where the log starts and ends, and where the records begin whose transactions are not decided yet."""
+    """The log start, the end offset, and the last stable offset: where records with open transactions begin."""
     log_start = partitions.read(tx, where).log_start
     found = transactions.of_partition(tx, where, aborted_max=1)
     open_from = [first for _, first in found.open.values() if first is not None]

@@ -1,8 +1,9 @@
 """The read path: tail cache, then read cache, then the store; and waiting at the end of the log.
 
-A reader at the tail never leaves the event loop. Others share reads of the same place (single flight) and run
-on their own threads, so they neither evict the tail nor delay the writer. Whoever goes on where an earlier fetch
-ended is read ahead for: by the time it asks again, the bytes are there.
+A read at the tail never leaves the event loop. Other reads run on their own threads, so they neither evict
+the tail nor delay the writer; readers at the same offset share one read (single flight). When a reader
+continues where an earlier fetch ended, the fetcher reads ahead, so that the bytes are in memory when the
+reader asks again.
 """
 
 import asyncio
@@ -29,9 +30,9 @@ from millpond.records import Buffer
 UNKNOWN_OFFSET = -1
 REQUESTS_PER_TURN = 200
 PLACES_REMEMBERED = 4_096
-"""Where lagging readers stopped, so that those who go on are known."""
+"""How many offsets at which lagging readers stopped are remembered. A fetch from one of them continues a fetch."""
 READS_AHEAD_MAX = 32
-"""Reads under way at which nobody is read ahead for: those who wait come first."""
+"""With this many reads in flight, the fetcher does not read ahead: reads that a request waits for come first."""
 
 Place = tuple[TopicPartition, int]
 
@@ -45,7 +46,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Whole stamped batches from the one that holds the asked offset on. `error` is set instead of batches."""
+    """Whole stamped batches, starting with the one that holds the requested offset; or `error` instead."""
 
     where: TopicPartition
     batches: Sequence[Buffer]
@@ -62,25 +63,25 @@ class FetchResult:
 
     @property
     def has_more(self) -> bool:
-        """Whether more could be read at once: it did not fit, or lies elsewhere than what was found first."""
+        """Whether more can be read immediately: it did not fit, or comes from another source than these batches."""
         return self.error is None and self.next_offset < min(self.last_stable_offset, self.end_offset)
 
 
 def failed(request: FetchRequest, error: MillpondError, log_start: int, end: int) -> FetchResult:
-    """Whoever asked for what expired meanwhile is told where the log starts by now."""
+    """If the requested offset has expired, the result carries the current log start and end offset."""
     if isinstance(error, OffsetOutOfRange):
         log_start, end = error.facts["log_start"], error.facts["end_offset"]
     return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
 
 
 class Share(NamedTuple):
-    """What one partition may take of an answer."""
+    """How much one partition may add to a response."""
 
     budget: int
     deadline: float
-    """By the loop's clock: from then on it must do with what it has."""
+    """By the loop's clock. After it the partition returns what it has."""
     must_yield: bool
-    """At least a batch, whatever the budget and however long it takes."""
+    """Whether to return at least one batch, regardless of budget and deadline."""
 
 
 class Fetcher:
@@ -116,8 +117,9 @@ class Fetcher:
         wait_ms: int,
         read_committed: bool,
     ) -> list[FetchResult]:
-        """Answers as soon as `bytes_min` are there or something is out of range, at the latest after `wait_ms`.
-        The first partition that has anything gets at least one batch, however small the budgets."""
+        """Returns as soon as `bytes_min` bytes are available, a partition has more than fits, or a partition
+        has an error; at the latest after `wait_ms`. The first partition that has records returns at least one
+        batch, however small the budgets are."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         wheres = [request.where for request in requests]
@@ -126,13 +128,13 @@ class Fetcher:
                 results = await self._gather(requests, bytes_max, read_committed)
                 left_s = deadline - loop.time()
                 enough = sum(result.size for result in results) >= bytes_min
-                enough = enough or any(result.has_more for result in results)  # waiting would bring nothing
+                enough = enough or any(result.has_more for result in results)  # waiting would add nothing
                 if enough or left_s <= 0 or self._waiters.closed or any(r.error for r in results):
                     return results
                 await watch.wait(left_s)
 
     def forget(self, where: TopicPartition) -> None:
-        """What is being read at the moment is given to those who wait for it, and not kept."""
+        """Drop the cached runs. Reads in flight still return to their waiting callers, but are not cached."""
         self._cache.forget(where)
         for place in [each for each in self._under_way if each[0] == where]:
             del self._under_way[place]
@@ -140,8 +142,8 @@ class Fetcher:
     async def _gather(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
     ) -> list[FetchResult]:
-        """What memory holds anyway costs nothing. What the store must bring takes room, which is bounded over all
-        readers: else each of them could have its whole budget in memory at the same time."""
+        """Reading from memory needs no reservation. Reading from the store reserves room, which is bounded
+        over all readers: otherwise every reader could hold its whole budget in memory at the same time."""
         needed = sum(request.bytes_max for request in requests if self._needs_store(request))
         if not needed:
             return await self._once(requests, bytes_max, read_committed)
@@ -152,7 +154,7 @@ class Fetcher:
         try:
             return self._is_elsewhere(self._resolve(request.where), request.offset)
         except MillpondError:
-            return False  # it is told why in its own result
+            return False  # the result of this request carries the error
 
     async def _once(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -173,11 +175,12 @@ class Fetcher:
             room = max(room - result.size, 0)
             results.append(result)
             if len(results) % REQUESTS_PER_TURN == 0:
-                await asyncio.sleep(0)  # others have their turn, too
+                await asyncio.sleep(0)  # let other tasks run
         return results
 
     async def _one(self, request: FetchRequest, share: Share, read_committed: bool) -> FetchResult:
-        """A partition that cannot be read says so in its own result: the others are not its business."""
+        """A partition that cannot be read returns the error in its own result. Other partitions are not
+        affected."""
         log_start = end = UNKNOWN_OFFSET
         try:
             partition = self._resolve(request.where)
@@ -210,7 +213,7 @@ class Fetcher:
         found = await self._read_catalog(
             lambda tx: transactions.aborted(tx, partition.where, start, end_offset)
         )
-        if partition.log_start > start:  # the list may have gone with what it was about
+        if partition.log_start > start:  # the list may have been removed together with the records
             raise OffsetOutOfRange(
                 offset=start, log_start=partition.log_start, end_offset=partition.end_offset
             )
@@ -219,8 +222,8 @@ class Fetcher:
     async def _batches(
         self, partition: Partition, offset: int, share: Share, limit: int
     ) -> tuple[Sequence[Buffer], int]:
-        """From tail, cache and store in turn, until the share is used up, it has taken long, or nothing more follows.
-        Passes over gaps that compaction left."""
+        """Read from tail, cache and store in turn, until the share is used up, the deadline has passed, or
+        nothing more follows. Skips gaps that compaction left."""
         taken: list[Buffer] = []
         loop = asyncio.get_running_loop()
         budget = share.budget
@@ -245,7 +248,7 @@ class Fetcher:
             runs, source = iter(cached), self._metrics.from_cache
         else:
             read = await self._from_store(partition.where, offset, budget)
-            if partition.log_start > offset:  # it expired while we looked
+            if partition.log_start > offset:  # the offset expired during the read
                 raise OffsetOutOfRange(
                     offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
                 )
@@ -270,7 +273,7 @@ class Fetcher:
         return await asyncio.shield(self._start_read(where, offset, budget))
 
     def _start_reads(self, requests: Sequence[FetchRequest], bytes_max: int) -> None:
-        """What must come from the store is asked for side by side, not one partition after the other."""
+        """Start the reads from the store concurrently, not one partition after the other."""
         for request in requests:
             if bytes_max <= 0:
                 return
@@ -280,7 +283,7 @@ class Fetcher:
                 bytes_max -= budget
 
     def _read_ahead(self, partition: Partition, offset: int, following: int) -> None:
-        """Have ready what comes after `following`, for a reader that came to `offset` from an earlier fetch."""
+        """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
         if not self._goes_on(partition.where, offset, following):
             return
         room = self._limits.read_bytes
@@ -292,7 +295,7 @@ class Fetcher:
             self._start_read(partition.where, following, self._limits.read_bytes)
 
     def _goes_on(self, where: TopicPartition, offset: int, following: int) -> bool:
-        """Whether somebody stopped at `offset` before. Whoever is here now stops at `following`."""
+        """Whether an earlier fetch stopped at `offset`. Remembers that the current one stops at `following`."""
         known = (where, offset) in self._left_at
         self._left_at.pop((where, offset), None)
         self._left_at[where, following] = None
@@ -301,13 +304,13 @@ class Fetcher:
         return known
 
     def _is_elsewhere(self, partition: Partition, offset: int) -> bool:
-        """Whether only the store has what is at `offset`."""
+        """Whether only the store holds the record at `offset`."""
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
         return self._cache.find(partition.where, offset) is None
 
     def _start_read(self, where: TopicPartition, offset: int, budget: int) -> "asyncio.Task[list[Run]]":
-        """One read for everybody who waits at the same place."""
+        """Start a read, or return the one in flight: all readers at the same offset share it."""
         place = (where, offset)
         task = self._under_way.get(place)
         if task is None:
@@ -318,11 +321,10 @@ class Fetcher:
         return task
 
     def _on_read(self, place: Place, task: "asyncio.Task[list[Run]]") -> None:
-        failed = (
-            task.cancelled() or task.exception() is not None
-        )  # looked at, for nobody may be waiting for it
+        # Retrieve the exception even if no reader waits for this task: asyncio would log a warning.
+        failed = task.cancelled() or task.exception() is not None
         if self._under_way.get(place) is not task:
-            return  # forgotten meanwhile
+            return  # `forget` was called during the read
         del self._under_way[place]
         if not failed:
             for run in task.result():

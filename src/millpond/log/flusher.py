@@ -1,15 +1,18 @@
-"""When buffers are sealed, how flushes overtake nothing, and what a failed one takes with it.
+"""Decides when buffers are sealed, commits each partition's flushes in order, and fails what follows a failed
+flush.
 
-Local stores: no timer. While one flush is under way the next buffer fills (group commit), so an idle broker
-answers at once and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is full or
-has waited long enough, and several upload side by side; a partition's share is committed only after its shares
-of every earlier flush, so a slow upload delays the partitions in it and nobody else. On either, a small buffer
-rides in the catalog as long as its byte budget lasts and merging keeps up.
+Local stores: no timer. While one flush is in flight the next buffer fills (group commit), so an idle broker
+responds immediately and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is
+full or has waited long enough, and several uploads run concurrently; a partition's share is committed only
+after its shares of every earlier flush, so a slow upload delays only the partitions in it. With either kind
+of store, a small buffer is stored inline in the catalog as long as the byte budget lasts and merging keeps
+up.
 
-A flush that fails takes along, retriably, everything behind it that shares one of its failed partitions:
-flushes on their way (`Flight.predecessors`) and appends still buffered. Until the last of these has failed the
-partition takes nothing new, so a failure ends instead of handing itself on from flush to flush. Changes only
-between awaits, except `Flight.refused`, which the writer thread sets and later jobs of the same thread read.
+A failed flush also fails, with a retriable error, everything behind it that shares one of its failed
+partitions: flushes in flight (`Flight.predecessors`) and appends still buffered. Until the last of these has
+failed, the partition accepts no append, so a failure ends instead of spreading from flush to flush. State
+changes only between awaits, except `Flight.refused`, which the writer thread sets and later jobs of the same
+thread read.
 """
 
 import asyncio
@@ -52,13 +55,13 @@ EndOf = Callable[[TopicPartition], int]
 NOT_OWNED = 0
 """No partition that has an owner has this epoch."""
 FAILURE_SHOWN_S = 10.0
-"""How long a failed flush counts against the broker's readiness if no other flush follows."""
+"""How long a failed flush makes the broker report that it is not ready, if no other flush follows."""
 LOCAL_FLIGHTS_MAX = 2
-"""One being written and, if it is already full, one waiting right behind it."""
+"""One flush being written and, if another buffer is already full, one queued right behind it."""
 
 
 class Flight:
-    """A sealed buffer on its way to the store and the catalog."""
+    """A sealed buffer in flight to the store and the catalog."""
 
     __slots__ = (
         *("also", "answer", "buffer", "condemned", "ends", "has_rest", "location", "parts", "predecessors"),
@@ -76,20 +79,20 @@ class Flight:
         self.predecessors: list[Flight] = []
         self.refused: set[TopicPartition] = set()
         self.condemned: set[TopicPartition] = set()
-        """Partitions that the loop knows will be refused, because it has heard of an earlier failure."""
+        """Partitions that will be refused because of an earlier failure that the event loop already knows."""
         self.uploaded = False
         self.submitted = False
         self.ends: dict[TopicPartition, int] = {}
-        """Where its partitions ended, as far as was known when it was submitted."""
+        """The end offsets of its partitions that were known at submission."""
         self.answer: tuple[Json, list[ShareResult]] | None = None
-        """The results as they were stored and as they are, so that only an answer that was lost is decoded."""
+        """The results, encoded and decoded. Results are decoded again only if the response to COMMIT was lost."""
         self.also: Operation | None = None
-        """What is committed together with it: then all of it is, or nothing."""
+        """An operation in the same commit: either the flight and the operation are committed, or neither."""
         self.has_rest = False
         """Whether other partitions of the same object are still to be committed."""
 
     def split(self, wheres: set[TopicPartition]) -> "Flight":
-        """Take some partitions out, to be committed ahead of the rest."""
+        """Move some partitions into a new flight, to be committed ahead of the rest."""
         shares = [share for share in self.shares if share.where in wheres]
         part = Flight(self.buffer.split(wheres), shares, self.parts, self.sealed_at)
         self.shares = [share for share in self.shares if share.where not in wheres]
@@ -129,7 +132,8 @@ class Flusher:
         failed: Failed,
         check_room: Callable[[], None],
     ) -> None:
-        """`check_room` raises, on the writer thread, what appends are refused with while the disk is full."""
+        """`check_room` raises the error with which appends are refused while the disk is full. It is called
+        on the writer thread and on the event loop."""
         self._store = store
         self._writer = writer
         self._session = session
@@ -159,7 +163,7 @@ class Flusher:
         self._failed_at = 0.0
         self._drained: asyncio.Event | None = None
         self._hurried = False
-        """Whether the open buffer is not to wait for company, since somebody waits for it to be gone."""
+        """Whether the open buffer is flushed without waiting for more appends, because `finish` waits for it."""
         self._finishing: asyncio.Future[None] | None = None
         self._journal_key: str | None = None
         self.flushes = 0
@@ -169,8 +173,8 @@ class Flusher:
     # -- accepting --------------------------------------------------------------------------------------------
 
     def check_available(self, where: TopicPartition) -> None:
-        """Refuse before buffering while the store or the catalog is known not to work, or while flushes of this
-        partition are still failing because of an earlier one."""
+        """Refuse before buffering: while the broker drains, while the store or the catalog is known to fail,
+        or while flushes of this partition still fail because of an earlier one."""
         if self._drained is not None:
             raise Stopping
         if any(where in flight.condemned for flight in self._flights):
@@ -207,8 +211,9 @@ class Flusher:
         self._launch_what_may()
 
     def add_jointly(self, pendings: Sequence[Pending], also: Operation) -> None:
-        """A flush of its own, with an operation in the same commit: if any part of it is refused, all of it is. It
-        waits for nobody's buffer, and no buffer for it: else those who do this all the time would starve the others."""
+        """Launch a separate flush with an operation in the same commit: if any part of it is refused, all of
+        it is. It does not wait for a buffer, and no buffer waits for it: otherwise frequent joint appends
+        would starve the others."""
         buffer = FlushBuffer(self._loop.time())
         for pending in pendings:
             buffer.add(pending)
@@ -216,13 +221,14 @@ class Flusher:
         self._launch(buffer, also)
 
     def launch_buffered(self, wheres: AbstractSet[TopicPartition]) -> None:
-        """Send off what is buffered of these partitions: a joint flush would overtake it."""
+        """Launch the buffered appends of these partitions, because a joint flush would overtake them."""
         for buffer in [*self._full, *([self._open] if self._open is not None else [])]:
             self._launch(buffer.split(wheres))
 
     async def finish(self, wheres: set[TopicPartition]) -> None:
-        """Returns when nothing of these partitions is on its way under this broker's epoch. Whoever calls it takes
-        nothing more for them; what is appended jointly meanwhile is not waited for, as it never ends."""
+        """Returns when no append to these partitions is buffered or in flight under this broker's epoch. The
+        caller accepts no more appends for them. Joint appends with the epoch `FOREIGN` are not waited for:
+        they may never end."""
         while self._holds(wheres):
             self._hurried = True
             self._launch_what_may()
@@ -238,7 +244,7 @@ class Flusher:
         return any(share.where in wheres and share.epoch != FOREIGN for share in shares)
 
     async def drain(self) -> None:
-        """Take nothing more, flush what is there, and wait until all of it is answered."""
+        """Accept nothing more, flush what is buffered, and wait until every append has its response."""
         self._drained = asyncio.Event()
         self._launch_what_may()
         self._check_drained()
@@ -252,8 +258,8 @@ class Flusher:
 
     @property
     def failure(self) -> Unavailable | None:
-        """Why the last flush failed, if that was not long ago: without producers it is not known how the next one
-        would end."""
+        """Why the last flush failed, unless that was more than `FAILURE_SHOWN_S` ago: without producers it is
+        unknown whether the next flush would fail, too."""
         if self._failure is not None and self._loop.time() - self._failed_at > FAILURE_SHOWN_S:
             self._failure = None
         return self._failure
@@ -286,8 +292,9 @@ class Flusher:
         return None
 
     def _take_small(self, buffer: FlushBuffer) -> FlushBuffer | None:
-        """What of a small buffer no upload holds up goes into the catalog at once; unless one like it is under
-        way: then it waits for company."""
+        """Take the part of a small buffer that can be committed inline immediately: the partitions that no
+        upload holds up. While another inline flush is in flight, the buffer waits for more appends
+        instead."""
         if not self._may_ride(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
             return None
         if any(flight.inline and flight.submitted and flight.also is None for flight in self._flights):
@@ -361,8 +368,8 @@ class Flusher:
             self._on_done(flight, Outcome(error=refusal))
 
     def _submit_ready(self) -> None:
-        """Commit in seal order wherever partitions are shared. Of a flush that shares only some with a slow one
-        the others go ahead: a slow upload delays just the partitions in it."""
+        """Commit in seal order wherever flights share partitions. If a flight shares only some partitions
+        with a slow one, its other partitions go ahead: a slow upload delays only the partitions in it."""
         held_up: set[TopicPartition] = set()
         for flight in list(self._flights):
             if flight.submitted:
@@ -419,7 +426,7 @@ class Flusher:
             and flight.location is not None
             and not any(isinstance(r, Placed) for r in results)
         ):
-            seal(tx, flight.location.key)  # an earlier part of it may have left the object open
+            seal(tx, flight.location.key)  # an earlier part of the flight may have left the object open
         if flight.also is not None:
             _check_all(results)
             flight.also(tx)
@@ -434,13 +441,14 @@ class Flusher:
         if is_open and location.key != self._journal_key:
             seal_earlier(tx, self._session, location.key)
         size = sum(FRAME_BYTES + share.length for share in flight.shares)
-        # While a rest of it is to come, the object may not be collected, whatever becomes of this part.
+        # While another part of the flight is still to be committed, the object must not be collected as garbage,
+        # even if this part fails.
         sealed = not is_open and not flight.has_rest
         return NewObject(location.key, "journal", self._session, size, sealed=sealed)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
-        if flight.also is None:  # otherwise it has no sequences: nothing behind it needs it to have happened
+        if flight.also is None:  # a joint flight has no sequences, so no later flight depends on it
             flight.refused = {share.where for share, result in results if not isinstance(result, Placed)}
         if outcome.error is None and flight.location is not None:
             self._journal_key = flight.location.key
@@ -464,7 +472,7 @@ class Flusher:
             else:
                 self._fail(flight, share.where, pendings, result)
         self._count(flight, outcome)
-        flight.predecessors = []  # else each flight would keep all flights before it in memory
+        flight.predecessors = []  # otherwise each flight would keep all earlier flights in memory
         self._release(flight.buffer.bytes)
         if isinstance(outcome.error, Unavailable) and not _is_its_own(flight, outcome.error):
             self._refusal = self._failure = outcome.error
@@ -485,7 +493,8 @@ class Flusher:
     def _fail(
         self, failed: Flight, where: TopicPartition, pendings: list[Pending], error: MillpondError
     ) -> None:
-        """Everything of the partition that is still buffered goes too; what flies behind is refused in turn."""
+        """Fail the partition's buffered appends, too. Flights behind the failed one are refused when they
+        commit."""
         self._failed(where, pendings, error)
         self._metrics.refusals.inc(len(pendings))
         for flight in self._flights:
@@ -528,7 +537,7 @@ def _placed_in(share: Share, location: Location | None) -> Share:
 
 
 def _is_its_own(flight: Flight, error: MillpondError) -> bool:
-    """Whether only this flight was refused, by its own operation or behind one that failed: the others may go on."""
+    """Whether only this flight failed, by its own operation or behind a failed flight: others are not affected."""
     return flight.also is not None and isinstance(error, FlushFailed)
 
 

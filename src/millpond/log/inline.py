@@ -1,8 +1,9 @@
-"""How many bytes of a broker's partitions ride in the catalog and wait to be merged into objects.
+"""Counts the bytes of this broker's partitions that are stored inline in the catalog and not yet merged into
+objects.
 
-The catalog is not the place where data stays: past a bound flushes take the store's way until merging has caught up,
-also when it cannot because the store is away. Appends add to the count; merging, which looks at the rows, sets it
-right. Changes only between awaits.
+Data does not stay in the catalog: above a limit, flushes go to the store until merging has caught up, even
+while merging cannot run because the store is unavailable. Appends add to the count; merging reads the rows
+and corrects it. State changes only between awaits.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from millpond.model.ids import TopicPartition
 
 PRESSING: Final = 0.5
-"""From this part of the bound on merging gives way to nobody."""
+"""Above this fraction of the limit, merging runs even if the broker is busy."""
 
 
 class InlineBytes:
@@ -30,10 +31,10 @@ class InlineBytes:
         self.found(where, self._kept.get(where, 0) + size)
 
     def found(self, where: TopicPartition, size: int) -> None:
-        """So many are there, as its rows say."""
+        """Set the partition's count to the number of bytes found in its rows."""
         self.total += size - self._kept.get(where, 0)
         self._kept[where] = size
 
     def forget(self, where: TopicPartition) -> None:
-        """It is another broker's, or nobody's, by now."""
+        """This broker no longer owns the partition under the same epoch."""
         self.total -= self._kept.pop(where, 0)

@@ -1,8 +1,8 @@
-"""What a commit means for the partitions of this broker, back on the loop and in the order of commits.
+"""Applies the outcome of commits to this broker's partitions, on the event loop and in commit order.
 
-What landed is stamped and pushed into the tail, the partition grows, its readers are woken, and whoever appended is
-answered. What was refused is answered with why. A partition that another broker owns is only told about. Changes only
-between awaits.
+Committed batches are stamped and pushed into the tail, the partition's end moves, waiting readers wake up,
+and the caller of the append receives its result. The caller of a refused append receives the error. For a
+partition that another broker owns, only that broker is notified. State changes only between awaits.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,8 @@ class Landing:
         tell_owner: Callable[[TopicPartition], None],
         on_not_owner: Callable[[], None],
     ) -> None:
-        """`on_not_owner` is told that somebody else must own what was taken to be this broker's."""
+        """`on_not_owner` is called when a commit shows that another broker owns a partition that was served
+        here."""
         self._owned = owned
         self._tails = tails
         self._metrics = metrics
@@ -47,14 +48,14 @@ class Landing:
     # -- flushes ----------------------------------------------------------------------------------------------
 
     def committed(self, pendings: list[Pending], placed: Placed, known_end: int) -> None:
-        """One partition's share of a flush. `known_end` is where the partition ended, as far as was known here, when
-        this was submitted."""
+        """Apply one partition's share of a flush. `known_end` is the partition's end offset that was known
+        here when the flush was submitted."""
         partition = self._owned.get(pendings[0].where)
         if partition is not None and placed.base_offset < known_end:
             self._refuse_all(partition, pendings, f"end {placed.base_offset}; it was {known_end}")
             return
         if partition is not None and placed.epoch != partition.epoch:
-            partition = None  # it was handed over while this was on its way
+            partition = None  # it was handed over while the flush was in flight
         offset = placed.base_offset
         for pending in pendings:
             end = offset + pending.records
@@ -114,7 +115,7 @@ class Landing:
 
 
 def _error_for(pending: Pending, error: MillpondError) -> MillpondError:
-    """A bad transactional batch is its own producer's fault; its neighbours may simply try again."""
+    """Only the producer of the invalid transactional batch receives this error. Other producers may retry."""
     if not isinstance(error, InvalidTransactionState):
         return error
     guilty = pending.sequence is not None and pending.sequence.producer_id == error.facts.get("producer_id")

@@ -1,8 +1,9 @@
-"""The log: append, fetch, find offsets, manage topics. The one door through which every face comes.
+"""The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
-Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `landing` (the way in); `fetcher`, and `plan`
-and `reader` of `reading/` (the way out); `owned` and `view` (what this broker serves, and how it hears of it);
-`changes` (topics). Lives on one event loop; its state changes only between awaits.
+Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `landing` (the write path);
+`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned` and `view` (which partitions this
+broker serves, and how it learns of changes); `changes` (topics). Lives on one event loop; its state changes
+only between awaits.
 """
 
 import asyncio
@@ -46,11 +47,11 @@ Answer = TypeVar("Answer")
 
 
 async def _nobody_else() -> None:
-    """For a log that shares its catalog with no other broker."""
+    """The default for a log that shares its catalog with no other broker."""
 
 
 class Log:
-    """Open it inside the running loop with `start`, leave it with `stop`."""
+    """Call `start` inside the running event loop; close with `stop`."""
 
     def __init__(
         self,
@@ -72,8 +73,9 @@ class Log:
         random: Random | None = None,
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`has_lease` says whether nobody else can own this broker's partitions by now. With `shares_catalog` other
-        brokers may make topics, too. `check_room` raises what appends are refused with while the disk is full."""
+        """`has_lease` returns whether the broker's lease still excludes that another broker owns its
+        partitions. With `shares_catalog`, other brokers may create topics, too. `check_room` raises the error
+        with which appends are refused while the disk is full."""
         self.database = database
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
@@ -158,18 +160,18 @@ class Log:
         self._changes = Changes(self.writer, self._view, self.topics, clock=clock, tell_others=tell_others)
 
     async def start(self) -> None:
-        """The session is registered and owns its partitions already; load what it owns."""
+        """Load the partitions that the session owns. The session is already registered in the catalog."""
         self.writer.start()
         await self.refresh()
 
     async def drain(self) -> None:
-        """Take nothing more, and answer what was taken. Nothing that counts needs the store afterwards."""
+        """Accept no more writes, and complete the accepted ones. Afterwards no write needs the store."""
         await self._flusher.drain()
         await self._changes.finish()
         await self.writer.stop()
 
     async def stop(self) -> None:
-        """Drain, and end the threads: each finishes what it is at."""
+        """Drain, then stop the threads. Each thread finishes its current task."""
         await self.drain()
         await self._view.stop()
         self.waiters.close()
@@ -185,39 +187,42 @@ class Log:
     def submit(
         self, where: TopicPartition, data: Buffer
     ) -> "Coroutine[Any, Any, asyncio.Future[AppendResult]]":
-        """Accept record batches; the future is their answer. Batches are appended in the order in which their
-        submits returned. A writable buffer becomes the log's own: it is stamped in place."""
+        """Accept record batches; the future receives their result. Batches are appended in the order in which
+        their submits returned. The log takes ownership of a writable buffer and stamps it in place."""
         return self._appender.submit(where, data)
 
     def check(self, where: TopicPartition, data: Buffer) -> None:
-        """Raise what `submit` would refuse these batches with at once. For those who submit several, and want either
-        all of them accepted or none."""
+        """Raise the error with which `submit` would immediately refuse these batches. For callers that submit
+        several times and need either all of the batches accepted or none."""
         self._appender.check(where, data)
 
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
-        """Raise what `submit` would refuse these batches with in a topic like this one, which does not exist yet."""
+        """Raise the error with which `submit` would refuse these batches in this topic, which does not exist
+        yet."""
         await self._appender.check_planned(topic, data)
 
     async def append_jointly(
         self, appends: Mapping[TopicPartition, Buffer], also: Operation
     ) -> dict[TopicPartition, AppendResult]:
-        """Append batches to several partitions, whoever owns them, and run an operation of the catalog, all in one
-        commit: either everything of it happens or nothing. The batches may not have producers' sequences."""
+        """Append batches to several partitions, regardless of their owners, and run a catalog operation in
+        the same commit: either everything happens or nothing. The batches must not carry producer
+        sequences."""
         return await self._appender.append_jointly(appends, also)
 
     async def submit_jointly(
         self, appends: Mapping[TopicPartition, Buffer], also: Operation
     ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
-        """What `append_jointly` does, in the order of submits: what was submitted before comes before it."""
+        """Like `append_jointly`, but in the order of submits: batches submitted earlier are appended earlier."""
         return await self._appender.submit_jointly(appends, also)
 
     def check_joint(self, where: TopicPartition, data: Buffer) -> None:
-        """Raise what `append_jointly` would refuse these batches with at once."""
+        """Raise the error with which `append_jointly` would immediately refuse these batches."""
         self._appender.check_joint(where, data)
 
     async def delete_records(self, where: TopicPartition, offset: int, *, bytes_seen: int = 0) -> int:
-        """Forget everything below `offset` (-1: everything); returns the new log start. Whoever deletes because the
-        partition has `bytes_seen` is refused with `ExtentsChanged` if it has become smaller."""
+        """Delete all records below `offset` (-1: all records); returns the new log start. A caller that
+        deletes because the partition has `bytes_seen` bytes receives `ExtentsChanged` if the partition has
+        become smaller."""
         return await self._changes.delete_records(self.partition(where), offset, bytes_seen)
 
     async def write(
@@ -228,8 +233,8 @@ class Log:
         alone: bool = False,
         always: bool = False,
     ) -> Any:
-        """Run an operation of the catalog through the commit queue. See `Writer.run` for `then` and `always`, and `Job`
-        for `alone`: what rewrites or removes extents is."""
+        """Run a catalog operation through the commit queue. See `Writer.run` for `then` and `always`, and
+        `Job` for `alone`, which an operation that rewrites or removes extents must set."""
         return await self.writer.run(operation, then, alone=alone, always=always)
 
     def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
@@ -237,22 +242,22 @@ class Log:
         self._landing.take_in_added(producer, wheres)
 
     def take_in_markers(self, markers: Markers) -> None:
-        """Markers were committed. To be called in the order of commits, as `write` calls its `then`."""
+        """Markers were committed. Must be called in commit order, as `write` calls its `then`."""
         self._landing.take_in_markers(markers)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes made durable or given to readers since the start."""
+        """Bytes made durable or returned to readers since the start."""
         return self._flusher.appended_bytes + self._fetcher.fetched_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes accepted and not yet answered."""
+        """Bytes accepted and not yet acknowledged."""
         return self._flusher.held_bytes
 
     @property
     def failure(self) -> Unavailable | None:
-        """Why appends are refused, as far as the last flush tells; None if it succeeded. See `Flusher.failure`."""
+        """Why appends are refused, according to the last flush; None if it succeeded. See `Flusher.failure`."""
         return self._flusher.failure
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -272,23 +277,23 @@ class Log:
         )
 
     async def fetch_stored(self, request: FetchRequest, *, read_committed: bool = False) -> FetchResult:
-        """One partition, whoever owns it. See `Elsewhere`."""
+        """Fetch from one partition, regardless of its owner. See `Elsewhere`."""
         return await self._elsewhere.fetch(request, read_committed=read_committed)
 
     async def last_stable_offset(self, where: TopicPartition) -> int:
-        """Where the records begin whose transactions are not decided yet; the end if there are none."""
+        """The first offset whose transaction is still open; the end offset if there is none."""
         partition = self.partition(where)
         if partition.ongoing.stale:
             await partition.refresh_transactions(self._threads.read)
         return partition.ongoing.last_stable(partition.log_start, partition.end_offset)
 
     async def offset_at(self, where: TopicPartition, timestamp: int) -> TimedOffset | None:
-        """The first record at or after a time."""
+        """The first record at or after a timestamp."""
         log_start = self.partition(where).log_start
         return await self.in_pool(lambda: self._finder.at_or_after(where, timestamp, log_start))
 
     async def offset_stored_at(self, row: PartitionRow, timestamp: int) -> int:
-        """The first record at or after a time, whoever owns the partition; its end if all are older."""
+        """The first record at or after a timestamp, regardless of the owner; the end offset if all are older."""
         found = await self.in_pool(lambda: self._finder.at_or_after(row.where, timestamp, row.log_start))
         return row.end_offset if found is None else found.offset
 
@@ -298,21 +303,21 @@ class Log:
         return await self.in_pool(lambda: self._finder.newest(where, log_start))
 
     async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
-        """Run a read of the catalog on the readers' threads."""
+        """Run a catalog read on the catalog threads."""
         return await self._threads.read(function)
 
     async def in_pool(self, function: Callable[[], Answer]) -> Answer:
-        """Run what reads the store, or takes long, on the threads of lagging readers."""
+        """Run a function that reads the store or takes long, on the threads for lagging readers."""
         return await self._threads.in_pool(function)
 
     # -- partitions -------------------------------------------------------------------------------------------
 
     def partition(self, where: TopicPartition) -> Partition:
-        """What the owner knows of a partition: log start, end, epoch."""
+        """This broker's state of a partition that it serves: log start, end offset, epoch."""
         return self._owned.served(where)
 
     def owns(self, where: TopicPartition) -> bool:
-        """Whether this broker serves it now."""
+        """Whether this broker serves the partition now."""
         partition = self._owned.get(where)
         return partition is not None and self._owned.serves(partition)
 
@@ -324,13 +329,13 @@ class Log:
         return self._owned.take_grown()
 
     def forget_cached(self, where: TopicPartition) -> None:
-        """The partition has been compacted: nobody may be given what was read before."""
+        """Drop the cached records of a partition that was compacted: readers must not receive them any more."""
         self._owned.forget_cached(where)
 
     async def let_go(self, wheres: Sequence[TopicPartition]) -> None:
-        """Take nothing more for these partitions as their owner, and return when everything so taken is answered; what
-        is appended jointly goes on, as another's would. They stay this broker's until the catalog says otherwise;
-        `keep` takes it back."""
+        """Stop accepting appends for these partitions as their owner, and return when all accepted ones have
+        their response. Joint appends continue, as they would to another broker's partition. This broker owns
+        the partitions until the catalog says otherwise; `keep` undoes this call."""
         self._owned.let_go(wheres)
         await self._flusher.finish(set(wheres))
 
@@ -354,29 +359,29 @@ class Log:
         await self._changes.delete_topic(name)
 
     async def topic(self, name: str) -> Topic:
-        """One that is not known here may have been made elsewhere a moment ago: the catalog is asked first."""
+        """Reads the catalog if the topic is not known here: another broker may have created it a moment ago."""
         if not self.topics.knows(name):
             await self.catch_up()
         return self.topics.named(name)
 
     async def place(self, name: str, number: int) -> TopicPartition:
-        """A partition by its topic's name. See `topic`."""
+        """Return a partition by the name of its topic. See `topic`."""
         known = await self.topic(name)
         if number >= known.partitions:
             await self.catch_up()
         return self.topics.partition(name, number)
 
-    # -- the catalog's news -----------------------------------------------------------------------------------
+    # -- catalog changes --------------------------------------------------------------------------------------
 
     @property
     def topology(self) -> Topology:
-        """Who owned what when the catalog was last looked at."""
+        """The brokers and owners at the last read of the catalog."""
         return self._view.topology
 
     async def refresh(self) -> None:
-        """Take in what the catalog says now: topics, partitions, and appends by others."""
+        """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         await self._view.refresh()
 
     async def catch_up(self) -> None:
-        """Take in what other brokers have changed before this was called. See `CatalogView.catch_up`."""
+        """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""
         await self._view.catch_up()

@@ -1,10 +1,11 @@
 """A partition's transactions as its owner knows them: which are open, where each began, which were aborted.
 
-With it a committed read at the tail never leaves the event loop, and a batch outside any transaction is refused
-before it joins a buffer. What it says may be late but never early. Every change but one (a partition is added to
-a transaction) writes to the partition, so changes are told apart by offset: a snapshot of the catalog taken when
-the log ended at 70 holds everything below 70 and nothing else. When somebody else has written, up to `needed`, an
-older view is stale, and the catalog is asked again before anything is read. Changes only between awaits.
+With this state a `read_committed` fetch at the tail never leaves the event loop, and a batch outside any
+transaction is refused before it joins a buffer. The state may be behind the catalog but never ahead of it.
+Every change but one (a partition is added to a transaction) writes to the partition, so changes are
+identified by offset: a snapshot of the catalog taken when the log ended at 70 holds all changes below 70 and
+no others. When another writer has written, up to `needed`, an older view is stale, and the catalog is read
+again before records are read. State changes only between awaits.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from millpond.model.producers import SequencedBatch
 from millpond.records import MarkerKind
 
 ABORTED_MAX: Final = 1_000
-"""Aborted transactions remembered for each partition; readers of older ones ask the catalog."""
+"""Aborted transactions kept in memory for each partition; for older ones the catalog is read."""
 
 Read = Callable[[], Awaitable[PartitionTransactions]]
 
@@ -29,7 +30,7 @@ _begin_of = attrgetter("first_offset")
 
 
 class Ongoing:
-    """Starts out stale: `refresh` comes before the first `last_stable`."""
+    """Starts stale: call `refresh` before the first `last_stable`."""
 
     __slots__ = (
         *("_aborted", "_aborted_from", "_as_of", "_first", "_loading", "_missed", "_needed", "_open"),
@@ -45,20 +46,21 @@ class Ongoing:
         self._loading: asyncio.Task[None] | None = None
         self._missed: list[tuple[int, Callable[[], None]]] = []
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     @property
     def stale(self) -> bool:
-        """Whether somebody else has written since the catalog was last asked."""
+        """Whether another writer has written since the catalog was last read."""
         return self._as_of < self._needed
 
     def last_stable(self, log_start: int, end_offset: int) -> int:
-        """Everything below it is decided. The caller has made sure that this view is not stale."""
+        """All transactions below this offset are decided. The caller has made sure that this view is not stale."""
         first = self._first
         return end_offset if first is None else min(max(first, log_start), end_offset)
 
     def aborted(self, start: int, end_offset: int) -> list[Aborted] | None:
-        """Aborted transactions that touch offsets from `start` up to `end_offset`; None if too old to know."""
+        """Aborted transactions that touch offsets from `start` up to `end_offset`; None if older ones are
+        needed."""
         if start < self._aborted_from:
             return None
         candidates = self._aborted[bisect_left(self._aborted, start, key=_marker_of) :]
@@ -70,8 +72,8 @@ class Ongoing:
         return found is not None and found[0] == epoch
 
     def check(self, batch: SequencedBatch) -> None:
-        """Kafka's rule: a transactional batch needs an open transaction, and until that has ended its producer
-        sends nothing else here."""
+        """Kafka's rule: a transactional batch needs an open transaction. From the first batch of a
+        transaction here until its end, the producer sends no other batches here."""
         found = self._open.get(batch.producer_id)
         if batch.transactional:
             is_fine = found is not None and found[0] == batch.producer_epoch
@@ -83,11 +85,11 @@ class Ongoing:
     # -- changes ----------------------------------------------------------------------------------------------
 
     def need(self, offset: int) -> None:
-        """Somebody else has written up to `offset`: it may have been a marker."""
+        """Another writer has written up to `offset`, possibly a marker."""
         self._needed = max(self._needed, offset)
 
     def added(self, producer_id: int, epoch: int) -> None:
-        """The partition has become part of a transaction, which has written nothing here yet."""
+        """The partition was added to a transaction, which has usually written nothing here yet."""
         _, first = self._open.get(producer_id, (epoch, None))
         self._open[producer_id] = (epoch, first)
 
@@ -102,13 +104,14 @@ class Ongoing:
     # -- the catalog's view -----------------------------------------------------------------------------------
 
     async def refresh(self, read: Read) -> None:
-        """Ask the catalog until the view is fresh; one question for all who wait."""
+        """Read the catalog until the view is fresh; all waiting callers share one read."""
         while self.stale:
             await self._load(read)
 
     async def look_again(self, read: Read) -> None:
-        """Ask although nothing says that the view is stale: a partition that another coordinator has added shows
-        in no offset. A question that is under way may have come too early."""
+        """Read the catalog although nothing shows that the view is stale: another coordinator may have added
+        the partition to a transaction, which changes no offset. A read in flight may have started too early,
+        so another one follows it."""
         if self._loading is not None:
             await self._load(read)
         await self._load(read)
@@ -138,7 +141,7 @@ class Ongoing:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _change(self, offset: int, change: Callable[[], None]) -> None:
-        """While the catalog is being asked, its answer may or may not hold this change: it is kept until then."""
+        """While a read of the catalog is in flight, its result may or may not hold this change, so it is kept."""
         if self._loading is not None:
             self._missed.append((offset, change))
         if offset >= self._as_of:
@@ -158,7 +161,7 @@ class Ongoing:
 
     def _remember(self, aborted: Aborted) -> None:
         if self._aborted and self._aborted[-1].last_offset >= aborted.last_offset:
-            return  # the catalog's list was read a moment later than the rest, and has it already
+            return  # the catalog's list was read slightly later than the rest, and already has it
         self._aborted.append(aborted)
         if len(self._aborted) > ABORTED_MAX:
             self._aborted_from = self._aborted.pop(0).last_offset + 1
@@ -169,6 +172,6 @@ class Ongoing:
 
 
 def _ignore_outcome(loading: "asyncio.Task[None]") -> None:
-    """Whoever asked may be gone; that is no warning's business."""
+    """Mark the exception as retrieved: asyncio logs no warning if the caller is gone."""
     if not loading.cancelled():
         loading.exception()

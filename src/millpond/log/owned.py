@@ -1,8 +1,8 @@
-"""The partitions that this broker owns, as far as it knows: which of them it serves, and how it takes in their rows.
+"""The partitions that this broker owns, as far as it knows: which of them it serves, and how it applies their rows.
 
-A partition whose epoch has moved is dropped and begun anew. One of which the catalog has forgotten something is halted:
-it stays, serves nobody, takes nothing in, and is given to nobody, until somebody has looked. Changes only
-between awaits.
+A partition whose epoch has changed is dropped and created again. A partition is halted if the catalog has
+lost committed state of it: it stays in memory, serves no request, ignores its rows, and is not handed over,
+until an operator intervenes. State changes only between awaits.
 """
 
 import logging
@@ -38,7 +38,7 @@ class OwnedPartitions:
         has_lease: Callable[[], bool],
         forget_read: Callable[[TopicPartition], None],
     ) -> None:
-        """`forget_read` forgets what of a partition was read back from the store."""
+        """`forget_read` drops the records of a partition that were read from the store."""
         self._session = session
         self._topics = topics
         self._waiters = waiters
@@ -51,17 +51,17 @@ class OwnedPartitions:
         self._grown: dict[TopicPartition, int] = {}
         self._compaction_marks: dict[TopicPartition, CompactionMark] = {}
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def get(self, where: TopicPartition) -> Partition | None:
-        """Also one that is not served at the moment."""
+        """Also returns a partition that is not served at the moment."""
         return self._partitions.get(where)
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
     def served(self, where: TopicPartition) -> Partition:
-        """One that this broker serves now; otherwise it is said why not."""
+        """Return a partition that this broker serves now; otherwise raise the reason."""
         partition = self._partitions.get(where)
         if partition is not None and self.serves(partition):
             return partition
@@ -75,7 +75,8 @@ class OwnedPartitions:
         return not partition.fenced and not partition.leaving and self._has_lease()
 
     def check_not_halted(self, where: TopicPartition) -> None:
-        """For those who write whoever the owner is. Only who owned it when the catalog went back knows of it."""
+        """For appends regardless of the owner. Only the broker that owned the partition when the catalog lost
+        state knows that it is halted."""
         partition = self._partitions.get(where)
         if partition is not None and partition.halted:
             raise PartitionHalted(partition=where.partition)
@@ -85,8 +86,8 @@ class OwnedPartitions:
         return partition.epoch if partition is not None else NOT_OWNED
 
     def joint_epoch_of(self, where: TopicPartition) -> int:
-        """The epoch for those who append whoever the owner is: any, while it is handed over, since by the time of their
-        commit it may be another's."""
+        """The epoch for joint appends. It is `FOREIGN` during a handover, too, since another broker may own
+        the partition by the time of the commit."""
         partition = self._partitions.get(where)
         return partition.epoch if partition is not None and not partition.leaving else FOREIGN
 
@@ -95,13 +96,13 @@ class OwnedPartitions:
         return partition.end_offset if partition is not None else 0
 
     def seen(self) -> dict[TopicPartition, Seen]:
-        """What the catalog has said of each so far."""
+        """The epoch and end offset last read from the catalog, for each partition."""
         return {where: partition.seen for where, partition in self._partitions.items()}
 
     # -- growing ----------------------------------------------------------------------------------------------
 
     def grow(self, partition: Partition, start: int, end: int) -> None:
-        """Offsets from `start` up to `end` were committed by this broker."""
+        """This broker has committed offsets from `start` up to `end`."""
         partition.grow(start, end)
         self._grown.setdefault(partition.where, start)
         self._waiters.wake(partition.where)
@@ -111,10 +112,10 @@ class OwnedPartitions:
         grown, self._grown = self._grown, {}
         return grown
 
-    # -- what the catalog says --------------------------------------------------------------------------------
+    # -- catalog rows -----------------------------------------------------------------------------------------
 
     def take_in_all(self, rows: Iterable[PartitionRow], seen: Mapping[TopicPartition, Seen]) -> None:
-        """These are all there are. `seen` is what was known before they were read."""
+        """Apply the rows of all partitions this broker owns. `seen` is what was known before the rows were read."""
         owned = {row.where: row for row in rows}
         for where, partition in list(self._partitions.items()):
             if where not in owned and not partition.halted:
@@ -126,7 +127,7 @@ class OwnedPartitions:
                 self.take_in(row)
 
     def take_in(self, row: PartitionRow) -> None:
-        """The row of one that this broker owns."""
+        """Apply the row of a partition that this broker owns."""
         where = row.where
         partition = self._partitions.get(where)
         if partition is not None and partition.halted:
@@ -142,8 +143,8 @@ class OwnedPartitions:
             self._waiters.wake(where)
 
     def halt(self, where: TopicPartition, reason: str) -> None:
-        """The catalog has gone back in time, as after a failover to a replica that was behind. Writing on would give
-        offsets a second time."""
+        """The catalog has gone back in time, for example by a failover to a replica that was behind. Further
+        writes would assign offsets a second time."""
         partition = self._partitions.get(where)
         if partition is None or partition.halted:
             return
@@ -166,7 +167,7 @@ class OwnedPartitions:
     # -- handing over -----------------------------------------------------------------------------------------
 
     def let_go(self, wheres: Iterable[TopicPartition]) -> None:
-        """Serve these no longer. They stay this broker's until the catalog says otherwise."""
+        """Stop serving these partitions. This broker owns them until the catalog says otherwise."""
         for where in wheres:
             if (partition := self._partitions.get(where)) is not None:
                 partition.leaving = True
@@ -180,17 +181,18 @@ class OwnedPartitions:
     # -- compaction -------------------------------------------------------------------------------------------
 
     def take_in_compactions(self, marks: dict[TopicPartition, CompactionMark]) -> None:
-        """How far each has been compacted; what was compacted since the last call is no longer given from memory."""
+        """Apply the compaction mark of each partition. A new mark drops the cached records of the partition."""
         for where, mark in marks.items():
             if self._compaction_marks.get(where) != mark:
                 self.forget_cached(where)
         self._compaction_marks = marks
 
     def forget_cached(self, where: TopicPartition) -> None:
-        """The partition has been compacted: nobody may be given what was read before. A tombstone goes some day, and
-        whoever then still read the record it deletes would take it for living. The tail goes, too, although it holds
-        the tombstone as well: a reader may take the old record from there and be on its way when the tail is evicted;
-        it goes on in the store, which no longer has the tombstone."""
+        """Drop the cached records of a partition that was compacted: readers must not receive them any more.
+        Compaction eventually removes a tombstone; a reader that still received the deleted record would then
+        consider it current. The tail is dropped, too, although it also holds the tombstone: a reader may
+        receive the old record from the tail, and continue in the store after the tail was evicted. The store
+        no longer has the tombstone."""
         self._forget_read(where)
         partition = self._partitions.get(where)
         if partition is not None:

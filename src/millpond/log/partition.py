@@ -1,4 +1,4 @@
-"""One partition as its owner sees it: its row, tail, producers and transactions. Changes only between awaits."""
+"""One partition as its owner sees it: row, tail, producers and transactions. State changes only between awaits."""
 
 import asyncio
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from millpond.model.producers import SequencedBatch
 
 
 class Seen(NamedTuple):
-    """What the catalog has said of a partition: it may only go on from there."""
+    """The epoch and end offset of a partition last read from the catalog. Neither may go back."""
 
     epoch: int
     end_offset: int
@@ -53,32 +53,32 @@ class Partition:
         self.tail = Tail()
         self.sequences: Sequences[AppendResult] = Sequences()
         self.loading = asyncio.Lock()
-        """Held while the producers' sequences are read: readers' threads answer in any order."""
+        """Held while the producers' sequences are read: reads on threads finish in any order."""
         self.ongoing = Ongoing()
         self.fenced = False
         self.leaving = False
-        """Being handed over: what was accepted is finished, nothing more is taken."""
+        """Being handed over: accepted appends are completed, new ones are refused."""
         self.halted = False
-        """The catalog has forgotten what it had said: nobody may write here before somebody has looked."""
+        """The catalog has lost state that it had committed: no writes until an operator intervenes."""
         self.turn = asyncio.Lock()
-        """Held where an append may take long before it joins a buffer: the next must not overtake it."""
+        """Held while an append may take long before it joins a buffer: the next append must not overtake it."""
         self.turns = 0
-        """Appends that hold `turn` or wait for it. While there are any, every other append waits behind them: the lock
-        itself is free for a moment when it passes from one to the next."""
+        """Appends that hold `turn` or wait for it. While there are any, every other append queues behind
+        them, because the lock itself is free for a moment when it passes from one append to the next."""
 
     @property
     def seen(self) -> Seen:
         return Seen(self.epoch, self.end_offset)
 
     def observe(self, row: PartitionRow, owner: str) -> bool:
-        """Take in what the catalog says; True if the log has grown behind our back."""
+        """Apply the catalog's row; returns True if another writer has appended."""
         self.fenced = row.owner != owner or row.epoch != self.epoch
         self.log_start = max(self.log_start, row.log_start)
         return self.grow(row.end_offset, row.end_offset)
 
     def grow(self, start: int, end: int) -> bool:
-        """The log ends at `end` now; what was below `start` and is new here was written by somebody else. False
-        if that is no news."""
+        """Move the log's end to `end`. New offsets below `start` were written by another writer. Returns
+        False if the end was already there."""
         if start > self.end_offset:
             self.ongoing.need(start)
         grown = end > self.end_offset
@@ -89,10 +89,10 @@ class Partition:
         start = self.tail.start
         return start is not None and start <= offset < self.end_offset and self.tail.ends_at(self.end_offset)
 
-    # -- what only the catalog knows --------------------------------------------------------------------------
+    # -- reads from the catalog -------------------------------------------------------------------------------
 
     async def learn_of(self, batch: SequencedBatch, read: ReadCatalog) -> None:
-        """Ask the catalog for what must be known to judge this batch, if it is not known yet."""
+        """Read from the catalog what is needed to check this batch, unless it is known already."""
         if self.sequences.stale:
             await self._load_sequences(read)
         if batch.transactional and not self.ongoing.includes(batch.producer_id, batch.producer_epoch):
@@ -102,8 +102,8 @@ class Partition:
         await self.ongoing.refresh(lambda: self._read_transactions(read))
 
     async def _load_sequences(self, read: ReadCatalog) -> None:
-        """Read the catalog's view of the partition's producers. Nothing of theirs is on its way meanwhile, since
-        whoever comes waits for this too; who comes first goes on first."""
+        """Read the state of the partition's producers from the catalog. No batch of theirs is in flight
+        during the read, because each one waits for it; they continue in the order of arrival."""
         async with self.loading:
             while self.sequences.stale:
                 states = await read(lambda tx: producers.load(tx, self.where))

@@ -1,9 +1,10 @@
-"""Idempotence in flight: the sequences of one partition that are committed, buffered or being flushed.
+"""Idempotence of batches in flight: the sequences of one partition that are committed, buffered or being flushed.
 
-The catalog judges when it commits; this is the owner's earlier look, so that a repeat of a batch which is still
-on its way shares its future instead of being refused, and a gap is refused before it joins a buffer. When a
-batch fails, its producer must go on from it: else sequence 1 could commit while 0 is being retried. What was
-known is then asked of the catalog again, as soon as nothing is on its way. Changes only between awaits.
+The catalog checks sequences in the commit. The owner checks them earlier, here: a repeat of a batch that is
+still in flight shares its future instead of being refused, and a gap is refused before it joins a buffer.
+After a batch has failed, its producer must continue from that batch: otherwise sequence 1 could commit while
+0 is being retried. The producers' state is then read from the catalog again, as soon as no batch is in
+flight. State changes only between awaits.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ UNKNOWN_OFFSET = -1
 
 
 class Sequences(Generic[Answer]):
-    """Starts out stale: `load` comes before the first `admit`."""
+    """Starts stale: call `load` before the first `admit`."""
 
     def __init__(self) -> None:
         self._committed: dict[int, ProducerState] = {}
@@ -32,11 +33,11 @@ class Sequences(Generic[Answer]):
 
     @property
     def stale(self) -> bool:
-        """Whether the catalog is to be asked. While batches are on their way, what we sent is what counts."""
+        """Whether the catalog must be read. While batches are in flight, the state they lead to counts instead."""
         return not self._loaded and not self._pending
 
     def load(self, committed: Mapping[int, ProducerState]) -> None:
-        """Take the catalog's view, but for producers that a marker has fenced since it was read."""
+        """Apply the catalog's state, except for producers that a marker has fenced since it was read."""
         fenced = {
             producer_id: state
             for producer_id, state in self._committed.items()
@@ -47,7 +48,7 @@ class Sequences(Generic[Answer]):
         self._loaded = True
 
     def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[Answer] | None":
-        """None: the batch is next. A committed batch or a future: it is a repeat, and that is its answer."""
+        """None: the batch is next. A committed batch or a future: the batch is a repeat, and this is its result."""
         state = self._expected.get(batch.producer_id)
         if state is None:
             self._check_goes_on(batch)
@@ -74,31 +75,31 @@ class Sequences(Generic[Answer]):
         self._foresee(producer_id)
 
     def fail(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
-        """The batch was refused. What its producer sent behind it no longer counts: it fails too."""
+        """The batch was refused. Batches that its producer sent behind it fail, too, and are removed here."""
         self._loaded = False
         pending = self._pending.get(batch.producer_id, ())
         before = list(takewhile(lambda each: each[1] is not future, pending))
         if len(before) == len(pending):
-            return  # it went along with an earlier one
+            return  # it was removed together with an earlier one
         self._pending[batch.producer_id] = deque(before)
         self._failed[batch.producer_id] = batch
         self._foresee(batch.producer_id)
 
     def fence(self, producer_id: int, epoch: int) -> None:
-        """A transaction marker bears this epoch: lower ones are out, and the next sequence under it is 0."""
+        """A transaction marker carries this epoch: lower epochs are fenced, and the next sequence under it is 0."""
         state = self._committed.get(producer_id)
         if state is None or state.epoch < epoch:
             self._committed[producer_id] = ProducerState(producer_id, epoch)
             self._foresee(producer_id)
 
     def forget_committed(self) -> None:
-        """Producers have expired: ask the catalog who is left, as soon as nothing is on its way."""
+        """Producers have expired: read the remaining ones from the catalog, as soon as no batch is in flight."""
         self._loaded = False
         if not self._pending:
             self._committed, self._expected = {}, {}
 
     def _check_goes_on(self, batch: SequencedBatch) -> None:
-        """Without state any sequence would do; not if the one before it has just failed."""
+        """A producer without state may start with any sequence, unless its previous batch has just failed."""
         failed = self._failed.get(batch.producer_id)
         if failed is None or failed.producer_epoch != batch.producer_epoch:
             return
@@ -108,7 +109,7 @@ class Sequences(Generic[Answer]):
             )
 
     def _foresee(self, producer_id: int) -> None:
-        """Work out the state in which this producer will be when everything pending has been committed."""
+        """Compute the producer's state after all its pending batches are committed."""
         state = self._committed.get(producer_id)
         for batch, _ in self._pending.get(producer_id, ()):
             state = _after(state, batch._replace(offset=UNKNOWN_OFFSET))

@@ -1,6 +1,6 @@
-"""Room for bytes that are being gathered: whoever needs some waits until enough is free, first come, first served.
+"""A bounded reservation of memory for fetches: callers wait until enough bytes are free, first come, first served.
 
-Changes only between awaits.
+State changes only between awaits.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class Room:
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
-        """Take `size` bytes for the length of the block; all there is, if it is more than that."""
+        """Reserve `size` bytes for the duration of the block; everything, if `size` is more than that."""
         size = min(size, self._bytes_max)
         async with self._turn:
             while self.used + size > self._bytes_max:

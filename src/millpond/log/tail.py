@@ -1,9 +1,9 @@
 """The tail cache: the newest batches of every partition, stamped, in memory.
 
-A partition's tail is one contiguous range that ends at its log end. When somebody else appends, the range is
-broken: what was kept is dropped and a new range begins after the hole, so a reader is never led past offsets it
-has not seen. All tails share one budget; the oldest entries of the whole broker go first. Readers of old data
-cannot evict anything here. Changes only between awaits.
+A partition's tail is one contiguous range that ends at its log end. When another writer appends, the range is
+broken: the tail is dropped and a new range begins after the hole, so a reader never skips offsets it has not
+seen. All tails share one budget; the oldest entries of the whole broker are evicted first. Readers of old
+data cannot evict anything here. State changes only between awaits.
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ class Tail:
 
     @property
     def start(self) -> int | None:
-        """The first offset held, or None when nothing is."""
+        """The first offset held, or None if the tail is empty."""
         return self._runs[self._head].base_offset if self._head < len(self._runs) else None
 
     def push(self, run: Run) -> None:
@@ -39,14 +39,14 @@ class Tail:
         return self._head == len(self._runs) or self._ends[-1] == offset
 
     def pop_oldest(self) -> None:
-        self._runs[self._head] = EVICTED  # its memory is to be had again at once
+        self._runs[self._head] = EVICTED  # frees the memory immediately
         self._head += 1
         if self._head > COMPACT_AFTER and self._head * 2 > len(self._runs):
             del self._runs[: self._head], self._ends[: self._head]
             self._head = 0
 
     def runs_from(self, offset: int) -> Iterator[Run]:
-        """Runs from the one that holds `offset` on. The caller has checked that it is held."""
+        """Runs from the one that holds `offset` on. The caller has checked that the tail holds it."""
         for position in range(bisect_right(self._ends, offset, lo=self._head), len(self._runs)):
             yield self._runs[position]
 
@@ -56,7 +56,7 @@ class Tail:
 
 
 class TailCache:
-    """One budget over all tails."""
+    """One byte budget for all tails."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -73,7 +73,7 @@ class TailCache:
             self._evict_oldest()
 
     def drop(self, tail: Tail) -> None:
-        """Forget a whole tail, because a hole follows or its partition is gone."""
+        """Drop a whole tail, because a hole follows, or its partition was compacted or is gone."""
         for run in tail.drain():
             del self._order[run]
             self.bytes -= len(run.data)

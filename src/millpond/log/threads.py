@@ -1,5 +1,5 @@
-"""The threads on which the log reads. The catalog has its own, and so have batches that must be looked into on their
-way in: a slow store must not hold up groups and producers."""
+"""The thread pools of the log. Reading the catalog and reading the records of incoming batches have separate
+pools: a slow store must not delay groups and producers."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,13 +13,13 @@ Answer = TypeVar("Answer")
 
 
 class ReadCatalog(Protocol):
-    """What runs a read of the catalog without holding up the loop."""
+    """Runs a catalog read without blocking the event loop."""
 
     async def __call__(self, function: Callable[[Transaction], Answer], /) -> Answer: ...
 
 
 class Threads:
-    """Once stopped, they refuse with `Stopping`."""
+    """After `stop`, every call raises `Stopping`."""
 
     def __init__(self, database: Database, *, for_store: int, for_catalog: int, for_batches: int) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class Threads:
         self._stopped = False
 
     async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
-        """Run a read of the catalog."""
+        """Run a catalog read."""
 
         def run() -> Answer:
             with self._database.read() as tx:
@@ -38,17 +38,17 @@ class Threads:
         return await self._in(self._catalog_pool, run)
 
     async def in_pool(self, function: Callable[[], Answer]) -> Answer:
-        """Run what reads the store, or takes long."""
+        """Run a function that reads the store or takes long."""
         return await self._in(self._pool, function)
 
     async def look_into(self, function: Callable[[], Answer]) -> Answer:
-        """Run what looks into a batch on its way in."""
+        """Run a function that reads the records of an incoming batch."""
         return await self._in(self._batch_pool, function)
 
     async def stop(self) -> None:
         self._stopped = True
         for pool in (self._pool, self._catalog_pool, self._batch_pool):
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # whoever asked is gone
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # no caller is left
 
     async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:
         if self._stopped:

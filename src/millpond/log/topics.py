@@ -1,4 +1,4 @@
-"""The topics this broker knows: a cache over the catalog's rows, with each one's configs worked out once."""
+"""The topics this broker knows: a cache over the catalog's rows, with the config of each topic computed once."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ class TopicRegistry:
         self._configs: dict[TopicId, TopicConfig] = {}
 
     def replace_all(self, topics: Iterable[Topic]) -> None:
-        """Take the catalog's list."""
+        """Replace all topics by the catalog's list."""
         self._by_name, self._by_id, self._by_unified_name, self._configs = {}, {}, {}, {}
         for topic in topics:
             self.put(topic)
@@ -46,8 +46,9 @@ class TopicRegistry:
         return topic_id in self._by_id
 
     def check_new(self, name: str) -> None:
-        """Whether a topic of this name could be made, as far as is known here; the catalog decides. Kafka refuses
-        names that differ from another only in '.' and '_': they would be one name in its metrics."""
+        """Raise if a topic of this name cannot be created, as far as is known here; the catalog decides.
+        Kafka refuses names that differ from another only in '.' and '_', because they would be the same name
+        in its metrics."""
         if name in self._by_name:
             raise TopicExists(topic=name)
         check_topic_name(name)

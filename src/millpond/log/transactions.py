@@ -1,10 +1,11 @@
 """The transaction coordinator: producer ids, and the steps of Kafka's transactions.
 
-Each step is one commit, which holds the coordinator shard of the transactional id, so that of two brokers only
-the one that owns the shard can take it. Two come to others, as Kafka's clients send them: a partition joins at its
-leader, offsets come to their group's coordinator; these lock the shard, in a commit that has locked nothing before.
-There is nothing to prepare and nothing to recover: an end writes its markers, moves its offsets and closes the
-transaction at once. What it wrote is taken in by the log in the order of commits, before anybody hears of it.
+Each step is one commit that locks the coordinator shard of the transactional id, so only the broker that owns
+the shard can perform it. Kafka's clients send two steps to other brokers: a partition's leader adds the
+partition, and a group's coordinator adds the offsets. These steps lock the shard without owning it, in a
+commit that holds no locks before. There is nothing to prepare and nothing to recover: the end of a
+transaction writes its markers, moves its offsets and closes it in one commit. The log applies the result in
+commit order, before any caller receives it.
 """
 
 import asyncio
@@ -35,21 +36,22 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
     timeout_max_ms: int = 15 * 60 * 1000
-    """The longest a transaction may stay open, Kafka's `transaction.max.timeout.ms`."""
+    """Maximum time a transaction may stay open, Kafka's `transaction.max.timeout.ms`."""
     id_block: int = 1_000
-    """Producer ids taken from the catalog at once."""
+    """Number of producer ids reserved in the catalog at a time."""
     check_every_ms: int = 10_000
-    """How often transactions are looked at for those that are late."""
+    """How often to look for transactions that have exceeded their timeout."""
     expire_every_ms: int = 10 * 60 * 1000
-    """How often transactional ids are looked at for those that nobody uses."""
+    """How often to look for unused transactional ids."""
     id_expiry_ms: int = 7 * DAY_MS
-    """A transactional id unused for so long is forgotten, Kafka's `transactional.id.expiration.ms`."""
+    """A transactional id unused for this long is removed, Kafka's `transactional.id.expiration.ms`."""
 
 
 class Transactions:
-    """Steps raise `ProducerFenced` for an epoch that is no longer the newest, `InvalidProducerIdMapping` for a
-    producer that never held the transactional id, `InvalidTransactionState` for a step that does not fit, and
-    `NotOwner` if another broker coordinates it. Every step may be repeated."""
+    """Steps raise `ProducerFenced` for an epoch that is no longer the newest, `InvalidProducerIdMapping` for
+    a producer that never held the transactional id, `InvalidTransactionState` for a step that the
+    transaction's state does not allow, and `NotOwner` if another broker is the coordinator. Every step may be
+    retried."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Transactions:
         limits: TransactionLimits,
         trusts_clock: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusts_clock` says whether anything may be given up because of its age."""
+        """`trusts_clock` returns whether anything may expire because of its age."""
         self._trusts_clock = trusts_clock
         self._log = log
         self._session = session
@@ -74,7 +76,7 @@ class Transactions:
     # -- producers --------------------------------------------------------------------------------------------
 
     async def new_producer_id(self) -> int:
-        """An id that nobody else gets, for a producer that is idempotent but not transactional."""
+        """A unique id for a producer that is idempotent but not transactional."""
         async with self._ids_turn:
             while (found := next(self._ids, None)) is None:
                 start = await self._log.write(lambda tx: producers.take_ids(tx, self._limits.id_block).start)
@@ -84,8 +86,9 @@ class Transactions:
     async def begin_producer(
         self, transactional_id: str, timeout_ms: int, known: ProducerEpoch | None = None
     ) -> Producer:
-        """A new epoch for this transactional id; what its former holder left open is aborted. With `known`, only
-        if that is still the holder (see `catalog.transactions.begin_producer`)."""
+        """Start a new epoch for this transactional id; a transaction that its previous holder left open is
+        aborted. With `known`, only if `known` is still the holder (see
+        `catalog.transactions.begin_producer`)."""
         if not transactional_id:
             raise InvalidRequest(reason="a transactional id cannot be empty")
         if not 0 < timeout_ms <= self._limits.timeout_max_ms:
@@ -102,13 +105,14 @@ class Transactions:
     # -- transactions -----------------------------------------------------------------------------------------
 
     async def add_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
-        """The producer's transaction is open from here on, and may write to these partitions."""
+        """Open the producer's transaction, and let it write to these partitions."""
         await self._add_partitions(producer, wheres, lambda tx: self._hold(tx, producer.transactional_id))
 
     async def ensure_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
-        """Add the partitions that are not known to be part of the open transaction; usually all of them are. For
-        producers that get a new epoch with each transaction: an old transaction is never taken for this one. Called
-        by the partitions' owner, whoever coordinates the transaction."""
+        """Add the partitions that are not known to be part of the open transaction; usually all of them are.
+        For producers that get a new epoch with each transaction, so that an old transaction is never mistaken
+        for the current one. Called by the partitions' owner, which need not be the transaction's
+        coordinator."""
         missing = [
             where for where in wheres if not self._log.partition(where).ongoing.includes(*producer.identity)
         ]
@@ -121,7 +125,8 @@ class Transactions:
         return await self._log.read(lambda tx: transactions.partitions_of(tx, producer))
 
     async def add_group(self, producer: Producer, group_id: str) -> None:
-        """The transaction will have offsets of this group. Which groups those are is seen when they come."""
+        """Open the transaction, which will receive offsets of this group. The offsets themselves name their
+        groups."""
         now_ms = self._clock.now_ms()
 
         def add(tx: Transaction) -> None:
@@ -133,8 +138,9 @@ class Transactions:
     async def add_offsets(
         self, producer: Producer, group_id: str, offsets: Sequence[GroupOffset], *, opens: bool = False
     ) -> None:
-        """Offsets that become the group's when the transaction commits. `opens` as in `catalog.transactions`. Called
-        by the group's coordinator, whoever coordinates the transaction."""
+        """Add offsets that are committed to the group when the transaction commits. `opens` as in
+        `catalog.transactions`. Called by the group's coordinator, which need not be the transaction's
+        coordinator."""
         now_ms = self._clock.now_ms()
 
         def add(tx: Transaction) -> None:
@@ -144,7 +150,7 @@ class Transactions:
         await self._log.write(add, alone=not self._is_ours(producer))
 
     async def end(self, producer: Producer, *, commit: bool, bump_epoch: bool) -> Producer:
-        """Commit or abort; returns the producer as it goes on, under a new epoch if it asked for one."""
+        """Commit or abort; returns the producer, with a new epoch if `bump_epoch` is set."""
         now_ms = self._clock.now_ms()
 
         def end(tx: Transaction) -> Transition:
@@ -157,13 +163,13 @@ class Transactions:
     # -- the service ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Abort what is late and forget what is unused, until cancelled."""
+        """Abort timed-out transactions and remove unused transactional ids, until cancelled."""
         async with asyncio.TaskGroup() as duties:
             duties.create_task(_repeat(self.abort_timed_out, self._limits.check_every_ms))
             duties.create_task(_repeat(self.forget_unused, self._limits.expire_every_ms))
 
     async def abort_timed_out(self) -> int:
-        """Abort the transactions of our shards that are open for longer than they may; returns how many."""
+        """Abort the transactions of this broker's shards that exceeded their timeout; returns how many."""
         if not self._trusts_clock():
             return 0
         now_ms = self._clock.now_ms()
@@ -171,7 +177,7 @@ class Transactions:
         return sum([await self._abort_late(producer, now_ms) for producer in late if self._is_ours(producer)])
 
     async def forget_unused(self) -> int:
-        """Forget the transactional ids of our shards that have not been used for long; returns how many."""
+        """Remove the transactional ids of this broker's shards unused for `id_expiry_ms`; returns how many."""
         if not self._trusts_clock():
             return 0
         since_ms = self._clock.now_ms() - self._limits.id_expiry_ms
@@ -211,7 +217,7 @@ class Transactions:
         await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres), alone=alone)
 
     def _hold_group(self, tx: Transaction, group_id: str, transactional_id: str) -> None:
-        """In the order of shards, since others may do the same the other way round."""
+        """Lock in the order of shard numbers: another broker may lock the same two shards, in opposite roles."""
         group, transaction = coordinators.shard_of(group_id), coordinators.shard_of(transactional_id)
         for shard in sorted({group, transaction}):
             if shard == group:
@@ -223,7 +229,7 @@ class Transactions:
         return coordinators.shard_of(producer.transactional_id) in self._epochs
 
     def _hold(self, tx: Transaction, transactional_id: str) -> None:
-        """On the writer's thread: the shard may be given away between two looks at it."""
+        """Runs on the writer thread: the shard may be given away between the two lookups."""
         shard = coordinators.shard_of(transactional_id)
         epoch = self._epochs.get(shard) if shard in self._epochs else None
         if epoch is None:
@@ -233,8 +239,8 @@ class Transactions:
     async def _step(
         self, transactional_id: str, act: Callable[[Transaction], Transition | None]
     ) -> Transition | None:
-        """One commit. The step's outcome goes through JSON, since it is stored with the commit until it has been
-        heard; whoever asked may be gone by then, but the log takes the markers in all the same."""
+        """Perform one commit. The step's outcome passes through JSON, because it is stored with the commit
+        until it is known here. The log applies the markers even if the caller is gone by then."""
 
         def operation(tx: Transaction) -> object:
             self._hold(tx, transactional_id)

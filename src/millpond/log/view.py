@@ -1,8 +1,8 @@
-"""The catalog as this broker has last seen it: topics, who owns what, and the rows of its own partitions.
+"""The catalog as this broker last read it: topics, owners, and the rows of its own partitions.
 
-Whatever changes it is read in turns: what was read first must not be taken in last, or a topic just made would be
-forgotten again. A broker looks when somebody tells it to, when another process has written, and when it is asked
-for a topic that it does not know. Lives on one event loop.
+Reads that change this view run one at a time: an older read must not be applied after a newer one, or a topic
+just created would be forgotten again. A broker reads the catalog when another broker notifies it, when
+another process has written, and when it receives a request for an unknown topic. Lives on one event loop.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from millpond.model.topics import Topic
 
 REFRESH_AGAIN_S = 1.0
 CATCH_UP_EVERY_S = 0.1
-"""How often the catalog is asked because of a topic that is not known here, whoever asks for whatever."""
+"""Minimum interval between catalog reads caused by unknown topics, for all callers together."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class CatalogView:
         on_topology: Callable[[Topology], None],
         shares_catalog: bool,
     ) -> None:
-        """With `shares_catalog` other brokers may make topics, too."""
+        """With `shares_catalog`, other brokers may create topics, too."""
         self.topology = Topology()
         self._threads = threads
         self._session = session
@@ -55,7 +55,7 @@ class CatalogView:
         self._ending = False
 
     async def refresh(self) -> None:
-        """Take in what the catalog says now: topics, partitions, and appends by others."""
+        """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         async with self._turn:
             seen = self._owned.seen()
             known = self.topology
@@ -67,7 +67,8 @@ class CatalogView:
             self._owned.take_in_compactions(found.marks)
 
     async def take_in_topic(self, name: str, version: int) -> Topic:
-        """One that was changed here, which made this version of the topology: a broker may have thousands."""
+        """Reload one topic that this broker has changed, which created this version of the topology. A broker
+        may have thousands of topics, so the others are not read."""
         async with self._turn:
             topic, rows = await self._threads.read(lambda tx: _read_topic(tx, name))
             known = self._topics.put(topic)
@@ -82,11 +83,11 @@ class CatalogView:
         self.topology = found
         self._on_topology(found)
 
-    # -- what others make -------------------------------------------------------------------------------------
+    # -- changes by other brokers -----------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
-        """Take in what other brokers have changed before this was called. Those who ask share the next look, and the
-        looks are apart: asking for what nobody has made costs the catalog little."""
+        """Apply what other brokers changed before this call. Concurrent callers share the next read, and
+        reads are `CATCH_UP_EVERY_S` apart: requests for topics that do not exist cost the catalog little."""
         if not self._shares_catalog:
             return
         if self._catching_up is None:
@@ -101,10 +102,10 @@ class CatalogView:
         if await self._threads.read(topology.version) != self.topology.version:
             await self.refresh()
 
-    # -- what others write ------------------------------------------------------------------------------------
+    # -- writes by other processes ----------------------------------------------------------------------------
 
     def on_foreign_change(self) -> None:
-        """A refresh that is under way may have read the catalog before this change: then another one follows."""
+        """A refresh in flight may have read the catalog before this change, so another one follows it."""
         self._refresh_wanted = True
         if not self._ending and (self._refreshing is None or self._refreshing.done()):
             self._refreshing = asyncio.ensure_future(self._refresh_while_wanted())
@@ -120,7 +121,7 @@ class CatalogView:
                 await asyncio.sleep(REFRESH_AGAIN_S)
 
     async def stop(self) -> None:
-        """Look no more because of others, and wait for what is being taken in of them."""
+        """Start no more refreshes because of foreign changes, and wait for the one in flight."""
         self._ending = True
         if self._refreshing is not None:
             await asyncio.wait([self._refreshing])
@@ -134,7 +135,7 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a refresh has read. Without `news` topics and owners are as they were."""
+    """The result of a refresh's read. Without `news`, topics and owners are unchanged."""
 
     rows: list[PartitionRow]
     marks: dict[TopicPartition, CompactionMark]
@@ -142,7 +143,8 @@ class _Found:
 
 
 def _read_all(tx: Transaction, session: Session, known: Topology) -> _Found:
-    """The topology first: partitions that it says are owned here are then read with it, or are gone again."""
+    """Read the topology first: a partition that it assigns to this broker is then among the rows, or has
+    moved since."""
     news = None
     if topology.version(tx) != known.version:
         view = topology.read(tx, known)

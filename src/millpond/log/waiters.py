@@ -1,6 +1,6 @@
-"""Long polls: readers that wait for any of several partitions to grow. Changes only between awaits.
+"""Long polls: readers that wait for any of several partitions to grow. State changes only between awaits.
 
-A reader watches first and looks second, so that what arrives between its look and its wait still wakes it.
+A reader watches before it reads, so that an append between its read and its wait still wakes it up.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from millpond.model.ids import TopicPartition
 
 
 class Watch:
-    """Wakes once, when any of its partitions changes."""
+    """Wakes up once, when any of its partitions changes."""
 
     __slots__ = ("_future",)
 
@@ -19,7 +19,7 @@ class Watch:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when woken, or when the time is up."""
+        """Return when woken up or after the timeout."""
         await asyncio.wait([self._future], timeout=max(timeout_s, 0))
 
     def wake(self) -> None:
@@ -28,7 +28,7 @@ class Watch:
 
 
 class Listener:
-    """Is told each time one partition changes, for as long as it listens."""
+    """A callback for each change of one partition, until it is removed."""
 
     __slots__ = ("wake",)
 
@@ -39,7 +39,7 @@ class Listener:
 class Waiters:
     def __init__(self) -> None:
         self._watches: dict[TopicPartition, dict[Watch | Listener, None]] = {}
-        """In the order in which they came: who waits longest is woken first."""
+        """In the order of arrival: the reader that has waited longest wakes up first."""
         self.closed = False
 
     @contextmanager
@@ -54,7 +54,7 @@ class Waiters:
                 self._leave(where, watch)
 
     def listen(self, where: TopicPartition, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake`, which must be quick, at each change; returns what ends it."""
+        """Call `wake`, which must be quick, at each change; returns a function that ends this."""
         listener = Listener(wake)
         self._watches.setdefault(where, {})[listener] = None
         return lambda: self._leave(where, listener)
@@ -64,7 +64,7 @@ class Waiters:
             watch.wake()
 
     def close(self) -> None:
-        """The log stops: nobody waits any longer."""
+        """Wake up all waiting readers, because the log stops."""
         self.closed = True
         for watches in self._watches.values():
             for watch in watches:

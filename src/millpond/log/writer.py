@@ -1,8 +1,9 @@
-"""The writer thread: it makes bytes durable, commits their rows, and hands the answers back, in one hop.
+"""The writer thread: it makes bytes durable, commits their rows, and returns the outcomes to the event loop,
+in one hop.
 
-Everything the broker writes goes through it, a job each, in the order of submission. Whatever has queued up
-while a commit was under way goes into the next one; a flush always starts a new commit, so that a later flush
-knows how the one before it ended. What rewrites extents has a commit to itself: it locks objects that several
+Everything the broker writes goes through it as jobs, in the order of submission. Jobs that queue up during a
+commit share the next one. A commit holds at most one flush, so that a later flush knows the outcome of the
+one before it. An operation that rewrites extents has a commit to itself: it locks objects that several
 partitions share, and together with a flush it would lock them in another order than a Spark job does.
 """
 
@@ -28,9 +29,9 @@ from millpond.model.errors import (
 
 JOBS_PER_COMMIT: Final = 64
 JOBS_WAITING_MAX: Final = 10_000
-"""Operations that wait for their commit. Past it `run` refuses with `Overloaded`, which clients repeat. It never waits
-for room, so callers that wait for each other cannot deadlock. Flushes are not refused: `buffer_bytes_max` bounds them.
-A lease's renewal is not refused either."""
+"""Maximum number of operations waiting for their commit. Above it `run` refuses with `Overloaded`, which
+clients retry. `run` never waits for room, so callers that wait for each other cannot deadlock. Flushes are
+not refused, because `buffer_bytes_max` bounds them. A lease's renewal is not refused either."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +39,21 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class Job:
     """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
-    called on the event loop. A job `starts_commit` if it may not share a commit with an earlier one like it, and is
-    `alone` if it shares one with nobody."""
+    called on the event loop. A job with `starts_commit` does not share a commit with an earlier such job. A
+    job that is `alone` does not share a commit with any other job."""
 
     operation: Operation
     done: Callable[[Outcome], None]
     prepare: Callable[[], None] | None = None
     settled: Callable[[Outcome], None] | None = None
-    """Called on the writer thread when the outcome is known, before the next job is looked at."""
+    """Called on the writer thread when the outcome is known, before the next job starts."""
     starts_commit: bool = False
     alone: bool = False
 
 
 class Writer:
-    """Owns the thread. `on_change` is told, on the loop, that another process may have committed;
-    `on_failure` that this process can write no more."""
+    """Owns the thread. `on_change` is called on the event loop when another process may have committed,
+    `on_failure` when this process can no longer write."""
 
     def __init__(
         self,
@@ -93,9 +94,10 @@ class Writer:
         alone: bool = False,
         always: bool = False,
     ) -> Any:
-        """One operation through the commit queue; its value, or its error raised. `then` makes the answer of the
-        value, in the order of the commits: before anything is heard of a later one, and also if nobody waits. While
-        `JOBS_WAITING_MAX` operations wait it is refused with `Overloaded`, unless it is taken `always`."""
+        """Run one operation through the commit queue; returns its value, or raises its error. `then` computes
+        the result from the value. It is called in commit order, before the outcome of any later commit is
+        delivered, even if the caller is gone. While `JOBS_WAITING_MAX` operations wait, `run` raises
+        `Overloaded`, unless `always`."""
         if not always and (waiting := self._jobs.qsize()) >= JOBS_WAITING_MAX:
             message = f"{waiting} operations wait for the catalog; the limit is {JOBS_WAITING_MAX}."
             raise Overloaded(message, waiting=waiting, limit=JOBS_WAITING_MAX)
@@ -104,7 +106,7 @@ class Writer:
         return await future
 
     async def stop(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Finish all submitted jobs, then end the thread."""
         if self._stopping:
             return
         self._stopping = True
@@ -118,7 +120,7 @@ class Writer:
                 time.sleep(pause_s)
             try:
                 self._look_around(time.monotonic())
-            except Exception:  # whatever it is, the commits go on
+            except Exception:  # an unexpected error here must not stop the commits
                 logger.exception("could not ask whether another process has committed")
             if stop:
                 return
@@ -140,12 +142,12 @@ class Writer:
         return jobs, False
 
     def _perform(self, jobs: list[Job]) -> Generator[float, None, None]:
-        """Yields the seconds to wait before the commit is tried again."""
+        """Yields the seconds to wait before the commit is retried."""
         outcomes = [_prepare(job, self._failed) for job in jobs]
         ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
         committed = iter((yield from self._commit([job.operation for job in ready])))
         finals = [outcome or next(committed) for outcome in outcomes]
-        self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread settles
+        self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread calls `settled`
         for job, outcome in zip(jobs, finals, strict=True):
             if job.settled is not None:
                 _guarded(job.settled, outcome)
@@ -221,7 +223,7 @@ def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
 
 
 def _guarded(function: Callable[[Outcome], None], outcome: Outcome) -> None:
-    """One job's bug must not leave its neighbours without an answer, nor end the thread."""
+    """A bug in one job must not leave the other jobs without an outcome, nor end the thread."""
     try:
         function(outcome)
     except Exception:

@@ -1,4 +1,4 @@
-"""What happens to records after they are written: they are merged, they expire, and what nobody needs is collected.
+"""What happens to records after they are written: they are merged, compacted and expired, and garbage is collected.
 
 Each duty is a pure plan and a short function that performs it through the log's commit queue.
 """

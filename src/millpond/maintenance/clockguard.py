@@ -1,8 +1,8 @@
-"""A watch over the wall clock: when it jumps, nothing may be deleted by age.
+"""Watches the wall clock: after it has jumped, nothing may be deleted by age.
 
-Wall clock minus monotonic clock moves only when the wall clock is set. Small steps are time keeping. A big one is an
-accident, and it lasts until the clock is back. That a broker is started again does not end it
-(`millpond.maintenance.pausing`).
+The difference between wall clock and monotonic clock changes only when the wall clock is set. Small steps are
+normal time keeping. A large step is a fault, which lasts until the clock is back. A restart of the broker
+does not end it (`millpond.maintenance.pausing`).
 """
 
 import logging
@@ -21,15 +21,15 @@ logger = logging.getLogger(__name__)
 
 class ClockGuard:
     def __init__(self, clock: Clock, *, jumped_ms: int = 0, trusts_never: bool = False) -> None:
-        """`jumped_ms` is how far the clock is off already. With `trusts_never` there is nothing to compare it with, and
-        it may be off."""
+        """`jumped_ms` is how far the clock is already off. `trusts_never` means that there is nothing to
+        compare the clock with, so it may be off."""
         self._clock = clock
         self._difference = self._measure() - jumped_ms
         self._trusts_never = trusts_never
         self.jumped_ms = 0
 
     def trusts_clock(self) -> bool:
-        """Whether the wall clock still goes as it did at the last call it was trusted."""
+        """Whether the wall clock has kept pace with the monotonic one since the last call that returned True."""
         if self._trusts_never:
             return False
         difference = self._measure()

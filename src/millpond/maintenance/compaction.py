@@ -1,8 +1,9 @@
-"""Compaction in the broker: performs the plans of `millpond.rewriting.compaction` at a modest pace.
+"""Compaction in the broker: executes the plans of `millpond.rewriting.compaction` at a limited rate.
 
-One partition at a time, on a thread of the readers' pool, with so many bytes a second and so much memory for keys. It
-is there so that a node without Spark does not grow for ever; for large backlogs there is `millpond pipeline compact`.
-Merging leaves alone what is being compacted. Anybody else who changes it wins, and the partition is planned anew.
+It compacts one partition at a time, on a thread of the readers' pool, with a limit on bytes per second and on
+memory for keys. It keeps a node without Spark from growing for ever; for large backlogs use `millpond
+pipeline compact`. Merging skips extents that are being compacted. Any other change to them wins, and the
+partition is planned again.
 """
 
 import logging
@@ -37,13 +38,13 @@ from millpond.rewriting.compaction_keys import PlainKeys
 
 DUTY: Final = "compaction"
 CHUNK_BYTES: Final = 256 * 1024
-"""What is decoded between two looks at the pace: some milliseconds of work."""
+"""Number of bytes decoded between two checks of the rate: some milliseconds of work."""
 BYTES_PER_PASS: Final = 256 * 1024 * 1024
-"""No further partition is begun once a pass has read so much."""
+"""Once a pass has read this much, it starts no further partition."""
 LOOK_AGAIN_MS: Final = 10 * 60 * 1000
-"""A partition that has not grown is looked at this often: its configs may have changed."""
+"""How often a partition that has not grown is checked: its configs may have changed."""
 LAG_LOOK_AGAIN_MS: Final = 30 * 1000
-"""And this often if its configs speak of time."""
+"""How often it is checked if its configs set a compaction lag."""
 NAP_S: Final = 0.05
 
 logger = logging.getLogger(__name__)
@@ -51,15 +52,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How far a partition went when it was last looked at, and when it is due although it has not grown. Without an
-    end it waits until then in any case."""
+    """The partition's end offset at the last check, and the time of the next check even if it has not grown.
+    Without an end offset the partition waits until that time in any case."""
 
     end_offset: int | None
     due_ms: int
 
 
 class Pacer:
-    """Limits a thread to a number of bytes a second, and raises `Stopping` when the log stops."""
+    """Limits a thread to a number of bytes per second, and raises `Stopping` when the log stops."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Pacer:
         self._free_at = timer()
 
     def pause(self, size: int) -> None:
-        """`size` bytes have been worked on. An idle moment earlier is not made up for."""
+        """`size` bytes have been processed. Earlier idle time is not made up for."""
         self._free_at = max(self._free_at, self._timer() - NAP_S) + size / self._bytes_per_second
         while not self._log.waiters.closed and (left_s := self._free_at - self._timer()) > 0:
             self._sleep(min(left_s, NAP_S))
@@ -85,7 +86,7 @@ class Pacer:
 
 
 class Compaction:
-    """The broker's own executor. Looks at partitions that have grown, and at others when their time comes."""
+    """The broker's own executor. Checks partitions that have grown, and the others when they are due."""
 
     def __init__(
         self,
@@ -117,10 +118,11 @@ class Compaction:
         self._turns: dict[TopicPartition, int] = {}
 
     async def run_once(self) -> int:
-        """Compact what is worth it, those first that have waited longest; returns how many records went."""
+        """Compact the partitions that are worth it, the longest waiting first; returns how many records were
+        removed."""
         removed, room = 0, BYTES_PER_PASS
         for partition in sorted(self._compacted_partitions(), key=self._turn_of):
-            # by a clock that jumped, maybe while the one before took its time, a tombstone would go too soon
+            # The clock may have jumped during the previous compaction: a tombstone would be removed too early.
             if room <= 0 or not self._guard.trusts_clock():
                 break
             if not partition.fenced and self._is_due(partition):
@@ -151,7 +153,7 @@ class Compaction:
         return look.end_offset is not None and look.end_offset != partition.end_offset
 
     async def _look_at(self, partition: Partition) -> Compacted | None:
-        """A partition that cannot be compacted is left for a later pass: it must not keep the others from it."""
+        """A partition that cannot be compacted is left for a later pass: it must not stop the others."""
         where, end_offset, now_ms = partition.where, partition.end_offset, self._clock.now_ms()
         config = self._config(where)
         try:
@@ -168,18 +170,18 @@ class Compaction:
                 points = points_after(done, self._clock.now_ms())
                 self._looks[where] = Look(end_offset, _next_due_ms(points, config, now_ms))
             else:
-                self._looks.pop(where, None)  # there is more to do, or it must be done again
+                self._looks.pop(where, None)  # there is more to do, or the compaction must be repeated
             return done
         except Unavailable:
             self._looks.pop(where, None)
-            raise  # no use in trying the others
+            raise  # the other partitions would fail, too
         except MillpondError as error:
             logger.warning("%s cannot be compacted for now: %s", where, error)
             self._looks[where] = Look(None, now_ms + LOOK_AGAIN_MS)
             return None
 
     async def _compact(self, plan: CompactionPlan) -> Compacted | None:
-        """None if what it would replace has changed meanwhile, or if there is no room for it yet."""
+        """Returns None if the extents to replace have changed during the compaction, or if there is no room yet."""
         stored: list[str] = []
         with self._merging.spare(plan.where, plan.extents[-1].end_offset):
             try:
@@ -190,7 +192,7 @@ class Compaction:
                     lambda tx: register(tx, done, now_ms=self._clock.now_ms()), alone=True
                 )
             except (OutcomeUnknown, CatalogFailed):
-                raise  # the segments may be in use, or be when the catalog is opened again
+                raise  # the catalog may refer to the segments, or may do so when it is opened again
             except MillpondError as error:
                 await self._discard(stored)
                 if isinstance(error, ExtentsChanged):
@@ -202,7 +204,8 @@ class Compaction:
         return done
 
     def _perform(self, plan: CompactionPlan, stored: list[str]) -> Compacted | None:
-        """None if there is no room for as much as is read; how much less is written is not known before."""
+        """Returns None if there is no room for all bytes that are read: how many fewer are written is not
+        known yet."""
         if not self._space.has_room(DUTY, plan.total_bytes):
             return None
 
@@ -222,7 +225,7 @@ class Compaction:
         )
 
     async def _discard(self, keys: list[str]) -> None:
-        """What is left behind by a broker that stops or fails here goes with its session."""
+        """If the broker stops or fails here, garbage collection removes the objects with those of its session."""
         if keys and not self._log.waiters.closed:
             await self._log.in_pool(lambda: self._store.delete(keys))
 
@@ -245,7 +248,7 @@ class Compaction:
 
 
 def _next_due_ms(points: Sequence[CompactionPoint], config: TopicConfig, now_ms: int) -> int:
-    """When there may be something to do although nothing is appended."""
+    """When there may be work although nothing is appended."""
     speaks_of_time = config.min_compaction_lag_ms or config.max_compaction_lag_ms < LOOK_AGAIN_MS
     again_ms = now_ms + (LAG_LOOK_AGAIN_MS if speaks_of_time else LOOK_AGAIN_MS)
     waiting = (p.compacted_at for p in points if p.compacted_at != TOMBSTONES_GONE)

@@ -1,8 +1,8 @@
 """Examination in the broker: performs `millpond.rewriting.examination` through the log's commit queue.
 
-An extent is read on a thread of the readers' pool, at a limited rate. It gets true timestamps and, as its
-append time, the time of the examination: when it was appended is not known, and it is certainly not later. An extent
-whose bytes say something else becomes a new segment.
+An extent is read on a thread of the readers' pool, at a limited rate. It receives correct timestamps and, as
+its append time, the time of the examination: the actual append time is not known, but it is certainly not
+later. An extent whose bytes hold wrong timestamps is stored again as a new segment.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from millpond.rewriting.merging import MergedSegment, build_segment, size_of_mer
 
 DUTY: Final = "examination"
 BYTES_PER_SECOND: Final = 16 * 1024 * 1024
-"""How fast extents are examined: every record is decoded, and others need the processor more."""
+"""Rate at which extents are examined. Every record is decoded, and other work needs the processor more."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Examination:
         attempts: Iterator[int],
         space: Space,
     ) -> None:
-        """`attempts` are numbers that tell the session's segments apart."""
+        """`attempts` are numbers that distinguish the session's segments."""
         self._log = log
         self._store = store
         self._session = session
@@ -58,12 +58,13 @@ class Examination:
         self._space = space
 
     def end_pass(self) -> None:
-        """All that is due has been looked at."""
+        """Call it when everything due has been checked."""
         self._space.end_pass(DUTY)
 
     async def examine(self, extent: Extent) -> None:
-        """Raises `ExtentsChanged` if it was replaced meanwhile, and `StoreFull` if there is no room to store it again.
-        The row of an extent whose object is lost is believed: nothing else is left of it."""
+        """Raises `ExtentsChanged` if the extent was replaced during the examination, and `StoreFull` if there
+        is no room to store it again. If its object is lost, its row is trusted: nothing else is left of
+        it."""
         now_ms = self._clock.now_ms()
         try:
             whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
@@ -80,7 +81,7 @@ class Examination:
             await self._log.write(_storing(whole, found, now_ms))
 
     def _read(self, extent: Extent, now_ms: int) -> tuple[Extent, Examined]:
-        """A plan knows no inline bytes, so the row is read again."""
+        """A plan has no inline bytes, so the row is read again."""
         with self._log.database.read() as tx:
             rows = catalog_extents.find(tx, extent.where, extent.base_offset, bytes_max=1, extents_max=1)
         if not rows or rows[0].base_offset != extent.base_offset:
@@ -101,7 +102,7 @@ class Examination:
         try:
             await self._log.write(replace, alone=True)
         except (OutcomeUnknown, CatalogFailed):
-            raise  # the segment may be in use, or be when the catalog is opened again
+            raise  # the catalog may refer to the segment, or may do so when it is opened again
         except MillpondError:
             await self._log.in_pool(lambda: self._store.delete([segment.key]))
             raise

@@ -1,7 +1,8 @@
 """Garbage: dead objects, deleted topics, and bytes that a dead writer left without rows.
 
-An object of a live session is never taken, however old, unless the catalog says that it is dead and sealed: its
-writer may be slow. Deleting is always safe to repeat, so a crash anywhere leaves only work for the next pass.
+An object of a live session is never deleted, however old it is, unless the catalog marks it as dead and
+sealed: its writer may be slow. Deleting can always be repeated, so a crash anywhere leaves only work for the
+next pass.
 """
 
 import logging
@@ -20,7 +21,7 @@ from millpond.segments.keys import session_prefixes
 OBJECTS_PER_STEP: Final = 500
 EXTENTS_PER_STEP: Final = 1_000
 SWEEP_EVERY_MS: Final = 10 * 60 * 1000
-"""How often a dead session's leftovers are looked for again: it may have been uploading when it died."""
+"""How often the leftovers of a dead session are searched again: it may have been uploading when it died."""
 REMEMBER_DEAD_MS: Final = 24 * 60 * 60 * 1000
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -39,7 +40,7 @@ class Garbage:
         self._swept_at: dict[Session, int] = {}
 
     async def run_once(self) -> int:
-        """Collect what is dead; returns how many objects went."""
+        """Collect garbage; returns how many objects were deleted."""
         await self._log.write(lambda tx: writers.bury_expired_tools(tx, self._session, self._clock.now_ms()))
         await self._seal_left_journals()
         for topic_id, partitions in await self._log.read(topics.deleted):
@@ -50,9 +51,10 @@ class Garbage:
         return collected
 
     async def _seal_left_journals(self) -> None:
-        """A journal that the store has left grows no more. The next flush records that; on a full disk there is none,
-        and what has been deleted could not go. In a commit of its own: no flush is between its bytes and its rows
-        meanwhile. (An upload may be, and seals its object itself.)"""
+        """A journal that the store has closed does not grow any more. Usually the next flush records that. On
+        a full disk there is no next flush, and deleted data could not be collected. The commit is `alone`: no
+        flush is then between storing its bytes and committing its rows. (An upload may be, but it seals its
+        object itself.)"""
         if self._store.appends_are_uploads:
             return
         keys = await self._log.read(lambda tx: objects.unsealed_journals(tx, self._session))
@@ -92,9 +94,10 @@ class Garbage:
         return len(dead)
 
     async def _sweep(self, dead: DeadSession) -> int:
-        """A dead session can commit nothing more, so what it stored without a row is nobody's. It is kept for its grace
-        all the same: a catalog that went back may have forgotten the rows. A session that ended in order stores nothing
-        more either: the first sweep that finds nothing is its last."""
+        """A dead session cannot commit any more, so objects that it stored without a row belong to no
+        partition. They are kept for the grace period all the same: a catalog that went back in time may have
+        lost the rows. A session that ended in order stores nothing more either, so the first sweep that finds
+        nothing is its last."""
         session, now_ms = dead.session, self._clock.now_ms()
         if now_ms - dead.dead_since < self._grace_ms:
             return 0
@@ -112,7 +115,7 @@ class Garbage:
         return len(orphans)
 
     def _find_orphans(self, session: Session) -> list[str]:
-        """List first, read the rows second: a row that is there was there before the listing or names no orphan."""
+        """List first, read the rows second, so that the rows include every object committed before the listing."""
         listed = [key for prefix in session_prefixes(session) for key in self._store.list(prefix)]
         with self._log.database.read() as tx:
             known = objects.known_keys(tx, session)

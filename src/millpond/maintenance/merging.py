@@ -1,4 +1,4 @@
-"""Merging in the broker: performs the plans of `millpond.rewriting.merging` through the log's commit queue."""
+"""Merging in the broker: executes the plans of `millpond.rewriting.merging` through the log's commit queue."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 
 class Merging:
-    """The broker's own executor. Remembers for each of its partitions where the last run of small extents begins, and
-    looks only at those that have grown since, or that it has got from another broker."""
+    """The broker's own executor. Remembers for each of its partitions where the last run of small extents
+    begins, and checks only partitions that have grown since, or that it has received from another broker."""
 
     def __init__(self, log: Log, store: ObjectStore, session: Session, clock: Clock, space: Space) -> None:
         self._space = space
@@ -56,11 +56,11 @@ class Merging:
         self._due: set[TopicPartition] = set()
         self._spared: dict[TopicPartition, int] = {}
         self.attempts = count(1)
-        """Numbers that tell apart the session's segments for one range. Compaction takes from them, too."""
+        """Numbers that distinguish the session's segments for one range. Compaction uses them, too."""
 
     @contextmanager
     def spare(self, where: TopicPartition, end_offset: int) -> Iterator[None]:
-        """Leave alone what lies below `end_offset`: somebody is about to replace it."""
+        """Skip extents below `end_offset` for the duration of the block: the caller is about to replace them."""
         self._spared[where] = end_offset
         try:
             yield
@@ -84,22 +84,22 @@ class Merging:
         return replaced
 
     async def _merge_partition(self, where: TopicPartition, room: int) -> "Step":
-        """Steps until nothing is left to do. A partition that cannot be merged is left for the next pass: one
-        damaged object must not keep all others from being merged."""
+        """Repeat steps until nothing is left to do. A partition that cannot be merged is left for the next
+        pass: one damaged object must not stop the merging of all others."""
         replaced = written = 0
         try:
             while (step := await self._step(where)).has_more and written < room:
                 replaced, written = replaced + step.replaced, written + step.bytes
         except Unavailable:
-            raise  # no use in trying the others
+            raise  # the other partitions would fail, too
         except MillpondError as error:
             logger.warning("%s cannot be merged for now: %s", where, error)
             return Step(replaced, written, has_more=True)
         return Step(replaced + step.replaced, written + step.bytes, step.has_more or step.is_due)
 
     async def _take_due(self) -> set[TopicPartition]:
-        """Those that are new here and have small extents, those that grew, and those left over. Not those that others
-        have by now."""
+        """Partitions that are new here and have small extents, those that grew, and those left over from
+        earlier passes; without those that this broker no longer owns."""
         owned = {partition.where: partition.epoch for partition in self._log.partitions()}
         taken = [where for where, epoch in owned.items() if self._epochs.get(where) != epoch]
         found = await self._log.read(lambda tx: catalog_extents.first_small(tx, taken, LARGE_BYTES))
@@ -116,7 +116,7 @@ class Merging:
         spared = self._spared.get(where, 0)
         groups = plan_merges([row for row in rows if row.base_offset >= spared])
         if not rows:
-            del self._from[where]  # expired or deleted; if it grows again, it begins there
+            del self._from[where]  # expired or deleted; if the partition grows again, merging starts there
             return Step(0, 0, has_more=False)
         if not groups and spared:
             return Step(0, 0, has_more=False, is_due=True)
@@ -133,11 +133,12 @@ class Merging:
         )
 
     async def _merge(self, group: Sequence[Extent]) -> int:
-        """How many bytes were written: 0 if the group has changed meanwhile, or if there is no room for it yet."""
+        """Returns how many bytes were written: 0 if the group has changed during the merge, or if there is no
+        room."""
         try:
             segment = await self._log.in_pool(lambda: self._write(group))
         except ObjectMissing:
-            return 0  # replaced or expired meanwhile: the next pass plans anew
+            return 0  # replaced or expired: the next pass plans again
         if segment is None:
             return 0
 
@@ -148,7 +149,7 @@ class Merging:
         try:
             await self._log.write(replace, alone=True)
         except (OutcomeUnknown, CatalogFailed):
-            raise  # the segment may be in use, or be when the catalog is opened again
+            raise  # the catalog may refer to the segment, or may do so when it is opened again
         except MillpondError as error:
             await self._log.in_pool(lambda: self._store.delete([segment.key]))
             if isinstance(error, ExtentsChanged):
@@ -157,7 +158,7 @@ class Merging:
         return segment.size
 
     def _write(self, group: Sequence[Extent]) -> MergedSegment | None:
-        """None if there is no room for it."""
+        """Returns None if there is no room for the segment."""
         if not self._space.has_room(DUTY, size_of_merged(group)):
             return None
         runs = read_group(self._log.reader, group)
@@ -168,10 +169,10 @@ class Merging:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one look at a partition came to."""
+    """The result of one step on a partition."""
 
     replaced: int
     bytes: int
     has_more: bool
     is_due: bool = False
-    """Something changed under it, or there was no room for it: the next pass looks again."""
+    """The group changed, or there was no room for it: the next pass checks the partition again."""

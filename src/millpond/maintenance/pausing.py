@@ -1,13 +1,14 @@
-"""A pause of retention that outlives the broker: it is in the catalog from the moment it begins until it ends.
+"""A pause of retention that outlives the broker: the catalog holds it from its beginning to its end.
 
-A broker that is killed or stopped while its clock is off, and started again, would otherwise take the wrong clock for
-the right one and delete what the pause protected. When it starts it compares its clock with the last trusted reading:
+Otherwise a broker that is killed or stopped while its clock is off, and started again, would trust the wrong
+clock and delete the records that the pause protects. At its start a broker compares its clock with the last
+trusted reading:
 
 * on PostgreSQL against the server's clock, on any machine;
-* on SQLite against the time since the machine was started. If the machine was started again meanwhile, there is nothing
-  to compare with, and the pause lasts until an operator vouches for the clock (`--trust-clock`).
+* on SQLite against the time since the machine was started. If the machine was restarted in between, there is
+  nothing to compare with, and the pause lasts until an operator confirms the clock (`--trust-clock`).
 
-Without a pause in the catalog a broker trusts the clock that it finds, however long it was off.
+Without a pause in the catalog a broker trusts the clock at its start, however long the broker was stopped.
 """
 
 import logging
@@ -26,11 +27,11 @@ logger = logging.getLogger(__name__)
 class ResumedGuard(NamedTuple):
     guard: ClockGuard
     is_recorded: bool
-    """Whether a pause is in the catalog that this broker ends when the clock is back."""
+    """Whether the catalog holds a pause that this broker ends when the clock is back."""
 
 
 def resume(database: Database, clock: Clock, *, trust_clock: bool = False) -> ResumedGuard:
-    """The guard that a broker starts with. With `trust_clock` a pause is over."""
+    """The guard with which a broker starts. With `trust_clock` a recorded pause ends."""
     if trust_clock:
         with database.write() as tx:
             clock_pauses.end(tx)
@@ -51,7 +52,7 @@ def _resumed(clock: Clock, trusted: ClockReading, found: ClockReading) -> Resume
 
 
 class RetentionPause:
-    """Asks the guard, and keeps what it says in the catalog."""
+    """Asks the guard, and records its result in the catalog."""
 
     def __init__(self, log: Log, clock: Clock, resumed: ResumedGuard) -> None:
         self._log = log
@@ -60,13 +61,13 @@ class RetentionPause:
         self._is_recorded = resumed.is_recorded
 
     async def trusts_clock(self) -> bool:
-        """As `ClockGuard.trusts_clock`. When it returns, the catalog says the same."""
+        """Like `ClockGuard.trusts_clock`. When it returns, the catalog holds the same result."""
         if self._guard.trusts_clock():
             if self._is_recorded:
                 await self._log.write(clock_pauses.end)
                 self._is_recorded = False
             return True
-        # Looked up each time: another broker whose clock is back may have ended the pause that it shared with this one.
+        # Read each time: another broker whose clock is back may have ended the pause that it shared with this one.
         if self._guard.jumped_ms and await self._log.read(clock_pauses.read) is None:
             await self._log.write(self._begin)
         self._is_recorded = True

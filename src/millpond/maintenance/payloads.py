@@ -1,15 +1,16 @@
-"""Payloads that nobody needs any more: they go with their messages, and those that never got one go by age.
+"""Deletes payloads that are no longer needed: together with their messages, or by age if they never got a message.
 
-No row counts who refers to a payload; its id tells its time, and so do the messages, which bear the broker's. A message
-is taken only while its payload is younger than half the collection age, so
+No row counts the references to a payload. Its id contains its creation time, and messages carry the broker's
+time. A message is accepted only while its payload is younger than half the collection age, so
 
-* what is older than the oldest message by more than that has lost its message: it is deleted (`expire`);
-* what is older than the collection age will get no message any more: unless one of those that were taken around that
-  time refers to it, it is deleted (`sweep`). This also finds what messages left behind that went out of order, and what
-  was uploaded to a topic that is gone.
+* a payload that is older than the oldest message by more than that has lost its message, and is deleted
+  (`expire`);
+* a payload older than the collection age will not get a message any more, and is deleted unless one of the
+  messages accepted around that time refers to it (`sweep`). This also finds payloads whose messages were
+  removed out of order, and uploads to a topic that is gone.
 
-Nothing is deleted while the wall clock is not to be trusted. Of several brokers the owner of a topic's first partition
-looks after its payloads. Deleting may be repeated, so a crash anywhere leaves only work for the next pass.
+Nothing is deleted while the wall clock is not trusted. The owner of a topic's first partition collects its
+payloads. Deleting can be repeated, so a crash anywhere leaves only work for the next pass.
 """
 
 import logging
@@ -33,15 +34,15 @@ from millpond.records import iter_records
 from millpond.segments.keys import PAYLOADS, PayloadKey, parse, payload_prefix
 
 KEYS_PER_STEP: Final = 100_000
-"""Payloads that are held against the messages of their time at once: some megabytes of ids."""
+"""Number of payloads compared with messages at a time: some megabytes of ids."""
 DELETED_PER_STEP: Final = 1_000
 SPANS_PER_LOOK: Final = 1_000
 READ_BYTES: Final = 1024 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What one stored batch may expand to. Of one that expands to more nobody knows what it refers to."""
+"""Maximum decompressed size of one stored batch. The references in a larger batch are unknown."""
 SWEEPS_PER_AGE: Final = 4
 UNDER_WAY_MS: Final = JUMP_MS
-"""Messages that were taken and have no row yet are younger than this, whatever small steps the clock makes."""
+"""Messages that were accepted and have no row yet are younger than this, despite small steps of the clock."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class PayloadCollector:
         self._sweep_due_ms: int | None = None
 
     async def run_once(self) -> int:
-        """Delete what is due; returns how many payloads went."""
+        """Delete what is due; returns how many payloads were deleted."""
         if not self._guard.trusts_clock():
             return 0
         return await self.expire() + (await self.sweep() if self._sweep_is_due() else 0)
@@ -83,7 +84,7 @@ class PayloadCollector:
     async def _expire(self, topic: Topic) -> int:
         oldest_ms = await self._log.read(lambda tx: extents.oldest_timestamp(tx, topic.id))
         if oldest_ms is None:
-            return 0  # without messages only age tells
+            return 0  # without messages only age decides
         line_ms = oldest_ms - self._age_ms // 2 - UNDER_WAY_MS
         if line_ms <= self._lines[topic.id]:
             return 0
@@ -93,23 +94,22 @@ class PayloadCollector:
         return deleted
 
     def _made_before(self, topic_id: TopicId, line_ms: int) -> Iterator[PayloadKey]:
-        """Sorted keys are sorted by time."""
+        """Keys sort by creation time."""
         return takewhile(
             lambda key: key.created_ms < line_ms, _payloads(self._store, payload_prefix(topic_id))
         )
 
-    # -- those that nobody refers to ------------------------------------------------------------------------------
+    # -- payloads without a message -------------------------------------------------------------------------------
 
     def _sweep_is_due(self) -> bool:
         return self._sweep_due_ms is None or self._clock.monotonic_ms() >= self._sweep_due_ms
 
     async def sweep(self) -> int:
-        """Go through all payloads, so many at a time."""
+        """Check all payloads, `KEYS_PER_STEP` at a time."""
         deleted, listing = 0, _payloads(self._store, PAYLOADS)
         while some := await self._log.in_pool(lambda: list(islice(listing, KEYS_PER_STEP))):
-            living, gone_soon = await self._log.read(
-                _topics
-            )  # read after the listing: a new topic has nothing in it
+            # Read after the listing: a topic created in between has no payload in it.
+            living, gone_soon = await self._log.read(_topics)
             for topic_id, keys in groupby(some, lambda key: key.topic_id):
                 if topic_id in living:
                     deleted += await self._sweep_topic(living[topic_id], list(keys))
@@ -135,7 +135,7 @@ class PayloadCollector:
         return await self._drop([old[orphan] for orphan in sorted(orphans)])
 
     def _unreferenced(self, topic: Topic, ids: set[UUID]) -> set[UUID]:
-        """Those to which no message refers that was taken when it could be."""
+        """The ids to which no message refers, among the messages accepted while a reference was possible."""
         times = [each.int >> 80 for each in ids]
         start_ms = min(times) - AHEAD_MS_MAX - UNDER_WAY_MS
         pacer = Pacer(self._log, self._bytes_per_second)
@@ -150,7 +150,8 @@ class PayloadCollector:
         return ids
 
     def _stored(self, where: TopicPartition, start_ms: int, end_ms: int) -> Iterator[bytes]:
-        """Batches that may hold messages of these times: by offsets, since extents may be merged meanwhile."""
+        """Batches that may hold messages of these times. Found by offset, since extents may be merged
+        concurrently."""
         offset = 0
         while spans := self._spans(where, start_ms, end_ms, offset):
             for base, end in spans:
@@ -172,7 +173,7 @@ class PayloadCollector:
         return await self._log.in_pool(lambda: self._delete(keys))
 
     def _delete(self, keys: Iterable[PayloadKey]) -> int:
-        """As many as go while the clock is to be trusted."""
+        """Stops when the clock is no longer trusted; returns how many payloads were deleted."""
         deleted = 0
         for some in _in_steps(keys, DELETED_PER_STEP):
             if not self._guard.trusts_clock():
@@ -182,7 +183,7 @@ class PayloadCollector:
         return deleted
 
     def _looks_after(self, topic_id: TopicId) -> bool:
-        """Whether this broker owns the topic's first partition, and the topic takes payloads."""
+        """Whether this broker owns the topic's first partition, and the topic accepts payloads."""
         where = TopicPartition(topic_id, 0)
         if not self._log.topics.knows_id(topic_id) or not self._log.topics.config(topic_id).payloads:
             return False
@@ -190,19 +191,19 @@ class PayloadCollector:
 
 
 def remove_all(store: ObjectStore, topic_id: TopicId) -> None:
-    """Of a topic that is deleted. What is still being uploaded is found by a later sweep."""
+    """Delete all payloads of a deleted topic. A later sweep finds uploads that are still in flight."""
     for some in _in_steps(_payloads(store, payload_prefix(topic_id)), DELETED_PER_STEP):
         store.delete([str(key) for key in some])
 
 
 def _payloads(store: ObjectStore, prefix: str) -> Iterator[PayloadKey]:
-    """What others have put there is left alone."""
+    """Other objects under the prefix are left alone."""
     parsed = (parse(key) for key in store.list(prefix))
     return (key for key in parsed if isinstance(key, PayloadKey))
 
 
 def _topics(tx: Transaction) -> tuple[dict[TopicId, Topic], set[TopicId]]:
-    """Those there are, and those whose rest `Garbage` is taking away."""
+    """The existing topics, and the deleted ones that `Garbage` is still removing."""
     deleted = {topic_id for topic_id, _ in topics.deleted(tx)}
     return {topic.id: topic for topic in topics.all_topics(tx)}, deleted
 

@@ -1,4 +1,4 @@
-"""Retention in the broker: draws the lines of `millpond.rewriting.expiry` when they are due."""
+"""Retention in the broker: executes `millpond.rewriting.expiry` for each partition when it is due."""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ EXTENTS_PER_LOOK: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000
 CHECK_AT_MOST_MS: Final = 30_000
 EXAMINED_BYTES_PER_PASS: Final = 8 * 1024 * 1024
-"""No further extent is examined once a pass has read this much."""
+"""Once a pass has read this much, it examines no further extent."""
 WITHOUT_LIMIT: Final = -1
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """When a partition is to be looked at again, and under which config that was worked out."""
+    """When a partition is checked again, and the configs from which that time was computed."""
 
     due_ms: int
     retention_ms: int
@@ -38,8 +38,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a partition came to: everything below `target` expires. `bytes_seen` is how many bytes the
-    partition must still have for that, 0 if they have no part in it."""
+    """The result of a check: everything below `target` expires. `bytes_seen` is the number of bytes that the
+    partition must still have for that, 0 if its size does not matter."""
 
     target: int
     due_ms: int
@@ -48,7 +48,7 @@ class Look:
 
 
 class Retention:
-    """Looks at each partition when its oldest record is due, and at least every half minute."""
+    """Checks each partition when its oldest record is due, and at least every half minute."""
 
     def __init__(
         self, log: Log, clock: Clock, pause: RetentionPause, examination: Examination, *, grace_ms: int
@@ -62,7 +62,7 @@ class Retention:
         self._examined_bytes = 0
 
     async def run_once(self) -> int:
-        """Expire whatever is due; returns how many partitions moved their log start."""
+        """Expire whatever is due; returns the number of partitions whose log start moved."""
         if not await self._pause.trusts_clock():
             return 0
         now_ms = self._clock.now_ms()
@@ -78,7 +78,7 @@ class Retention:
         return moved
 
     async def run_now(self) -> int:
-        """As `run_once`, with a look at every partition, whenever the last one was."""
+        """Like `run_once`, but checks every partition, even if it was checked recently."""
         self._checks.clear()
         return await self.run_once()
 
@@ -97,8 +97,8 @@ class Retention:
         return (check.retention_ms, check.retention_bytes) != (config.retention_ms, config.retention_bytes)
 
     async def _expire_all(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
-        """As many looks as it takes: one sees only so many extents. First goes what a crash in the middle of
-        an earlier pass left below the log start, or it would be all that a look sees."""
+        """Checks repeatedly, because one check reads at most `EXTENTS_PER_LOOK` extents. First removes what a
+        crash during an earlier pass left below the log start: otherwise a check might read nothing else."""
         try:
             log_start = self._log.partition(where).log_start
             if await self._log.in_pool(lambda: self._has_leftovers(where)):
@@ -107,8 +107,8 @@ class Retention:
                 pass
             return self._log.partition(where).log_start > log_start
         except Unavailable:
-            raise  # no use in trying the others
-        except MillpondError as error:  # a damaged object here must not keep other partitions from expiring
+            raise  # the other partitions would fail, too
+        except MillpondError as error:  # a damaged object here must not stop expiry in other partitions
             logger.warning("%s cannot expire for now: %s", where, error)
             self._checks[where] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
@@ -116,12 +116,12 @@ class Retention:
         return False
 
     async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
-        """Whether another look may find more."""
+        """Returns whether another check may find more."""
         log_start = self._log.partition(where).log_start
         try:
             look = await self._log.in_pool(lambda: self._look(where, config, now_ms))
         except ObjectMissing:
-            return False  # merged away meanwhile: the next pass sees the new extents
+            return False  # a merge replaced the object: the next pass sees the new extents
         self._checks[where] = Check(
             _next_due(look.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
         )
@@ -131,15 +131,15 @@ class Retention:
                 return True
             return look.unexamined is not None and await self._examine(look.unexamined)
         except (ExtentsChanged, ObjectMissing):
-            self._checks.pop(where, None)  # merged or compacted meanwhile: perhaps no bytes too many any more
-        except StoreFull:  # to store it again there must be room; what needs none expires elsewhere meanwhile
+            self._checks.pop(where, None)  # merged or compacted: it may no longer exceed its size limit
+        except StoreFull:  # storing the extent again needs room; other partitions can still expire
             self._checks[where] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
         return False
 
     async def _examine(self, extent: Extent) -> bool:
-        """False: this pass has examined enough."""
+        """Returns False if this pass has examined enough."""
         if self._examined_bytes >= EXAMINED_BYTES_PER_PASS:
             return False
         await self._examination.examine(extent)
@@ -154,9 +154,9 @@ class Retention:
     def _look(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> Look:
         with self._log.database.read() as tx:
             rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
-            row = read_partition(tx, where)  # second: what it counts may be more than the extents, never less
+            row = read_partition(tx, where)  # second: it may count more bytes than the extents, never fewer
         if rows and rows[0].end_offset <= row.log_start:
-            # A deletion is under way: its bytes still count, its extents do not.
+            # A deletion is in progress: the row still counts the bytes of extents below the log start.
             return Look(row.log_start, now_ms)
         line = Line(row.log_start, now_ms + CHECK_AT_MOST_MS)
         if config.retention_ms != WITHOUT_LIMIT:
@@ -188,7 +188,7 @@ def _place(extent: Extent) -> tuple[int, int, int]:
 
 
 def _next_due(due_ms: int, config: TopicConfig, now_ms: int) -> int:
-    """When the oldest record expires, within bounds: appends may bring older timestamps, or too many bytes."""
+    """When the oldest record expires, within bounds: appends may add older timestamps, or exceed the size limit."""
     soonest, latest = now_ms + CHECK_AT_LEAST_MS, now_ms + CHECK_AT_MOST_MS
     if config.retention_bytes != WITHOUT_LIMIT:
         return soonest

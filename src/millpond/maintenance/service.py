@@ -1,4 +1,4 @@
-"""The maintenance service: runs each duty at its own pace until it is cancelled. A failed pass is tried again."""
+"""The maintenance service: runs each duty at its own interval until it is cancelled. A failed pass is retried."""
 
 import asyncio
 import logging
@@ -31,32 +31,32 @@ logger = logging.getLogger(__name__)
 class MaintenanceLimits:
     retention_every_ms: int = 500
     retention_grace_ms: int = PublishedSettings().retention_grace_ms
-    """Age expires nothing that has been stored for a shorter time, or for less than its retention: what is old when it
-    arrives can be read."""
+    """Nothing expires by age before it has been stored for this long, or for its retention if that is
+    shorter: records that are old on arrival can be read."""
     merge_every_ms: int = 2_000
     merge_busy_bytes: int = 16 * 1024 * 1024
-    """Merging gives way while more than this was appended or read since its last turn: it moves every byte once
-    more, just when the broker has other things to do."""
+    """Merging is postponed while more bytes than this were appended or read since its last turn: it would
+    move every byte once more while the broker is busy."""
     merge_turns_missed_max: int = 15
-    """But it does not wait for ever."""
+    """Maximum number of turns by which merging is postponed."""
     compaction_every_ms: int = 15_000
-    """How often partitions are looked at that may be worth a compaction; 0 leaves it to others. It gives way as
-    merging does."""
+    """How often partitions are checked for compaction; 0 disables compaction in this broker. It is postponed
+    like merging."""
     compaction_bytes_per_second: int = 16 * 1024 * 1024
-    """How much a compaction reads: it decodes every record, and others need the processor more."""
+    """Rate at which a compaction reads. It decodes every record, and other work needs the processor more."""
     compaction_keys_bytes: int = 64 * 1024 * 1024
     """Memory for the keys of a dirty range. If they do not fit, less is compacted at a time."""
     garbage_every_ms: int = 10_000
     expiry_every_ms: int = 10 * 60 * 1000
     garbage_grace_ms: int = 60_000
-    """How long a dead object is kept for readers that have planned to read it."""
+    """How long a dead object is kept for readers that have already planned to read it."""
     payloads_every_ms: int = 60_000
     payload_age_ms: int = 86_400_000
     """A payload to which no message refers is collected at this age."""
     payload_bytes_per_second: int = 16 * 1024 * 1024
-    """How much is read of the messages that may refer to payloads."""
+    """Rate at which messages are read that may refer to payloads."""
     producer_expiry_ms: int = 7 * 86_400_000
-    """Idempotent producers that have been silent this long are forgotten."""
+    """Idempotent producers that have sent nothing for this long are removed."""
 
 
 class Maintenance:
@@ -72,7 +72,7 @@ class Maintenance:
         free_bytes: FreeBytes = without_limit,
         resumed: ResumedGuard | None = None,
     ) -> None:
-        """`resumed` is a guard that knows of a pause before the start."""
+        """`resumed` is a guard that knows of a pause from before the start."""
         resumed = resumed or ResumedGuard(ClockGuard(clock), False)
         self._metrics = metrics
         self._log = log
@@ -140,12 +140,13 @@ class Maintenance:
                 logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
 
     async def merge_unless_busy(self) -> int:
-        """What fills the catalog goes first, however busy it is."""
+        """If inline bytes fill the catalog, merging runs even if the broker is busy."""
         is_time = self._merge_turns.take(self._limits) or self._log.inline.is_pressing
         return await self.merging.run_once() if is_time else 0
 
     async def collect_if_first(self) -> int:
-        """Garbage is everybody's. It may be collected twice, but a hundred brokers need not list the same objects."""
+        """Garbage belongs to all brokers. Collecting it twice does no harm, but a hundred brokers need not
+        list the same objects, so only the first member does."""
         is_first = next(iter(self._log.topology.members), self._session) == self._session
         return await self.garbage.run_once() if is_first else 0
 
@@ -153,7 +154,7 @@ class Maintenance:
         return await self.compaction.run_once() if self._compaction_turns.take(self._limits) else 0
 
     async def expire_once(self) -> int:
-        """Forget producers that have been silent for long. Skipped while the clock is off."""
+        """Remove idempotent producers that have sent nothing for long. Skipped while the clock is off."""
         if not self.guard.trusts_clock():
             return 0
         silent_since = self._clock.now_ms() - self._limits.producer_expiry_ms
@@ -169,7 +170,7 @@ class Maintenance:
 
 
 class Turns:
-    """Who moves bytes a second time gives way while producers and readers move many."""
+    """Postpones duties that move bytes a second time while producers and readers move many."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -177,7 +178,7 @@ class Turns:
         self._missed = 0
 
     def take(self, limits: MaintenanceLimits) -> bool:
-        """Whether it is time, or has been for too long."""
+        """Whether the duty may run now: the broker is not busy, or the duty has been postponed too often."""
         moved = self._log.moved_bytes
         is_busy = moved - self._moved_before > limits.merge_busy_bytes
         self._moved_before = moved

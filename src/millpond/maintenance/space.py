@@ -1,7 +1,8 @@
-"""Whether the disk has room for a rewrite: merging and compaction write first, and what they replace goes later.
+"""Checks whether the disk has room for a rewrite: merging and compaction write first, and remove what they
+replace later.
 
-Each says before it starts how much it is about to write. If that does not fit, it waits for a later pass, so that a
-nearly full disk is not filled by work that should make it smaller.
+Before it starts, each duty states how much it is about to write. If that does not fit, it waits for a later
+pass, so that work that should free space does not fill a nearly full disk.
 """
 
 import logging
@@ -11,7 +12,7 @@ from millpond.model.units import format_bytes
 from millpond.observability.metrics import MaintenanceMetrics
 
 FreeBytes = Callable[[], int | None]
-"""What may be written to the store before its disk is full; None if it has no such limit."""
+"""Number of bytes that may be written to the store before its disk is full; None if it has no such limit."""
 
 logger = logging.getLogger(__name__)
 
@@ -22,16 +23,16 @@ def without_limit() -> int | None:
 
 
 class Space:
-    """Asks how much is free, and reports which duty waits: once in the log, and in the metric for as long as it lasts.
-    A duty waits until it has made a whole pass without being refused: a small rewrite may fit while a large one does
-    not."""
+    """Checks the free space, and reports which duty waits: once in the log, and in the metric for as long as
+    it lasts. A duty stops waiting after a whole pass without a refusal: a small rewrite may fit while a large
+    one does not."""
 
     def __init__(self, free_bytes: FreeBytes, metrics: MaintenanceMetrics) -> None:
         self._free_bytes = free_bytes
         self._waiting_bytes = metrics.waiting_bytes
         self._waiting: set[str] = set()
         self._refused: dict[str, int] = {}
-        """The largest rewrite that did not fit in the pass under way, by duty."""
+        """The largest rewrite that did not fit in the current pass, by duty."""
 
     def has_room(self, duty: str, needed: int) -> bool:
         """Whether `duty` may write `needed` bytes now."""
@@ -47,7 +48,7 @@ class Space:
         return False
 
     def end_pass(self, duty: str) -> None:
-        """All that is due has been looked at."""
+        """Call it when everything due has been checked."""
         if self._refused.pop(duty, 0) or duty not in self._waiting:
             return
         self._waiting.discard(duty)

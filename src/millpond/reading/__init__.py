@@ -1,1 +1,2 @@
-"""Reading back: from catalog rows to stamped batches. Synchronous and thread-safe; brokers and Spark tasks share it."""
+"""Reading stored data: from catalog rows to stamped batches. Synchronous and thread-safe; used by brokers and
+Spark."""

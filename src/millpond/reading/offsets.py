@@ -1,7 +1,8 @@
 """Offsets by time: the first record at or after a timestamp, and the record with the newest one.
 
-Plain synchronous code for the readers' threads. The catalog names the extent, its sparse index the stretch, batch
-headers the batch; only that one batch is decoded. A record without a timestamp is found by no time, as in Kafka.
+Synchronous code for the readers' threads. The catalog locates the extent, its sparse index the range, batch
+headers the batch; only that one batch is decoded. A record without a timestamp is never found by time, as in
+Kafka.
 """
 
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ class OffsetFinder:
             try:
                 return self._search(where, timestamp, log_start)
             except ObjectMissing:
-                continue  # replaced by a merge meanwhile: look again
+                continue  # a merge replaced the object: look it up again
         return self._search(where, timestamp, log_start)
 
     def newest(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
@@ -51,9 +52,10 @@ class OffsetFinder:
         return found if found is not None else self._newest_from(where, log_start)
 
     def _newest_from(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
-        """The slow way, batch by batch from the log start on: for a log start inside an extent, below which the record
-        with the extent's newest timestamp lies, and for a newest record without a timestamp: its batch and its extent
-        have the time of its append, which no record bears."""
+        """The slow path, batch by batch from the log start on. It is needed for a log start inside an extent,
+        if the record with the extent's newest timestamp is below the log start. It is also needed for a
+        newest record without a timestamp: its batch and its extent hold its append time, which no record has
+        as its timestamp."""
         newest: TimedOffset | None = None
         while runs := self._reader.read_runs(where, log_start, 1):
             for record in self._newest_records(runs[0], log_start, newest):
@@ -80,7 +82,7 @@ class OffsetFinder:
                 extent = catalog_extents.next_with_timestamp(tx, where, timestamp, extent.end_offset)
 
     def _stretches(self, extent: Extent, timestamp: int) -> Iterator[Run]:
-        """Stretches of the extent from the first that can hold the timestamp on."""
+        """Ranges of the extent, starting with the first that can hold the timestamp."""
         entry = entry_for_timestamp(extent.index, timestamp)
         offset = extent.base_offset + (entry.offset if entry is not None else 0)
         while offset < extent.end_offset:
@@ -93,14 +95,14 @@ class OffsetFinder:
             if header.newest_timestamp < timestamp or header.next_offset <= log_start:
                 continue
             if self._newest_of(run, position, header) < timestamp:
-                continue  # some of its records have no timestamp: its header tells when they were appended
+                continue  # some of its records have no timestamp, so its header holds their append time
             for record in self._records(run, position, header):
                 if record.timestamp >= timestamp and record.offset >= log_start:
                     return record
         return None
 
     def _newest_records(self, run: Run, log_start: int, newest: TimedOffset | None) -> Iterator[TimedOffset]:
-        """Each record that is newer than all before it, `newest` included."""
+        """Each record that is newer than all before it, including `newest`."""
         for position, header in walk(run.data):
             if header.next_offset <= log_start or not header.record_count:
                 continue
@@ -112,14 +114,14 @@ class OffsetFinder:
                     yield record
 
     def _newest_of(self, run: Run, position: int, header: BatchHeader) -> int:
-        """The newest timestamp that a record of the batch bears."""
+        """The newest timestamp that a record of the batch has."""
         if header.is_control or not header.record_count:
             return header.newest_timestamp
         limit = self._decompressed_bytes_max
         return read_times(run.data, position, header, decompressed_bytes_max=limit).newest
 
     def _records(self, run: Run, position: int, header: BatchHeader) -> Iterator[TimedOffset]:
-        """A transaction marker counts as a record, as in Kafka: it has an offset and a time."""
+        """A transaction marker counts as a record, as in Kafka: it has an offset and a timestamp."""
         if header.is_control:
             yield TimedOffset(header.base_offset, header.newest_timestamp)
             return

@@ -1,7 +1,7 @@
-"""The read plan: which bytes of which objects to fetch for a reader at an offset. Pure.
+"""The read plan: which bytes of which objects to read for a reader at an offset. Pure.
 
-Large extents are entered by their sparse index; neighbours inside one object are fetched in one read, frames
-between them included; the plan stops at its byte budget but always yields at least one batch.
+Large extents are entered through their sparse index. Adjacent ranges of one object are read together,
+including the frames between them. The plan stops at its byte budget but always covers at least one batch.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from millpond.model.extents import Extent
 from millpond.segments.index import entry_for_offset
 
 GAP_BYTES_MAX: Final = 64 * 1024
-"""Bytes between two wanted ranges of an object that are cheaper to read than to skip."""
+"""Maximum gap between two ranges of an object that are read together, because a second read costs more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A stretch of whole batches of one extent: `length` bytes from `start` of the extent's own bytes. The next
-    stretch begins at `end_offset`; where compaction left a gap, that lies past the last batch of this one."""
+    """A range of whole batches of one extent: `length` bytes from `start`, relative to the extent's own
+    bytes. The next range begins at `end_offset`; where compaction left a gap, this is past the last batch of
+    this range."""
 
     extent: Extent
     start: int
@@ -29,7 +30,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of one object that serves several slices; or none, for a slice that is inline."""
+    """One read of one object that serves several slices; no read at all for a slice that is inline."""
 
     slices: tuple[Slice, ...]
 
@@ -49,7 +50,7 @@ class Read:
 
 
 def plan_reads(extents: Sequence[Extent], offset: int, bytes_wanted: int) -> list[Read]:
-    """Reads that cover `offset` and what follows it, `bytes_wanted` or a little more."""
+    """Reads that cover `offset` and what follows it, `bytes_wanted` or slightly more."""
     slices: list[Slice] = []
     room = bytes_wanted
     for extent in extents:

@@ -1,10 +1,11 @@
-"""Reading back: catalog rows to stamped runs. Plain synchronous code, run on the lagging readers' own threads.
+"""Reads stored records: from catalog rows to stamped runs. Synchronous code for the threads of lagging readers.
 
-Merging and compaction replace objects under running readers, so a missing object is not an error but a reason to
-look the offset up again. Every batch's CRC is checked on the way: wrong bytes are never passed on.
+Merging and compaction replace objects while readers run, so a missing object is not an error: the offset is
+looked up again. The CRC of every batch is checked: corrupt bytes are never returned.
 
-Behind a log's end lie many small objects, and each read of a remote store takes tens of milliseconds: so several are
-made at a time, and a reader is given what there is after a second, lest it give up and begin anew for ever.
+Shortly before the end of a log there are many small objects, and each read of a remote store takes tens of
+milliseconds. So several reads run concurrently, and after a second the reader receives what was read so far:
+otherwise it could time out and start over for ever.
 """
 
 import time
@@ -27,15 +28,15 @@ Settle = Callable[[bytearray, int, int, bool], int]
 """See `settle`."""
 
 LOOK_UPS_MAX: Final = 5
-"""How often an offset is looked up again because its object was replaced meanwhile."""
+"""How often an offset is looked up if its object was replaced each time."""
 READ_S_MAX: Final = 1.0
-"""After this no more objects are begun with."""
+"""After this no further reads are started."""
 
 
 def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
-    """Check every batch; unless they are stamped already, give them consecutive offsets from `base_offset` on, and
-    the epoch. Stamped ones must follow one another, though there may be gaps. Returns the offset that follows them.
-    Raises `CorruptBatch`."""
+    """Check every batch. Unless the batches are already stamped, assign consecutive offsets from
+    `base_offset` on, and the epoch. Stamped batches must be in the order of their offsets, possibly with
+    gaps. Returns the offset that follows them. Raises `CorruptBatch`."""
     following = base_offset
     for position, header in walk(data):
         check_crc(data, position, header)
@@ -46,13 +47,13 @@ def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
 
 
 def misplaced(base_offset: int, last_offset_delta: int, following: int) -> CorruptBatch:
-    """A batch's base offset lies outside of its checksum: where it is wrong, only its neighbours say so."""
+    """A batch's base offset is outside its checksum: only the neighbouring batches reveal a wrong one."""
     last = base_offset + last_offset_delta
     return CorruptBatch(reason=f"a batch holds offsets {base_offset} to {last} where {following} is next")
 
 
 class StoreReader:
-    """`settle` may be another way to do the same: Spark's is compiled."""
+    """`settle` can be replaced by an equivalent function: Spark's is compiled."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class StoreReader:
         self._timer = timer
 
     def read_runs(self, where: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
-        """Runs from the one that holds `offset` (or the next, in a gap) on; empty if nothing follows. Less than was
-        wanted is not yet the end."""
+        """Runs starting with the one that holds `offset` (or the next one, in a gap); empty if nothing
+        follows. Fewer bytes than wanted do not mean that the end was reached."""
         for attempt in range(LOOK_UPS_MAX):
             extents = self.find_extents(where, offset, bytes_wanted)
             try:
@@ -96,11 +97,11 @@ class StoreReader:
         return self._perform(Read((whole,)))[0]
 
     def read_from(self, extent: Extent, offset: int, bytes_wanted: int) -> Run:
-        """A stretch of one extent that begins at or before `offset`."""
+        """A range of one extent that begins at or before `offset`."""
         return self._perform(Read((slice_extent(extent, offset, bytes_wanted),)))[0]
 
     def close(self) -> None:
-        """When nobody reads any more. Waits for what was begun for somebody who has failed."""
+        """Call it when there are no more readers. Waits for reads in flight whose callers have failed."""
         if "_fan" in vars(self):
             self._fan.shutdown(cancel_futures=True)
 
@@ -139,7 +140,7 @@ def _cut(data: bytes, read: Read, piece: Slice) -> bytearray:
 
 
 def _run(piece: Slice, data: bytearray, settle: Settle) -> Run:
-    """Check and stamp. An extent whose batches are stamped already keeps its own offsets: it may have gaps."""
+    """Check and stamp. An extent whose batches are already stamped keeps its own offsets: it may have gaps."""
     extent = piece.extent
     try:
         following = settle(data, piece.base_offset, extent.epoch, extent.stamped)

@@ -1,4 +1,4 @@
-"""A run: consecutive stamped batches of one partition in memory. What readers are given is cut from runs."""
+"""A run: consecutive stamped batches of one partition in memory. Readers receive slices of runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -18,8 +18,8 @@ class Run:
 
 
 def stamped(data: Buffer, headers: Sequence[tuple[int, BatchHeader]], base_offset: int, epoch: int) -> Run:
-    """Give the batches at these positions consecutive offsets, in place where the buffer allows it: then
-    readers of the original see the stamped batches too."""
+    """Assign consecutive offsets to the batches at these positions, in place if the buffer is writable: then
+    readers of the original buffer see the stamped batches, too."""
     writable = bytearray(data) if memoryview(data).readonly else cast("bytearray | memoryview", data)
     following = base_offset
     for position, header in headers:
@@ -31,8 +31,8 @@ def stamped(data: Buffer, headers: Sequence[tuple[int, BatchHeader]], base_offse
 def take(
     runs: Iterable[Run], offset: int, bytes_max: int, end_offset: int, *, must_yield: bool = True
 ) -> tuple[list[Buffer], int]:
-    """Whole batches from the one that holds `offset` on: at least one if it `must_yield`, then as many as fit the
-    budget, none that starts at or past `end_offset`. Returns them with the offset that follows."""
+    """Whole batches starting with the one that holds `offset`: at least one if `must_yield`, then as many as
+    fit the budget, none that starts at or past `end_offset`. Returns them and the offset that follows."""
     taken: list[Buffer] = []
     room = bytes_max
     following = offset
@@ -51,8 +51,8 @@ def take(
 def _piece(
     run: Run, offset: int, room: int, end_offset: int, *, is_first: bool
 ) -> tuple[Buffer | None, int, bool]:
-    """The part of a run that starts at `offset` and fits, the offset that follows, and whether that is the run's
-    end. All of it, untouched, in the common case; nothing where compaction left a gap."""
+    """The part of a run that starts at `offset` and fits, the offset that follows, and whether that is the
+    run's end. In the common case the whole run, unchanged; None where compaction left a gap."""
     if offset <= run.base_offset and run.end_offset <= end_offset and len(run.data) <= room:
         return run.data, run.end_offset, True
     start: int | None = None

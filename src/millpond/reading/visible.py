@@ -1,7 +1,7 @@
-"""Which of the stored batches a reader of committed messages may see. Whole batches: nothing is decoded.
+"""Selects the stored batches that a `read_committed` reader may see. Works on whole batches: nothing is decoded.
 
-Kafka's rule: a transactional batch is hidden if its transaction was aborted, and a transaction of a producer goes
-on up to its marker. Markers themselves are the broker's and nobody's messages.
+Kafka's rule: a transactional batch is hidden if its transaction was aborted, and a producer's transaction
+extends up to its marker. Markers belong to the broker, and readers never see them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from millpond.catalog.transactions import Aborted
 from millpond.records import BatchHeader, Buffer, walk
 
 PlacedBatch = tuple[Buffer, int, BatchHeader]
-"""A buffer, where in it a batch begins, and the batch's header."""
+"""A buffer, the position of a batch in it, and the batch's header."""
 
 
 def visible(batches: Iterable[Buffer], aborted: Sequence[Aborted]) -> Iterator[PlacedBatch]:

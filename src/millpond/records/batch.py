@@ -1,8 +1,8 @@
 """Kafka's RecordBatch v2 as a view over bytes: read its header, check it, stamp it. Records stay undecoded.
 
 The header is 61 bytes. Its CRC32C covers everything from the attributes (byte 21) to the end, so the base
-offset and the leader epoch can be stamped into a batch without reading the rest. What a producer sent is
-checked once, by `validate`, at a cost that follows batches and not records.
+offset and the leader epoch can be stamped into a batch without reading the rest. `validate` checks what a
+producer sent, once, at a cost per batch and not per record.
 """
 
 import struct
@@ -22,7 +22,7 @@ LENGTH_END = 12
 """`batch_length` counts from here: base offset and the length itself come before."""
 CRC_START = 21
 RECORD_BYTES_MIN = 7
-"""Length, attributes, timestamp, offset, key length, value length, header count: a byte each at least."""
+"""Length, attributes, timestamp, offset, key length, value length, header count: at least one byte each."""
 
 CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
@@ -45,7 +45,7 @@ _MAX_TIMESTAMP_START = 35
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch in wire order, and what follows from them."""
+    """The fields of a batch in wire order, and values derived from them."""
 
     base_offset: int
     batch_length: int
@@ -63,7 +63,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Size of the whole batch in bytes, including the header."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -96,28 +96,29 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences run to 2^31-1 and go on at 0, as Kafka's do."""
+        """Sequences wrap from 2^31-1 to 0, as in Kafka."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
     @property
     def newest_timestamp(self) -> int:
-        """The time that decides how old the batch is. Batches that were stored before the broker set the maximum may
-        have none (sarama leaves it unset); theirs is the base. A base beyond the maximum says nothing: under append
-        time it is the producer's, and of other batches the maximum was read out of the records."""
+        """The timestamp that decides how old the batch is. Batches stored before the broker set the maximum
+        may have none (sarama leaves it unset); then the base timestamp counts. A base above the maximum has
+        no meaning: with append time the base is the producer's, and in other batches the maximum was read
+        from the records."""
         newest = self.max_timestamp
         return newest if newest != NO_TIMESTAMP else self.base_timestamp
 
     @property
     def oldest_timestamp(self) -> int:
-        """The first record's time, which is the oldest in all but odd cases; never newer than the newest."""
+        """The first record's timestamp, which is nearly always the oldest; never newer than the newest."""
         newest = self.max_timestamp
         return newest if self.has_append_time else min(self.base_timestamp, newest)
 
 
 def read_header(buffer: Buffer, position: int = 0, end: int | None = None) -> BatchHeader:
-    """The header of the batch at `position`, which lies whole before `end`. Its CRC is not looked at."""
+    """The header of the batch at `position`, which must end at or before `end`. The CRC is not checked."""
     end = len(buffer) if end is None else min(end, len(buffer))
     if not 0 <= position <= end - HEADER_SIZE:
         raise CorruptBatch(reason=f"{end - position} bytes are too few for a header of {HEADER_SIZE}")
@@ -142,7 +143,7 @@ def walk(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tup
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raises CorruptBatch unless the bytes under the checksum are the ones it was made from."""
+    """Raises CorruptBatch unless the checksum matches the bytes it covers."""
     actual = crc32c(memoryview(buffer)[position + CRC_START : position + header.batch_length + LENGTH_END])
     if actual != header.crc:
         raise CorruptBatch(reason=f"CRC32C is {actual:08x} where the header says {header.crc:08x}")
@@ -151,10 +152,10 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 def validate(
     buffer: Buffer, *, max_batch_bytes: int, allow_control: bool = False
 ) -> list[tuple[int, BatchHeader]]:
-    """Everything a broker checks of what a producer sent; all batches are good, or it raises.
+    """Perform all of the broker's checks on what a producer sent; raises unless all batches pass.
 
-    CorruptBatch means damaged bytes (a client may send again); InvalidRecord a whole batch that claims what
-    it may not. The contents of records are not looked at. Only the broker's own writes `allow_control`.
+    CorruptBatch means damaged bytes (a client may retry); InvalidRecord means an intact batch with invalid
+    fields. The contents of records are not checked. Only the broker's own writes `allow_control`.
     """
     view = memoryview(buffer)
     batches = list(walk(view))
@@ -172,7 +173,7 @@ def validate(
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its place in the log. Both fields lie outside the CRC."""
+    """Write offset and leader epoch into the batch at `position`. Both fields are outside the CRC."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_START, leader_epoch)
 
@@ -186,7 +187,7 @@ def stamp_run(buffer: bytearray | memoryview, base_offset: int, leader_epoch: in
 
 
 def with_append_time(batches: Buffer, now_ms: int) -> bytes:
-    """A copy of one or more batches whose records all bear the broker's time (`LogAppendTime`)."""
+    """A copy of one or more batches in which all records have the broker's time (`LogAppendTime`)."""
     out = bytearray(batches)
     for position, header in walk(out):
         _ATTRIBUTES.pack_into(out, position + CRC_START, header.attributes | APPEND_TIME_BIT)
@@ -198,7 +199,7 @@ def with_append_time(batches: Buffer, now_ms: int) -> bytes:
 def set_max_timestamp(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, newest: int
 ) -> None:
-    """Write another newest time into the batch at `position`, and the CRC that follows from it."""
+    """Write a new newest timestamp into the batch at `position`, and the new CRC."""
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_START, newest)
     seal(buffer, position, position + header.size)
 
@@ -224,14 +225,14 @@ def _check_count(header: BatchHeader) -> None:
     count = header.record_count
     if count < 1 or count != header.last_offset_delta + 1:
         raise InvalidRecord(reason=f"{count} records with a last offset delta of {header.last_offset_delta}")
-    # An inflated count would take offsets that no record fills.
+    # An inflated count would reserve offsets that no record fills.
     room = (header.batch_length + LENGTH_END - HEADER_SIZE) * EXPANSION_MAX[header.attributes & CODEC_MASK]
     if count * RECORD_BYTES_MIN > room:
         raise InvalidRecord(reason=f"{count} records cannot fit a batch of {header.size} bytes")
 
 
 def _check_timestamps(header: BatchHeader) -> None:
-    """A maximum below the base is put right later (`read_times`), not refused: some clients send such headers."""
+    """A maximum below the base is corrected later (`read_times`), not refused: some clients send such headers."""
     base, newest = header.base_timestamp, header.max_timestamp
     if base < NO_TIMESTAMP or newest < NO_TIMESTAMP:
         raise InvalidRecord(reason=f"timestamps from {base} to {newest}")

@@ -1,4 +1,4 @@
-"""What counts as bytes here: anything flat that can be read without a copy."""
+"""The types accepted as bytes: anything flat that can be read without a copy."""
 
 Buffer = bytes | bytearray | memoryview
-"""Read-only use. A memoryview must be contiguous and of format "B", as `memoryview(bytes)` is."""
+"""For reading only. A memoryview must be contiguous and of format "B", as `memoryview(bytes)` is."""

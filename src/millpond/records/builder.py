@@ -1,4 +1,4 @@
-"""Make batches: from records, at the edges where they exist, and the broker's own transaction markers."""
+"""Builds batches: from records, at the edges where these exist, and the broker's own transaction markers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,11 +23,11 @@ from millpond.records.varint import NULL_LENGTH, varint, varlong
 NO_LEADER_EPOCH = -1
 TIMESTAMP_MAX = (1 << 63) - 1
 RECORD_OVERHEAD = 36
-"""What the lengths, deltas and counts of a record take at most."""
+"""Maximum size of the lengths, deltas and counts of a record."""
 HEADER_OVERHEAD = 10
 UTF8_BYTES_MAX = 4
 NO_ATTRIBUTES = b"\0"
-"""Of a record: none are defined."""
+"""The attributes of a record: none are defined."""
 NULL = varint(NULL_LENGTH)
 
 
@@ -45,7 +45,7 @@ def build_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     now_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """One batch of `records`, sealed with its CRC.
+    """Build one batch of `records`, with its CRC.
 
     A record without a timestamp gets `now_ms`; one without an offset follows the record before it. Given
     offsets must rise and may leave gaps, as compaction does; `last_offset` keeps a gap at the end. The batch
@@ -67,7 +67,7 @@ def build_batch(
         len(out) - LENGTH_END,
         leader_epoch,
         MAGIC,
-        0,  # the CRC, once the rest stands
+        0,  # the CRC is written last
         attributes,
         _last_delta(deltas, base, last_offset),
         timestamps[0],
@@ -82,7 +82,7 @@ def build_batch(
 
 
 def encoded_size_max(record: Record) -> int:
-    """No more than this many bytes of a batch."""
+    """The maximum number of bytes of this record in a batch."""
     size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += HEADER_OVERHEAD + UTF8_BYTES_MAX * len(name) + len(value or b"")

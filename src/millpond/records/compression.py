@@ -1,8 +1,8 @@
-"""The four codecs of Kafka, with a hard bound on what decompression may produce.
+"""Kafka's four codecs, with a hard limit on the size of decompressed data.
 
 A few kilobytes can claim to hold gigabytes, so no size found in the input is ever trusted: output goes into
 buffers that end at the caller's limit. Peak memory is at most twice the limit (the buffer and its final copy)
-plus a constant of the codec's own: about 9 MiB for lz4's largest block, less for the others.
+plus a constant that depends on the codec: about 9 MiB for lz4's largest block, less for the others.
 """
 
 import struct
@@ -17,10 +17,10 @@ from millpond.records.buffers import Buffer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-"""What snappy-java puts before its blocks: magic, version 1, readable by version 1."""
+"""The header that snappy-java writes before its blocks: magic, version 1, readable by version 1."""
 XERIAL_BLOCK_BYTES = 32 * 1024
 GZIP_MEMBERS_MAX = 64
-"""Producers write one member. Each more copies the rest of the input: a flood would cost its square."""
+"""Producers write one member. Each further member copies the rest of the input: many would cost quadratic time."""
 OUTPUT_BYTES_MIN = 16 * 1024
 OUTPUT_GROWTH = 4
 LZ4_LEVEL = 1
@@ -41,8 +41,8 @@ class Codec(IntEnum):
 
 
 EXPANSION_MAX = (1, 1032, 22, 255, 32768)
-"""How many bytes one byte can become, by codec: deflate's 258 for two bits, snappy's 64 for three bytes,
-lz4's length bytes of 255, zstd's 128 KiB for a four-byte block. No honest batch is denser."""
+"""Maximum expansion of one byte, by codec: deflate's 258 for two bits, snappy's 64 for three bytes, lz4's
+length bytes of 255, zstd's 128 KiB for a four-byte block. No valid batch is denser."""
 
 
 _KNOWN = {int(codec): codec for codec in Codec}  # a look-up costs a tenth of Codec(number)
@@ -56,7 +56,7 @@ def known_codec(number: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` in the framing that Java clients write and read for this codec."""
+    """Compress `data` in the framing that Java clients write and read for this codec."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -71,7 +71,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
-    """The plain bytes: RecordTooLarge if there are more than `limit`, CorruptBatch if `data` is garbage."""
+    """The decompressed bytes. Raises RecordTooLarge above `limit`, and CorruptBatch if `data` is malformed."""
     match codec:
         case Codec.NONE:
             _check_size(len(data), limit)
@@ -89,7 +89,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 def _compress_lz4(data: Buffer) -> bytes:
     # Kafka's Java reader refuses linked blocks (KIP-57).
     compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes no other kind of buffer
+    compressor.compress(bytes(data))  # it accepts no other kind of buffer
     return bytes(compressor.finish())
 
 
@@ -117,7 +117,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     for _ in range(GZIP_MEMBERS_MAX):
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         try:
-            # One byte more than allowed tells "full" from "too large"; 0 would mean "no limit" to zlib.
+            # One byte more than allowed distinguishes "full" from "too large"; 0 would mean "no limit" to zlib.
             out += member.decompress(rest, limit - len(out) + 1)
         except zlib.error as error:
             raise CorruptBatch(reason=f"gzip data: {error}") from error
@@ -131,7 +131,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> bytes:
-    # The magic is not a possible start of raw snappy: its third byte would copy from before the beginning.
+    # Raw snappy cannot start with the magic: its third byte would copy from before the beginning.
     if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC:
         return _decompress_xerial(data, limit)
     return _decompress_snappy_block(data, limit, limit)
@@ -169,7 +169,7 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
 def _decompress_growing(
     decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
 ) -> bytes:
-    """Try ever larger buffers, none past the limit. All tries together cost a third more than the last."""
+    """Try increasingly large buffers up to the limit. All attempts together cost a third more than the last one."""
     capacity = min(limit, max(OUTPUT_BYTES_MIN, len(data) * OUTPUT_GROWTH))
     while True:
         out = bytearray(capacity)
@@ -187,5 +187,5 @@ def _decompress_growing(
 
 
 def _is_full(error: Exception) -> bool:
-    # Rust's own words for a write into a full buffer; the library has no error type for it. A test pins them.
+    # Rust's message for a write into a full buffer; the library has no error type for it. A test checks it.
     return "failed to write whole buffer" in str(error)

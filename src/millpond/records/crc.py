@@ -6,5 +6,5 @@ from millpond.records.buffers import Buffer
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """The checksum of `data`; give the last result as `value` to go on where another buffer ended."""
+    """The checksum of `data`. To continue the checksum of an earlier buffer, pass its result as `value`."""
     return _crc32c(data, value)

@@ -1,4 +1,4 @@
-"""Transaction markers: the one record of a control batch, which says how a producer's transaction ended."""
+"""Transaction markers: the single record of a control batch, which tells how a producer's transaction ended."""
 
 import struct
 from enum import IntEnum
@@ -14,14 +14,14 @@ _VALUE = struct.Struct(">hi")
 
 
 class MarkerKind(IntEnum):
-    """How the transaction ended, as the marker's key says it."""
+    """How the transaction ended, as encoded in the marker's key."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Marker(NamedTuple):
-    """What a control batch says about its producer's transaction."""
+    """The contents of a control batch: the outcome of its producer's transaction."""
 
     kind: MarkerKind
     coordinator_epoch: int
@@ -34,7 +34,7 @@ def marker_to_record(marker: Marker, timestamp: int) -> Record:
 
 def marker_from_record(record: Record) -> Marker:
     key, value = record.key or b"", record.value or b""
-    # Later versions may add fields after these (KIP-98), so longer is fine.
+    # Later versions may add fields after these (KIP-98), so longer keys and values are accepted.
     if len(key) < _KEY.size or len(value) < _VALUE.size:
         raise CorruptBatch(reason="a transaction marker is cut short")
     kind = _KEY.unpack_from(key)[1]

@@ -1,7 +1,7 @@
-"""Decode records out of batches, for the edges that need their contents. Nothing inside a batch is trusted.
+"""Decodes records from batches, for the edges that need their contents. Nothing inside a batch is trusted.
 
-Every length is held against the bytes that are there before anything is read or made, so a hostile batch
-costs at most its own size, or `decompressed_bytes_max` when it is compressed.
+Every length is compared with the available bytes before anything is read or allocated, so a hostile batch
+costs at most its own size, or `decompressed_bytes_max` if it is compressed.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ HEADER_BYTES_MIN = 2
 def iter_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Iterator[Record]:
     """The records of one or more consecutive batches, with absolute offsets and timestamps.
 
-    Control batches are passed over: their records are the broker's, not anyone's data. The limit holds for
+    Control batches are skipped: their records belong to the broker and are not messages. The limit applies to
     each batch. CRCs are not checked: `validate` or `check_crc` does that where bytes come from outside.
     """
     for position, header in walk(buffer):
@@ -43,9 +43,9 @@ def read_marker(buffer: Buffer, position: int = 0) -> Marker:
 def _batch_records(  # noqa: C901  # written out on purpose
     buffer: Buffer, position: int, header: BatchHeader, limit: int
 ) -> Iterator[Record]:
-    """Written out, because it runs for every message that anybody reads: numbers of one byte, lengths and offsets of
-    two, and headers that there are none of, are read here; all else by the functions below, which also say what is
-    wrong."""
+    """Not split into functions, because it runs for every message that is read. The common cases are handled
+    here: numbers of one byte, lengths and offsets of two bytes, and no headers. The functions below handle
+    all other cases, and report what is wrong."""
     if header.record_count < 0 or header.last_offset > INT64_MAX:
         raise CorruptBatch(reason=f"{header.record_count} records up to offset {header.last_offset}")
     data = plain_records(buffer, position, header, limit)
@@ -61,7 +61,7 @@ def _batch_records(  # noqa: C901  # written out on purpose
         if not 0 <= length <= size - at:
             raise CorruptBatch(reason=f"a record of {length} bytes where {size - at} are left")
         end = at + length
-        at += 1  # the first byte is attributes, of which there are none
+        at += 1  # the first byte holds the attributes, of which none are defined
         if at < end and (raw := data[at]) < 0x80:
             timestamp, at = base_timestamp + (raw >> 1 ^ -(raw & 1)), at + 1
         else:

@@ -1,4 +1,4 @@
-"""Another codec for batches. Payload, codec bits, length and CRC change; offsets, times and producers do not."""
+"""Changes the codec of batches. Payload, codec bits, length and CRC change; offsets, times and producers do not."""
 
 from millpond.records.batch import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, seal, walk
 from millpond.records.buffers import Buffer
@@ -6,8 +6,8 @@ from millpond.records.compression import Codec, compress, decompress
 
 
 def recompress(batches: Buffer, codec: Codec, *, decompressed_bytes_max: int) -> bytearray:
-    """A copy of the batches with this codec; those that have it already stay as they are. `RecordTooLarge` if
-    all that must be decompressed comes to more than the limit."""
+    """A copy of the batches with this codec; batches that already have it stay as they are. Raises
+    `RecordTooLarge` if all decompressed payloads together exceed the limit."""
     view = memoryview(batches)
     out = bytearray()
     room = decompressed_bytes_max

@@ -1,4 +1,4 @@
-"""One record, decoded. Only the edges of the broker ever see one: the hot path moves whole batches."""
+"""One decoded record. Only the edges of the broker decode records: the hot path moves whole batches."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """A message. `offset` and `timestamp` are absolute, and -1 while nobody has given them."""
+    """A message. `offset` and `timestamp` are absolute, and -1 if they are not set."""
 
     value: bytes | None
     key: bytes | None = None

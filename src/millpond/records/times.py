@@ -1,7 +1,7 @@
-"""The times of a batch's records, read out of the records themselves: what the header says of them is a claim.
+"""Reads the timestamps of a batch's records from the records themselves, because the header cannot be trusted.
 
-Only lengths and timestamp deltas are looked at, without making an object for a record. All other fields are skipped
-by the record's length.
+Only lengths and timestamp deltas are read, without creating an object for each record. All other fields are
+skipped by means of the record's length.
 """
 
 import sys
@@ -17,26 +17,26 @@ from millpond.records.record import NO_TIMESTAMP
 from millpond.records.varint import VARLONG_BYTES_MAX, read_unsigned, read_varint
 
 BODY_BYTES_MIN: Final = 6
-"""Attributes, timestamp, offset, key length, value length, header count: a byte each at least."""
+"""Attributes, timestamp, offset, key length, value length, header count: at least one byte each."""
 COLUMN_MIN: Final = 16
-"""Fewer records of one length in a row are read one by one."""
+"""Fewer adjacent records of equal length than this are read one by one."""
 COLUMNS_MAX: Final = 8
-"""Bytes of a delta that is read by columns."""
+"""Maximum number of bytes of a delta that is read by columns."""
 HEIGHT_MIN: Final = 4 * COLUMN_MIN
 HEIGHT_MAX: Final = 16_384
-"""A column is no longer than this, and short where the last one ended early: lengths that change often must not make
-every try look far ahead."""
+"""Maximum length of a column. It is shorter if the previous column ended early: lengths that change often
+must not make every attempt look far ahead."""
 STRETCH_MAX: Final = 256
-"""Records that are read one by one before columns are tried again."""
+"""Maximum number of records that are read one by one before columns are tried again."""
 RAW_LIMIT: Final = 1 << 64
 BEYOND: Final = 1 << 62
-"""More bytes than any batch has: whatever comes behind it cannot be read."""
+"""More bytes than any batch has: what follows cannot be read."""
 
 LENGTHS: Final = tuple(
     BEYOND if raw & 1 or raw < 2 * BODY_BYTES_MIN else (raw >> 1) + 1 for raw in range(0x80)
 ) + tuple(BEYOND if raw & 1 else 2 + ((raw & 0x7F) >> 1) for raw in range(0x80, 0x100))
-"""By the first byte of a record's length: how many bytes the record takes, the length included. If a second byte
-follows, 64 times that one is added; a negative length is beyond everything."""
+"""Indexed by the first byte of a record's length: the size of the record in bytes, including the length. If a
+second byte follows, 64 times that byte is added. A negative length becomes `BEYOND`."""
 LAST_BYTES: Final = bytes(range(0x80))
 MORE_BYTES: Final = bytes(range(0x80, 0x100))
 IS_ODD: Final = bytes(raw & 1 for raw in range(0x100))
@@ -44,8 +44,9 @@ IS_ZERO: Final = bytes(raw == 0 for raw in range(0x100))
 
 
 class RecordTimes(NamedTuple):
-    """The lowest and the highest timestamp of a batch's records. A negative one is no time (Kafka's -1, and whatever
-    else is below zero): `untimed` says whether there is one, `earliest` is the lowest that a producer has set."""
+    """The lowest and the highest timestamp of a batch's records. A negative timestamp means no timestamp
+    (Kafka's -1, and any other value below zero). `untimed` is set if there is one; `earliest` is the lowest
+    that is not -1."""
 
     oldest: int
     newest: int
@@ -56,7 +57,8 @@ class RecordTimes(NamedTuple):
 def read_times(
     buffer: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int
 ) -> RecordTimes:
-    """The times of the records of the batch at `position`, which has some. `CorruptBatch` if they are malformed."""
+    """The times of the records of the batch at `position`, which must have some. Raises `CorruptBatch` if
+    malformed."""
     if header.has_append_time:
         newest = header.max_timestamp
         return RecordTimes(newest, newest, newest < 0, newest)
@@ -80,8 +82,9 @@ def read_times(
 
 
 def _delta_range(data: bytes, count: int) -> tuple[int, int]:
-    """The lowest and the highest timestamp delta of `count` records. Records of equal length, of which a backfill often
-    has thousands in a row, are read by columns; all others one by one, a growing number of them before the next try."""
+    """The lowest and the highest timestamp delta of `count` records. Records of equal length, of which a
+    backfill often has thousands in a row, are read by columns. All others are read one by one, a growing
+    number of them before the next attempt to read columns."""
     extremes: list[int] = []
     at, left, stretch, height = 0, count, 1, HEIGHT_MIN
     while left:
@@ -102,15 +105,16 @@ def _delta_range(data: bytes, count: int) -> tuple[int, int]:
 def _read_one_by_one(  # noqa: C901  # written out on purpose
     data: bytes, at: int, count: int, extremes: list[int]
 ) -> int:
-    """Where the record after the next `count` begins; their lowest and highest delta are added to `extremes`. Written
-    out, because it runs for every record: lengths of one and two bytes are looked up. Zigzag numbers stay as they are
-    until the end: even ones are deltas from 0 up, odd ones negative, and either kind grows with the distance from 0."""
+    """Returns the position of the record after the next `count`, and adds their lowest and highest delta to
+    `extremes`. Not split into functions, because it runs for every record: lengths of one and two bytes are
+    looked up in a table. Zigzag numbers stay encoded until the end: even ones are deltas from 0 up, odd ones
+    are negative, and both kinds grow with the distance from 0."""
     even_low, even_high, odd_low, odd_high = RAW_LIMIT, -1, RAW_LIMIT, -1
     for _ in range(count):
         raw = data[at]
         if raw < 0x80:
             end = at + LENGTHS[raw]
-            at += 2  # behind the length and the attributes, of which there are none
+            at += 2  # skips the length and the attributes, of which none are defined
         elif (high := data[at + 1]) < 0x80:
             end = at + LENGTHS[raw] + (high << 6)
             at += 3
@@ -150,9 +154,10 @@ def _read_one_by_one(  # noqa: C901  # written out on purpose
 
 
 def _read_columns(data: bytes, at: int, count: int, extremes: list[int]) -> tuple[int, int]:
-    """Of up to `count` records as many as are of one length and have deltas of as many bytes: where the next one
-    begins, and how many they are; 0 if too few. A column is the same byte of each of these records, a slice with their
-    length as its step. If all begin with the same length, each begins where the one before it ends."""
+    """Reads records of equal length whose deltas have equally many bytes, at most `count`. Returns the
+    position of the next record and the number of records read; 0 if they are too few. A column is the same
+    byte of each of these records: a slice with their length as its step. If all begin with the same length,
+    each begins where the one before it ends."""
     width, step = _first_length(data, at)
     count = min(count, (len(data) - at) // step)
     if count < COLUMN_MIN or data[at + (COLUMN_MIN - 1) * step] != data[at]:
@@ -177,8 +182,8 @@ def _read_columns(data: bytes, at: int, count: int, extremes: list[int]) -> tupl
 
 
 def _first_length(data: bytes, at: int) -> tuple[int, int]:
-    """The bytes that the length of the record at `at` takes, and those of the whole record; for one that is too long
-    for columns, 1 and more than there are."""
+    """The number of bytes of the length of the record at `at`, and of the whole record. For a record that is
+    too long for columns: 1, and `BEYOND`."""
     raw = data[at]
     if raw < 0x80:
         return 1, LENGTHS[raw]
@@ -186,8 +191,8 @@ def _first_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _extremes(columns: list[bytes], count: int) -> Iterator[int]:
-    """The lowest and the highest delta, of either sign. Numbers of equally many bytes compare as the bytes do, the last
-    one first: they are compared without being decoded."""
+    """The lowest and the highest delta, of either sign. Numbers with equally many bytes compare like these
+    bytes, the last byte first, so they are compared without decoding them."""
     keys = _keys(columns, count)
     odd = columns[0][:count].translate(IS_ODD)
     if 1 not in odd:
@@ -200,7 +205,7 @@ def _extremes(columns: list[bytes], count: int) -> Iterator[int]:
 
 
 def _keys(columns: list[bytes], count: int) -> Sequence[int]:
-    """Each number's bytes as one integer, its first byte the lowest."""
+    """The bytes of each number as one integer, with the first byte as the lowest."""
     if len(columns) == 1:
         return columns[0][:count]
     size = 4 if len(columns) <= 4 else 8
@@ -218,11 +223,11 @@ def _from_key(key: int) -> int:
     return raw >> 1 ^ -(raw & 1)
 
 
-# -- one by one, where some have no time ------------------------------------------------------------------------------
+# -- one by one, where some have no timestamp -------------------------------------------------------------------------
 
 
 def _deltas(data: bytes, count: int) -> Iterator[int]:
-    """Every timestamp delta, of records that `_delta_range` has checked."""
+    """Every timestamp delta of records that `_delta_range` has already checked."""
     at = 0
     for _ in range(count):
         length, at = read_varint(data, at, len(data))

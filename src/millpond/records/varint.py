@@ -1,7 +1,7 @@
 """Zigzag varints, the integers inside records: 7 bits a byte, low bits first, sign in the lowest bit.
 
-A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Readers are given an end and never
-look past it.
+A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Readers receive an end position
+and never read past it.
 """
 
 from millpond.model.errors import CorruptBatch
@@ -14,7 +14,7 @@ NULL_LENGTH = -1
 
 
 def varint(value: int) -> bytes:
-    """Small ones, which most are, are looked up."""
+    """Small values, which are the most common, are looked up in a table."""
     if 0 <= value < PREPARED_MAX:
         return _PREPARED[value]
     assert -(1 << 31) <= value < 1 << 31, "does not fit 32 bits"

@@ -1,1 +1,1 @@
-"""Rewriting what is stored, the pure part: what to merge, compact and expire. Brokers and Spark jobs perform it."""
+"""Rewriting stored data, the pure part: what to merge, compact and expire. Brokers and Spark jobs execute it."""

@@ -1,29 +1,30 @@
-"""Log compaction, the pure part: of each key the last record stays. Brokers and Spark jobs perform it.
+"""Log compaction, the pure part: keep the last record of each key. Brokers and Spark jobs execute it.
 
-**The plan** (`plan_compaction`). A partition is compacted up to a safe point: whole extents below the last stable
-offset, and older than `min.compaction.lag.ms`. What lies between the last compaction point and the safe point is
-dirty. It is worth the work when the dirty part of the log reaches `min.cleanable.dirty.ratio`, when a dirty record
-has waited for `max.compaction.lag.ms`, when tombstones may go, or when somebody asks for it (`force`).
+**The plan** (`plan_compaction`). A partition is compacted up to a safe point: whole extents below the last
+stable offset, and older than `min.compaction.lag.ms`. The range between the last compaction point and the
+safe point is dirty. Compaction is due when the dirty part of the log reaches `min.cleanable.dirty.ratio`,
+when a dirty record has waited for `max.compaction.lag.ms`, when tombstones may be removed, or when the caller
+requests it (`force`).
 
-**The deed** (`compact`), in two passes as Kafka's cleaner makes them. The first reads the dirty range and maps each
-key to its last offset. The map is bounded: when it is full, the range ends right there (`clean_end`), in the middle
-of an extent or even of a batch if need be, and the next compaction goes on. The second pass reads everything from
-the log start to the clean end and leaves out
+**The execution** (`compact`) has two passes, like Kafka's cleaner. The first pass reads the dirty range and
+maps each key to its last offset. The map is bounded: when it is full, the range ends there (`clean_end`), if
+necessary in the middle of an extent or even of a batch, and the next compaction continues. The second pass
+reads everything from the log start to the clean end and drops
 
-* records that a later one of the same key in the map replaces,
+* records that a later record of the same key in the map replaces,
 * tombstones below `tombstones_end`,
 * records of aborted transactions,
-* records without a key (as Kafka does; they are there if the topic was not always compacted),
-* records below the log start, which nobody can read.
+* records without a key (as Kafka does; they exist if the topic was not always compacted),
+* records below the log start, which no reader can reach.
 
-Every control batch stays: without an abort marker a reader would go on to hide its producer's later records. Offsets
-never change. A batch that cannot be decoded stays as it is, and its keys count for nothing; tombstones behind it
-stay as long as it does, for others may be able to decode it and would find there what they delete. Records at or past
-the clean end stay.
+Every control batch stays: without an abort marker a reader would hide its producer's later records, too.
+Offsets never change. A batch that cannot be decoded stays as it is, and its keys are ignored. Tombstones
+behind it stay as long as it does, because another reader may be able to decode it and would find the records
+that they delete. Records at or past the clean end stay.
 
-**The delete horizon.** A tombstone must be there for `delete.retention.ms` after what it deletes has gone, so that a
-slow reader learns of it. The catalog keeps points (`millpond.catalog.compactions`): below a point of that age,
-tombstones go. Nothing in the batches changes for it.
+**The delete horizon.** A tombstone must stay for `delete.retention.ms` after the records it deletes were
+removed, so that a slow reader receives it. The catalog keeps points (`millpond.catalog.compactions`):
+tombstones below a point of that age are removed. The batches themselves do not change for this.
 
 The commit is `millpond.rewriting.compaction_commit`.
 """
@@ -56,9 +57,9 @@ from millpond.rewriting.merging import LARGE_BYTES, SEGMENT_BYTES_MAX
 from millpond.segments.keys import segment_key
 
 EXTENTS_MAX: Final = 100_000
-"""Of one partition that a compaction looks at; what lies behind them waits for the next."""
+"""Maximum number of extents of one partition per compaction; later extents wait for the next one."""
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""What is read and sifted at a time."""
+"""Number of bytes read and sifted at a time."""
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
@@ -66,7 +67,7 @@ ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
 PutObject = Callable[[str, list[Buffer]], object]
 """`ObjectStore.put`: key, parts."""
 Pause = Callable[[int], None]
-"""Told how many bytes have just been worked on; may sleep, and may raise to give up."""
+"""Receives the number of bytes just processed; may sleep, and may raise to abort."""
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ Pause = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a plan rests on. `extents` are outlines from the first one on."""
+    """The catalog state on which a plan is based. `extents` are outlines, starting with the first extent."""
 
     row: PartitionRow
     extents: tuple[Extent, ...]
@@ -85,8 +86,8 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """`extents` are all that lie below `clean_end`; the dirty range is [`dirty_start`, `clean_end`), and empty if only
-    tombstones are to go. Plain values: a plan can be sent to another process."""
+    """`extents` are all that begin below `clean_end`. The dirty range is [`dirty_start`, `clean_end`); it is
+    empty if only tombstones are to be removed. Plain values: a plan can be sent to another process."""
 
     where: TopicPartition
     extents: tuple[Extent, ...]
@@ -99,15 +100,15 @@ class CompactionPlan:
     delete_retention_ms: int
     min_compaction_lag_ms: int
     broker_defaults: Mapping[str, str]
-    """What held, when it was planned, for configs that are not set on the topic itself."""
+    """The defaults, at planning time, of configs that are not set on the topic itself."""
     now_ms: int
     dirty_bytes: int
     total_bytes: int
 
 
 def read_state(tx: Transaction, where: TopicPartition) -> PartitionState:
-    """In this order: a transaction that is decided by the time the stable offset is read is in the list of aborted
-    ones that is read after it, whatever happens between the statements."""
+    """The order of these reads matters: a transaction that was aborted before the stable offset was read is
+    in the list of aborted ones that is read afterwards, whatever happens between the statements."""
     points = compactions.read(tx, where)
     row = partitions.read(tx, where)
     stable = transactions.last_stable_offset(tx, where, row.end_offset)
@@ -125,9 +126,9 @@ def plan_compaction(
     spare_tail: bool = False,
     broker_defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> CompactionPlan | None:
-    """None if there is nothing to do, or not enough. With `spare_tail` the small extents at the end are left out:
-    a running broker is about to merge them, and a long compaction would lose its commit to that. `config` comes of
-    the topic's own configs and `broker_defaults`."""
+    """Returns None if there is nothing to do, or not enough. With `spare_tail` the small extents at the end
+    are left out: a running broker is about to merge them, and the commit of a long compaction would then
+    fail. `config` results from the topic's own configs and `broker_defaults`."""
     log_start, points = state.row.log_start, state.points
     dirty_start = max(log_start, points[-1].end_offset if points else 0)
     clean_end = max(dirty_start, _safe_end(state, config, now_ms, spare_tail))
@@ -161,7 +162,7 @@ def plan_compaction(
 
 
 def _safe_end(state: PartitionState, config: TopicConfig, now_ms: int, spare_tail: bool) -> int:
-    """The end of the last whole extent of which every record is stable and old enough."""
+    """The end of the longest prefix of whole extents in which every record is stable and old enough."""
     end = 0
     extents = _without_small_tail(state.extents) if spare_tail else state.extents
     for extent in extents:
@@ -180,7 +181,7 @@ def _without_small_tail(extents: Sequence[Extent]) -> Sequence[Extent]:
 
 
 def _is_due(point: CompactionPoint, config: TopicConfig, now_ms: int) -> bool:
-    """Whether the tombstones below a point may go, or have gone already."""
+    """Whether the tombstones below a point may be removed, or already were."""
     gone = point.compacted_at == TOMBSTONES_GONE
     return gone or point.compacted_at + config.delete_retention_ms <= now_ms
 
@@ -190,12 +191,12 @@ def _has_waited(extent: Extent, config: TopicConfig, now_ms: int) -> bool:
     return oldest != NO_TIMESTAMP and oldest + config.max_compaction_lag_ms <= now_ms
 
 
-# -- the deed ---------------------------------------------------------------------------------------------------
+# -- the execution ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedSegment:
-    """A segment that has been put, the row that describes it, and the extents whose place it takes."""
+    """A segment that has been stored, the row that describes it, and the extents that it replaces."""
 
     old: tuple[Extent, ...]
     row: NewExtent
@@ -204,9 +205,9 @@ class CompactedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a commit needs to know. Segments are in order; extents between them that did not change stay. Below
-    `first_tombstone` there is none, and no batch that could not be decoded. Plain values without any record's bytes:
-    a task can send it to its driver."""
+    """The input of the commit. Segments are in order; unchanged extents between them stay. Below
+    `first_tombstone` there is no tombstone, and no batch that could not be decoded. Plain values without any
+    record's bytes: a Spark task can send it to its driver."""
 
     plan: CompactionPlan
     segments: tuple[CompactedSegment, ...]
@@ -235,8 +236,9 @@ def compact(
     chunk_bytes: int = CHUNK_BYTES,
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
 ) -> Compacted:
-    """Both passes. Segments are put one by one as they fill; whoever gets an error deletes what was put, or leaves it
-    to die with its session. `attempts` never gives a number twice to one session. `keys` is empty."""
+    """Perform both passes. Segments are stored one by one as they fill. If this raises, the caller deletes
+    the stored segments, or leaves them to garbage collection after the end of the session. `attempts` never
+    yields the same number twice for one session. `keys` must be empty."""
     deed = _Deed(plan, read_runs, keys, pause, chunk_bytes)
     segments: list[CompactedSegment] = []
 
@@ -260,7 +262,7 @@ def compact(
 
 
 class _Deed:
-    """One compaction under way."""
+    """One compaction in progress."""
 
     def __init__(
         self, plan: CompactionPlan, read_runs: ReadRuns, keys: KeyMap, pause: Pause, chunk_bytes: int
@@ -277,7 +279,7 @@ class _Deed:
         self.first_tombstone = NO_TOMBSTONE
 
     def learn(self) -> int:
-        """The first pass. Returns the clean end: the plan's, or where the map was full."""
+        """The first pass. Returns the clean end: the plan's, or the offset at which the map was full."""
         start, end = self._plan.dirty_start, self._plan.clean_end
         for chunk in self._chunks(start, end):
             full_at = _learn(self._keys, [batch for batch, is_data in chunk if is_data], start, end)
@@ -304,7 +306,7 @@ class _Deed:
         writer.finish()
 
     def _sift(self, batches: Sequence[PlacedBatch]) -> Sequence[Sifted | None]:
-        """Behind the first batch that cannot be decoded no tombstone goes."""
+        """Keeps all tombstones behind the first batch that cannot be decoded."""
         sifted = _sift(self._keys, batches, self._sieve)
         if not self._sieve.tombstones_end or None not in sifted:
             return sifted
@@ -333,13 +335,13 @@ class _Deed:
         writer.keep(header, memoryview(buffer)[position : position + header.size])
 
     def _chunks(self, start: int, end: int) -> Iterator[list[tuple[PlacedBatch, bool]]]:
-        """Batches from `start` to `end`, each with whether it holds records that anybody may see."""
+        """Batches from `start` to `end`, each with whether it holds records that readers may see."""
         aborts = _Aborts(self._plan.aborted, start)
         offset = start
         while offset < end:
             runs = self._read_runs(self._plan.where, offset, self._chunk_bytes)
             if not runs:
-                raise ExtentsChanged  # they have expired
+                raise ExtentsChanged  # the extents have expired
             yield [
                 ((run.data, position, header), aborts.shows(header))
                 for run in runs
@@ -351,7 +353,8 @@ class _Deed:
 
 
 class _Aborts:
-    """Told of all batches in order, it knows those that hold visible records: as `visible`, but over many reads."""
+    """Receives all batches in order, and tells which hold visible records: like `visible`, but across many
+    reads."""
 
     def __init__(self, aborted: Sequence[Aborted], start: int) -> None:
         touching = (each for each in aborted if each.last_offset >= start)
@@ -369,7 +372,7 @@ class _Aborts:
 
 
 def _learn(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
-    """Learn what can be decoded: who cannot be is found by halves."""
+    """Learn the keys of the batches that can be decoded; bisects to find those that cannot."""
     if not batches:
         return end
     try:
@@ -383,7 +386,7 @@ def _learn(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end: int) -
 
 
 def _sift(keys: KeyMap, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted | None]:
-    """None for a batch that cannot be decoded."""
+    """Returns None for a batch that cannot be decoded."""
     if not batches:
         return ()
     try:

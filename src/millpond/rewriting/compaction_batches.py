@@ -1,8 +1,8 @@
-"""A batch with fewer records: the same place in the log, the same producer, the same bytes for each record kept.
+"""A batch with fewer records: the same offsets, the same producer, the same bytes for each record kept.
 
-Offset deltas count from the base offset and timestamp deltas from the base timestamp, so both stay, and kept records
-are copied without being encoded anew. Count, length, newest timestamp and CRC change with what is left. Kafka's
-cleaner does the same, but for encoding the records again.
+Offset deltas are relative to the base offset and timestamp deltas to the base timestamp. Both stay, so kept
+records are copied without encoding them again. Count, length, newest timestamp and CRC change with the
+remaining records. Kafka's cleaner does the same, except that it encodes the records again.
 """
 
 from millpond.records import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, Buffer, Codec, compress
@@ -10,7 +10,7 @@ from millpond.records.batch import CODEC_MASK, HEADER, LENGTH_END, seal
 
 
 def with_records(header: BatchHeader, kept: int, records: Buffer, newest_timestamp: int) -> bytearray:
-    """The batch with only these records (plain bytes), packed with the codec it had."""
+    """The batch with only these records (uncompressed bytes), compressed with its original codec."""
     changed = header._replace(
         max_timestamp=header.max_timestamp if header.has_append_time else newest_timestamp, record_count=kept
     )
@@ -18,7 +18,7 @@ def with_records(header: BatchHeader, kept: int, records: Buffer, newest_timesta
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without any records: it holds a place, so that readers come past its offsets. It has no time."""
+    """The batch without any records: it stays so that readers get past its offsets. It has no timestamp."""
     changed = header._replace(
         attributes=header.attributes & ~CODEC_MASK | Codec.NONE,
         base_timestamp=NO_TIMESTAMP,

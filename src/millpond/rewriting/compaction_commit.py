@@ -1,8 +1,9 @@
-"""The commit of a compaction: one transaction that puts segments in their places and notes how far it has come.
+"""The commit of a compaction: one transaction that replaces extents by segments and records how far it has come.
 
-It fails with `ExtentsChanged` if anything it rests on has changed: an extent that it replaces, the points, or what the
-topic's configs come to. That records have expired meanwhile is no such change: with `compact,delete` the log start
-moves all the time, and a long compaction would never end otherwise.
+It fails with `ExtentsChanged` if anything that the compaction relies on has changed: an extent that it
+replaces, the points, or the topic's effective configs. Records that expired during the compaction are no such
+change: with `compact,delete` the log start moves all the time, and a long compaction would never succeed
+otherwise.
 """
 
 from millpond.catalog import compactions, topics
@@ -15,8 +16,9 @@ from millpond.rewriting.compaction_keys import NO_TOMBSTONE
 
 
 def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> list[str]:
-    """Rows, objects and points. Returns the keys of segments that all expired meanwhile: nothing refers to them, and
-    whoever put them deletes them or leaves them to die with their session."""
+    """Write rows, objects and points. Returns the keys of segments whose records have all expired during the
+    compaction. Nothing refers to these: the caller deletes them, or leaves them to garbage collection after
+    the end of the session."""
     plan = compacted.plan
     log_start = catalog_extents.hold(tx, plan.where)
     if log_start is None or compactions.read(tx, plan.where) != plan.points or not _still_wanted(tx, plan):
@@ -35,7 +37,8 @@ def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> list[str]
 
 
 def _still_wanted(tx: Transaction, plan: CompactionPlan) -> bool:
-    """Whether the topic is compacted, and keeps records as long as the plan has it."""
+    """Whether the topic is still compacted, with the same lag and the same retention of tombstones as in the
+    plan."""
     try:
         config = topics.config(tx, plan.where.topic_id, plan.broker_defaults)
     except UnknownTopic:
@@ -45,8 +48,9 @@ def _still_wanted(tx: Transaction, plan: CompactionPlan) -> bool:
 
 
 def points_after(compacted: Compacted, now_ms: int) -> tuple[CompactionPoint, ...]:
-    """The points that hold once it is committed: what it leaves out goes only then, and the time that tombstones wait
-    begins. Points below which there is no tombstone any more are one, without a time."""
+    """The points that hold after the commit. The dropped records disappear only with the commit, so the
+    retention of tombstones starts then. Points below which there is no tombstone any more are combined into
+    one, without a time."""
     plan, clean_end = compacted.plan, compacted.clean_end
     now_ms = max(now_ms, plan.now_ms)  # a clock that was set back must not shorten the wait
     points = [point for point in plan.points if point.end_offset <= clean_end]
@@ -62,6 +66,6 @@ def points_after(compacted: Compacted, now_ms: int) -> tuple[CompactionPoint, ..
 
 
 def _again(point: CompactionPoint, plan: CompactionPlan, now_ms: int) -> CompactionPoint:
-    """Tombstones that were due and are still there lie behind a batch that cannot be decoded: they are tried again,
-    but not at once."""
+    """Tombstones that were due and are still there are behind a batch that cannot be decoded. They are tried
+    again after another `delete.retention.ms`."""
     return CompactionPoint(point.end_offset, now_ms) if point.end_offset <= plan.tombstones_end else point

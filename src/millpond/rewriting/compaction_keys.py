@@ -1,9 +1,9 @@
-"""Key maps: which offset is the last of each key, and the sieve that follows from it.
+"""Key maps: the last offset of each key, and the sieve that uses it.
 
-A compaction asks a key map two things, batches at a time: learn the keys of a dirty range, then sift batches by what
-it learned. `PlainKeys` here is a dictionary and needs nothing but Python; the compiled one in
-`millpond.spark.kernels.compaction` does the same at some millions of records a second. A property test holds them
-against each other.
+A compaction uses a key map in two steps, with several batches per call: it learns the keys of a dirty range,
+then sifts batches by what it learned. `PlainKeys` here is a dictionary and needs nothing but Python; the
+compiled map in `millpond.spark.kernels.compaction` does the same for some millions of records a second. A
+property test compares their results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from millpond.records.varint import NULL_LENGTH, read_varint, read_varlong
 NO_TOMBSTONE: Final = -1
 INT64_MAX: Final = 2**63 - 1
 PLAIN_ENTRY_BYTES: Final = 160
-"""What a dictionary takes for an entry beside the bytes of its key: slot, table, objects of key and offset."""
+"""Memory of a dictionary entry in addition to the bytes of its key: slot, table, objects of key and offset."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of one batch. One that is larger counts as unreadable and stays as it is."""
+"""Maximum decompressed size of one batch. A larger batch counts as unreadable and stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Sieve:
 
 
 class Sifted(NamedTuple):
-    """What a sieve leaves of one batch: how many records; their bytes, not compressed, or None if all of them
-    stay; the newest timestamp among them; and the offset of the first tombstone below the clean end."""
+    """What a sieve leaves of one batch: the number of records; their uncompressed bytes, or None if all of
+    them stay; the newest timestamp among them; and the offset of the first tombstone below the clean end."""
 
     kept: int
     records: bytes | memoryview | None
@@ -44,22 +44,23 @@ class Sifted(NamedTuple):
 
 
 class KeyMap(Protocol):
-    """The last offset of every key it has learned, within a bound of bytes. For one thread, and one compaction.
+    """The last offset of every key it has learned, within a memory limit. For one thread, and one compaction.
 
     Batches are whole, hold data (no markers) and come in order of their offsets. A batch that cannot be decoded
     raises `InvalidInput`; a call that raises has learned nothing.
     """
 
     def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
-        """Take in the keys of the records from offset `start` up to `end`. Returns `end`, or the offset of the first
-        record whose key had no room. One key always has room, so that a compaction gets on whatever its bound."""
+        """Learn the keys of the records from offset `start` up to `end`. Returns `end`, or the offset of the
+        first record whose key did not fit. One key always fits, so that a compaction makes progress whatever
+        its limit is."""
 
     def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted]:
-        """What stays of each batch."""
+        """Return what stays of each batch."""
 
 
 class PlainKeys:
-    """A dictionary, bounded by an estimate of what it takes."""
+    """A dictionary, bounded by an estimate of its memory."""
 
     def __init__(self, bytes_max: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
         self._offsets: dict[bytes, int] = {}
@@ -109,7 +110,7 @@ class PlainKeys:
         return self._offsets.get(data[field.key_at : field.key_end], -1) <= field.offset
 
     def _fields(self, batch: PlacedBatch) -> tuple[bytes, list["_Field"]]:
-        """The plain bytes of a batch's records, and where in them each record's fields are."""
+        """The uncompressed bytes of a batch's records, and the positions of each record's fields in them."""
         buffer, position, header = batch
         packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
         data = decompress(header.codec, packed, max(self._decompressed_bytes_max, len(packed)))
@@ -129,7 +130,7 @@ class _Field(NamedTuple):
 
 
 def _walk_fields(data: bytes, header: BatchHeader) -> Iterator[_Field]:
-    """As `iter_records`, without making records: only what a sieve looks at."""
+    """Like `iter_records`, without creating records: only the fields that a sieve needs."""
     at, before = 0, -1
     for _ in range(header.record_count):
         start = at
@@ -152,7 +153,7 @@ def _walk_fields(data: bytes, header: BatchHeader) -> Iterator[_Field]:
         if not -INT64_MAX <= timestamp <= INT64_MAX:
             raise CorruptBatch(reason=f"timestamp {timestamp} does not fit 64 bits")
         if timestamp < 0:
-            timestamp = header.newest_timestamp  # it has none: the header tells when it was appended
+            timestamp = header.newest_timestamp  # it has none: the header holds the append time
         key_start = NULL_LENGTH if key_length == NULL_LENGTH else key_at
         tombstone = value_length == NULL_LENGTH
         yield _Field(header.base_offset + delta, timestamp, key_start, key_end, tombstone, start, end)

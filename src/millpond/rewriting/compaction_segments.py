@@ -1,7 +1,7 @@
-"""Compacted batches become segments: neighbouring extents share one until it is full, and what has not changed stays.
+"""Writes compacted batches as segments: adjacent extents share a segment until it is full; unchanged ones stay.
 
-A segment takes the place of whole extents and covers all their offsets. Its last batch is always there, if need be
-without records: a reader that has come to it gets past the gap, and an extent is never without bytes.
+A segment replaces whole extents and covers all their offsets. Its last batch is always present, if necessary
+without records: a reader at this batch gets past the gap, and an extent always has bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ from millpond.segments.segment import write_segment
 TIMESTAMP_MAX: Final = 2**63 - 1
 
 Put = Callable[[tuple[Extent, ...], NewExtent, list[Buffer]], None]
-"""Is given extents, the row that takes their place, and the parts of the segment object that the row describes."""
+"""Receives extents, the row that replaces them, and the parts of the segment object that the row describes."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Batches that follow one another, of one extent or several."""
+    """Consecutive batches of one or several extents."""
 
     extents: list[Extent] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
@@ -49,7 +49,7 @@ class Stretch:
             self.newest = max(self.newest, header.newest_timestamp)
 
     def drop(self, header: BatchHeader) -> None:
-        """One that was empty before is no change: else every compaction would find something to do."""
+        """Dropping a batch that was already empty is no change: otherwise every compaction would find work."""
         self.is_changed = self.is_changed or header.record_count > 0
         self.dropped_last = header
 
@@ -64,14 +64,14 @@ class Stretch:
         self.dropped_last = other.dropped_last
 
     def close(self) -> None:
-        """Have the last batch there."""
+        """Add the last batch without records, if it was dropped."""
         if (header := self.dropped_last) is not None:
             batch = emptied(header)
             self.add(header._replace(record_count=0, base_timestamp=-1, max_timestamp=-1), batch)
 
 
 class SegmentWriter:
-    """Takes the batches of some extents in order. `finish` comes last."""
+    """Receives the batches of some extents in order. Call `finish` last."""
 
     def __init__(self, extents: Sequence[Extent], put: Put, *, segment_bytes_max: int) -> None:
         self._ahead = list(reversed(extents))
@@ -81,17 +81,17 @@ class SegmentWriter:
         self._current = Stretch([self._ahead.pop()])
 
     def keep(self, header: BatchHeader, batch: Buffer) -> None:
-        """A batch that stays as it is."""
+        """Add a batch that stays as it is."""
         self._at(header).add(header, batch)
 
     def change(self, header: BatchHeader, batch: Buffer) -> None:
-        """A batch that has lost some of its records; `header` is its new one."""
+        """Add a batch that has lost some of its records; `header` is its new header."""
         current = self._at(header)
         current.add(header, batch)
         current.is_changed = True
 
     def drop(self, header: BatchHeader) -> None:
-        """A batch that has no records any more."""
+        """Drop a batch that has no records any more."""
         self._at(header).drop(header)
 
     def finish(self) -> None:
@@ -123,7 +123,7 @@ class SegmentWriter:
             return
         group.close()
         if not group.batches:
-            raise ExtentsChanged  # somebody took them away while they were being read
+            raise ExtentsChanged  # the batches were removed while they were being read
         index = _index(group)
         row = _row(group, index)
         parts = write_segment(
@@ -167,8 +167,8 @@ def _row(group: Stretch, index: tuple[IndexEntry, ...]) -> NewExtent:
 
 
 def _oldest(group: Stretch) -> int:
-    """No record is older than this. The extents know better than the headers, whose base is the first record's time;
-    their oldest record may be gone."""
+    """No record is older than this. The rows of the extents are more accurate than the headers, whose base is
+    the first record's timestamp. The oldest record itself may be gone."""
     if not group.records:
         return NO_TIMESTAMP
     return min(group.oldest, *(extent.min_timestamp for extent in group.extents if extent.records))

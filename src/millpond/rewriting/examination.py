@@ -1,9 +1,9 @@
-"""Examining an extent: what its records say of their times, against what its batch headers and its row say.
+"""Examines an extent: compares the timestamps of its records with those in its batch headers and its row.
 
-Of an extent without an append time neither is trusted: a version that stored it took over what clients had written
-into batch headers, and some write the newest timestamp too low. Its records are read once, before age may expire it. A
-batch whose header is wrong gets a true one (with a new CRC, as Kafka does it when it takes a batch in), so that the
-newest timestamp is true wherever time decides.
+In an extent without an append time neither is trusted: the version that stored it copied what clients had
+written into batch headers, and some clients write the newest timestamp too low. Its records are read once,
+before it may expire by age. A wrong header is corrected (with a new CRC, as Kafka does when it appends a
+batch), so that the newest timestamp is correct wherever time decides.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from millpond.model.extents import Extent
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, read_times, set_max_timestamp, walk
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What one stored batch may expand to. The headers of one that expands to more are believed."""
+"""Maximum decompressed size of one stored batch. The header of a larger batch is trusted."""
 TIMESTAMP_MAX: Final = 2**63 - 1
 
 Pause = Callable[[int], None]
-"""Told how many bytes have just been worked on; may sleep, and may raise to give up."""
+"""Receives the number of bytes just processed; may sleep, and may raise to abort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The true times of an extent's records: `oldest` is -1 if one of them has no timestamp. `data` are its batches, of
-    which `corrected` have a new header."""
+    """The actual timestamps of an extent's records. `oldest` is -1 if one of them has no timestamp. `data`
+    holds the batches, of which `corrected` have a new header."""
 
     oldest: int
     newest: int
@@ -34,8 +34,8 @@ class Examined:
 
 
 def examine(data: bytearray, now_ms: int, pause: Pause = lambda _: None) -> Examined:
-    """Read the records of an extent's batches. Wrong headers are corrected in place. A record without a timestamp is as
-    old as its append, and counts as `now_ms` here: when it was appended is not known."""
+    """Read the records of an extent's batches, and correct wrong headers in place. A record without a
+    timestamp is as old as its append. The append time is not known here, so `now_ms` counts instead."""
     oldest, newest, corrected = TIMESTAMP_MAX, NO_TIMESTAMP, 0
     for position, header in list(walk(data)):
         if header.record_count:
@@ -50,13 +50,13 @@ def examine(data: bytearray, now_ms: int, pause: Pause = lambda _: None) -> Exam
 
 
 def must_be_stored_again(extent: Extent, found: Examined) -> bool:
-    """Whether its bytes say something else: its batches, or, of a segment, the footer, which has the extent's times."""
+    """Whether the stored bytes are wrong: batch headers, or the footer of a segment, which holds the timestamps."""
     is_new = (found.oldest, found.newest) != (extent.min_timestamp, extent.max_timestamp)
     return found.corrected > 0 or (extent.stamped and is_new)
 
 
 def _times(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[int, int] | None:
-    """Of a batch that holds records: the oldest and the newest timestamp. None if its header must be believed."""
+    """The oldest and the newest timestamp of a batch that holds records. None if its header must be trusted."""
     if header.is_control:
         return None
     try:

@@ -1,15 +1,17 @@
-"""Retention by age and by size, the pure part: the log start moves up, extents below it go, and nothing is renumbered.
+"""Retention by age and by size, the pure part: the log start moves up, and extents below it are removed.
 
-As in Kafka a prefix expires: records go while everything before them has gone. Whole extents are judged by their
-row; inside the first one that stays, batch headers tell where the line runs, so that a topic with one large
-extent expires as evenly as one with many small ones.
+Offsets never change. As in Kafka, a prefix expires: a record is removed only together with everything before
+it. Whole extents are judged by their rows. Inside the first extent that stays, batch headers determine the
+new log start, so that a topic with one large extent expires as evenly as one with many small ones.
 
-Old records are not deleted as they arrive: by age nothing expires before it has been stored for the *grace*, or for
-the retention where that is shorter. An extent counts from the append of its newest part. From inside one whose newest
-part is younger, records may go that were not late: their timestamps tell when they were appended.
+Old records are not deleted on arrival: nothing expires by age before it has been stored for the *grace*, or
+for the retention if that is shorter. For an extent, the append time of its newest part counts. Even if that
+part is too young, records inside the extent may expire if they were not late: their timestamps tell when they
+were appended.
 
-An extent without an append time has timestamps that cannot be trusted: it stops the line until its records have been
-read (`millpond.rewriting.examination`). So does one that was appended in the future: its append time is wrong.
+An extent without an append time has timestamps that cannot be trusted: it stops expiry until its records have
+been read (`millpond.rewriting.examination`). So does an extent with an append time in the future, which must
+be wrong.
 """
 
 from collections.abc import Sequence
@@ -22,12 +24,12 @@ from millpond.records import NO_TIMESTAMP, walk
 from millpond.segments.index import entry_for_timestamp
 
 AHEAD_MS_MAX: Final = 5 * 60 * 1000
-"""How far the clocks of brokers may be apart. A time further in the future than this is wrong."""
+"""Maximum difference between the clocks of brokers. A time further in the future than this is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """What is too old at the moment `now_ms`."""
+    """What is too old at the time `now_ms`."""
 
     now_ms: int
     retention_ms: int
@@ -40,12 +42,12 @@ class AgeLimit:
 
     @property
     def stored_ms(self) -> int:
-        """How long a record is stored at least, however old it was when it was appended."""
+        """Minimum time for which a record is stored, however old it was when it was appended."""
         return min(self.retention_ms, self.grace_ms)
 
     def cutoff_in(self, extent: Extent) -> int | None:
-        """Batches of this extent that are older may go; None if none may. Those that were not late were appended up to
-        `LATE_MS` after their timestamps."""
+        """Batches of this extent that are older may expire; None if none may. Batches that were not late were
+        appended at most `LATE_MS` after their timestamps."""
         if extent.appended_at + self.stored_ms <= self.now_ms:
             return self.cutoff_ms
         if extent.late_at + self.stored_ms > self.now_ms:
@@ -60,24 +62,24 @@ class AgeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Everything below `offset` expires. `boundary` is the extent the line may run through, and `unexamined` the one
-    that must be examined before the line can move on. At `due_ms` there may be more to expire."""
+    """Everything below `offset` expires. `boundary` is the extent that may expire in part, and `unexamined`
+    the one that must be examined before expiry can continue. At `due_ms` there may be more to expire."""
 
     offset: int
     due_ms: int
     boundary: Extent | None = None
     unexamined: Extent | None = None
     is_open: bool = False
-    """All extents that were looked at expire, or are empty: the line may go on behind them."""
+    """Whether all extents that were checked expire or are empty: extents behind them may expire, too."""
 
 
 def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -> Line:
-    """The prefix of extents whose newest record is too old, and that have been stored long enough."""
+    """The prefix of extents whose newest record is too old, and which have been stored long enough."""
     offset = log_start
     for extent in extents:
         oldest, newest = extent.min_timestamp, _or_append_time(extent.max_timestamp, extent)
         if not extent.records:
-            continue  # compaction left it empty: it goes with what follows it
+            continue  # compaction left it empty: it is removed together with what follows it
         if must_be_examined(extent, limit):
             return Line(offset, limit.now_ms, unexamined=extent)
         cutoff_ms = limit.cutoff_in(extent)
@@ -90,8 +92,8 @@ def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -
 
 
 def must_be_examined(extent: Extent, limit: AgeLimit) -> bool:
-    """Whether its age matters now and is not known. Where timestamps are not trusted, one in the future matters, too:
-    if it is wrong, it would keep the extent for ever."""
+    """Whether the extent's age matters now and is not known. Without an append time, a timestamp in the
+    future matters, too: if it is wrong, it would keep the extent for ever."""
     is_old = extent.min_timestamp < limit.cutoff_ms
     if extent.appended_at == NO_APPEND_TIME:
         return is_old or extent.max_timestamp > limit.now_ms + AHEAD_MS_MAX
@@ -104,7 +106,7 @@ def _or_append_time(newest: int, extent: Extent) -> int:
 
 
 def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int) -> int:
-    """Whole extents go as long as what remains is still at least the allowed size."""
+    """Whole extents expire as long as the remaining size is at least the allowed size."""
     offset = log_start
     for extent in extents:
         excess_bytes -= extent.length
@@ -115,7 +117,7 @@ def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int
 
 
 def line_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
-    """The first batch of an extent that is young enough: its offset, and when it expires."""
+    """The first batch of an extent that stays: its offset, and when it expires."""
     cutoff_ms = limit.cutoff_in(extent)
     if cutoff_ms is None:
         return extent.base_offset, limit.due_ms(extent.min_timestamp, extent)

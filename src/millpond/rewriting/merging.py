@@ -1,9 +1,9 @@
 """Merging, the pure part: many small extents become few larger ones, so that rows and files follow bytes, not flushes.
 
-The plan is pure and serves any executor. Neighbouring extents are merged when they are many and of like size
-(eight or more of a tier), which rewrites a byte about four times on its way from a kilobyte row to a megabyte
-segment, or when together they fill a segment. Extents of a mebibyte and more stay where they are. So only the last run
-of a partition has bytes inside the catalog: fewer than `ROWS_MAX` flushes.
+The plan is pure, so any process can execute it. Adjacent extents are merged when there are many of similar
+size (eight or more of a tier), or when together they fill a segment. A byte is rewritten about four times
+between a kilobyte row and a megabyte segment. Extents of a mebibyte and more are left alone. So only the last
+run of a partition has bytes inside the catalog: fewer than `ROWS_MAX` flushes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,18 @@ from millpond.segments.keys import segment_key
 from millpond.segments.segment import write_segment
 
 LARGE_BYTES: Final = 1024 * 1024
-"""Extents from here on are left alone, and extents that together reach it are merged."""
+"""Extents of at least this size are left alone. Extents that together reach it are merged."""
 SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
 TIERS: Final = (8 * 1024, 64 * 1024, 512 * 1024)
 FAN_IN: Final = 8
 SEGMENT_SLACK_BYTES: Final = 64 * 1024
-"""What a segment has beside its batches: frame, index, footer."""
+"""Size of a segment in addition to its batches: frame, index, footer."""
 ROWS_MAX: Final = 4 * FAN_IN
-"""So many small extents in a row are merged whatever their sizes. A steady stream stays below it."""
+"""This many adjacent small extents are merged whatever their sizes. A steady stream stays below it."""
 
 
 def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
-    """Groups of neighbouring extents of one partition, each to become one segment. `extents` are in order."""
+    """Groups of adjacent extents of one partition, each to become one segment. `extents` are in order."""
     groups: list[list[Extent]] = []
     for run in _small_runs(extents):
         planned = list(_groups(run))
@@ -45,7 +45,8 @@ def plan_merges(extents: Sequence[Extent]) -> list[list[Extent]]:
 
 
 def last_small_run(rows: Sequence[Extent]) -> int:
-    """Where the run of small extents at the end of `rows` begins: what lies before it will not change."""
+    """The offset at which the run of small extents at the end of `rows` begins. Extents before it will not
+    change."""
     begins = rows[-1].end_offset
     for extent in reversed(rows):
         if extent.length >= LARGE_BYTES:
@@ -55,7 +56,7 @@ def last_small_run(rows: Sequence[Extent]) -> int:
 
 
 def _small_runs(extents: Sequence[Extent]) -> Iterator[list[Extent]]:
-    """Maximal runs of adjoining small extents."""
+    """Maximal runs of adjacent small extents."""
     for is_small, run in groupby(extents, key=lambda extent: extent.length < LARGE_BYTES):
         if is_small:
             yield list(run)
@@ -75,23 +76,24 @@ def _groups(run: list[Extent]) -> Iterator[list[Extent]]:
 
 
 def _leftovers(run: list[Extent]) -> list[list[Extent]]:
-    """What lies between large extents gets no more company. Bytes that ride in the catalog must not stay there."""
+    """A run between large extents does not grow any more. Merge it if any of its bytes are inline: inline
+    bytes must not stay in the catalog."""
     return [run] if any(extent.key is None for extent in run) else []
 
 
 def _below(run: Sequence[Extent], bound: int) -> list[list[Extent]]:
-    """Neighbours that are all smaller than the bound."""
+    """Runs of adjacent extents that are all smaller than the bound."""
     return [list(group) for below, group in groupby(run, key=lambda e: e.length < bound) if below]
 
 
 def _count_from(group: Sequence[Extent], bound: int) -> int:
-    """How many are not smaller than the bound. The others do not count, else the large ones among them would
-    be written anew with every few small ones that follow."""
+    """The number of extents that are not smaller than the bound. The others do not count: otherwise the large
+    ones among them would be rewritten with every few small ones that follow."""
     return sum(extent.length >= bound for extent in group)
 
 
 def _filled(run: list[Extent]) -> Iterator[list[Extent]]:
-    """Cut a long run into groups of at least a mebibyte; a remainder waits for company."""
+    """Cut a long run into groups of at least a mebibyte; a remainder waits for more extents."""
     group: list[Extent] = []
     size = 0
     for extent in run:
@@ -106,7 +108,7 @@ def _filled(run: list[Extent]) -> Iterator[list[Extent]]:
 
 @dataclass(frozen=True, slots=True)
 class MergedSegment:
-    """A segment ready to be put and registered."""
+    """A segment ready to be stored and registered."""
 
     key: str
     parts: list[Buffer]
@@ -117,7 +119,7 @@ class MergedSegment:
 def build_segment(
     session: Session, sequence: int, old: Sequence[Extent], runs: Sequence[Run]
 ) -> MergedSegment:
-    """One segment of the batches of several extents, in their order. Offsets stay what they are."""
+    """One segment with the batches of several extents, in their order. Offsets do not change."""
     where, base, end = old[0].where, old[0].base_offset, old[-1].end_offset
     epoch = max(extent.epoch for extent in old)
     oldest = min(extent.min_timestamp for extent in old)
@@ -151,7 +153,7 @@ def build_segment(
 
 
 def size_of_merged(group: Sequence[Extent]) -> int:
-    """About how large the segment of a group becomes: a little more than its batches."""
+    """Approximate size of a group's segment: slightly more than its batches."""
     return sum(extent.length for extent in group) + SEGMENT_SLACK_BYTES
 
 
@@ -164,7 +166,7 @@ def _batch_facts(runs: Sequence[Run], base_offset: int) -> Iterator[tuple[int, i
 
 
 def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
-    """The bytes of every extent of a group, stamped. The plan knows no inline bytes, so rows are read again."""
+    """The bytes of every extent of a group, stamped. The plan has no inline bytes, so the rows are read again."""
     runs: list[Run] = []
     where, offset, end = group[0].where, group[0].base_offset, group[-1].end_offset
     while offset < end:

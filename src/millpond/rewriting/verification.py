@@ -1,6 +1,7 @@
-"""Verification, the pure part: what is wrong with rows and bytes, each fault named with the offsets it concerns.
+"""Verification, the pure part: finds faults in rows and bytes, each with the offsets that it concerns.
 
-Nothing here reads or raises for damage: a check yields findings, and goes on as far as the bytes still make sense.
+Nothing here performs I/O, and damage raises no error: a check yields findings, and continues as far as the
+bytes can be parsed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +26,12 @@ class Kind(StrEnum):
     DAMAGED = "damaged"
     """Stored bytes are not what was written."""
     INCONSISTENT = "inconsistent"
-    """Rows that cannot be right, or do not fit the bytes."""
+    """Rows that cannot be right, or do not match the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, in offsets of its partition and positions of its object as far as these are known."""
+    """One fault, with the offsets of its partition and the position in its object as far as these are known."""
 
     kind: Kind
     reason: str
@@ -41,8 +42,8 @@ class Finding:
 
 
 def check_chain(extents: Iterable[Extent], log_start: int, end_offset: int) -> Iterator[Finding]:
-    """Extents must follow each other from the log start to the end, without holes or overlaps. What lies wholly
-    below the log start is about to be removed, and may have holes."""
+    """Extents must follow each other from the log start to the end, without holes or overlaps. Extents wholly
+    below the log start are about to be removed, and may have holes."""
     expected = log_start
     reached = 0
     for extent in extents:
@@ -77,7 +78,7 @@ def check_journal_extent(extent: Extent, data: Buffer) -> list[Finding]:
 
 
 def check_segment_object(extent: Extent, data: Buffer) -> list[Finding]:
-    """`data` is the whole object. Its own checksums first: they tell damage from a wrong row."""
+    """`data` is the whole object. Its own checksums are checked first: they distinguish damage from a wrong row."""
     key = extent.key or INLINE
     try:
         described = check_segment(data, key)
@@ -95,7 +96,8 @@ def check_segment_object(extent: Extent, data: Buffer) -> list[Finding]:
 
 
 def check_batches(extent: Extent, data: Buffer) -> Iterator[Finding]:
-    """Every batch whole and undamaged, offsets inside the extent and in order, counts and index as the row says."""
+    """Checks that every batch is complete and undamaged, that offsets are in order and inside the extent, and
+    that counts, timestamps and index match the row."""
     if len(data) != extent.length:
         yield _misfit(extent, f"{extent.length} bytes are expected and {len(data)} are there")
         return
@@ -153,12 +155,13 @@ def check_aborted(aborted: Iterable[Aborted], end_offset: int) -> Iterator[Findi
 
 
 def same_extent(one: Extent, other: Extent) -> bool:
-    """Whether two rows, read at different times, say the same."""
+    """Whether two rows, read at different times, are equal."""
     return (one.key, one.position, *_facts(one)) == (other.key, other.position, *_facts(other))
 
 
 def seen_again(looks: Callable[[], Sequence[Finding]], times: int) -> list[Finding]:
-    """What every one of several looks finds: what changes meanwhile is somebody's work, not damage."""
+    """The findings that all of several checks report: a finding that disappears is a concurrent change, not
+    damage."""
     found = list(looks())
     for _ in range(times - 1):
         if not found:

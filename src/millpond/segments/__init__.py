@@ -1,1 +1,1 @@
-"""How objects are named and laid out. Pure functions over bytes: no I/O, no catalog, no store."""
+"""Names and layout of objects. Pure functions over bytes: no I/O, no catalog, no store."""

@@ -1,7 +1,7 @@
-"""The frame: 64 bytes before every extent's bytes in an object, saying what follows.
+"""The frame: 64 bytes before the bytes of every extent in an object, which describe what follows.
 
-With it an object can be checked by itself. A journal is frame and payload, repeated; its frames carry no
-offsets, because the catalog gives a journal's offsets after its bytes are durable. Specified in
+With frames an object can be verified by itself. A journal is frame and payload, repeated; its frames carry no
+offsets, because the catalog assigns a journal's offsets after its bytes are durable. Specified in
 `docs/formats/objects.md`.
 """
 
@@ -27,7 +27,7 @@ FRAME_BYTES = _FRAME.size
 
 
 class Frame(NamedTuple):
-    """What the payload behind the frame is. A tuple, because a frozen dataclass costs 2 µs more per read."""
+    """Describes the payload after the frame. A tuple, because a frozen dataclass costs 2 µs more per read."""
 
     where: TopicPartition
     base_offset: int
@@ -58,7 +58,7 @@ def pack_frame(
 
 
 def read_frame(buffer: Buffer, position: int, key: str = "?") -> Frame:
-    """The frame at `position` of `buffer`; `CorruptObject` unless a whole, undamaged one is there."""
+    """The frame at `position` of `buffer`; raises `CorruptObject` unless it is complete and undamaged."""
     if position < 0 or len(buffer) - position < FRAME_BYTES:
         raise CorruptObject(key=key, position=position, reason="the object ends inside a frame")
     magic, version, flags, _, topic_id, partition, base, end, batches, records, length, crc = (
@@ -75,7 +75,7 @@ def read_frame(buffer: Buffer, position: int, key: str = "?") -> Frame:
 
 
 def walk_journal(buffer: Buffer, key: str = "?") -> Iterator[tuple[int, Frame]]:
-    """Every (payload position, frame) of a journal, in order; `CorruptObject` at the first damage."""
+    """Every (payload position, frame) of a journal, in order; raises `CorruptObject` at the first damage."""
     position = 0
     while position < len(buffer):
         frame = read_frame(buffer, position, key)

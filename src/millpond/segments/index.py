@@ -1,7 +1,8 @@
-"""The sparse index of an extent: one place to enter per 64 KiB of batches, found by offset or by time.
+"""The sparse index of an extent: one entry point per 64 KiB of batches, found by offset or by timestamp.
 
-Entries count from the extent's own start (see `IndexEntry`): an index is built before the extent has offsets
-and stays true when the extent moves. It is kept in the catalog row and, for segments, in the object's footer.
+Entries are relative to the start of the extent (see `IndexEntry`), so an index can be built before the extent
+has offsets, and stays valid when the extent moves. It is stored in the catalog row and, for segments, in the
+object's footer.
 """
 
 import struct
@@ -20,14 +21,15 @@ _ENTRY = struct.Struct(">QIq")
 _offset_of = attrgetter("offset")
 
 Batch = tuple[int, int, int]
-"""(offset, position, max timestamp) of a batch, both counted from the extent's start."""
+"""(offset, position, max timestamp) of a batch. Offset and position are relative to the extent's start."""
 
 
 def build_index(batches: Iterable[Batch], every: int = INDEX_EVERY_BYTES) -> tuple[IndexEntry, ...]:
-    """The index of an extent's batches, which come in order.
+    """Build the index of an extent's batches, which must be in order.
 
-    An entry opens at the first batch, then at each one that starts `every` bytes or more after the last one.
-    One entry alone says nothing the extent does not say itself, so a small extent has an empty index.
+    The first entry is at the first batch; each next entry is at the first batch that starts at least `every`
+    bytes after the previous entry. A single entry would add nothing to the extent's row, so a small extent
+    has an empty index.
     """
     entries: list[IndexEntry] = []
     start: Batch | None = None
@@ -46,18 +48,18 @@ def build_index(batches: Iterable[Batch], every: int = INDEX_EVERY_BYTES) -> tup
 
 
 def entry_for_offset(index: tuple[IndexEntry, ...], offset: int) -> IndexEntry | None:
-    """The last entry at or before `offset` (counted from the extent's start), where a search for it begins.
+    """The last entry at or before `offset` (relative to the extent's start), at which a search begins.
 
-    None means the extent's own start: there is no index, or it begins later.
+    None means the extent's own start: there is no index, or its first entry is later.
     """
     found = bisect_right(index, offset, key=_offset_of)
     return index[found - 1] if found else None
 
 
 def entry_for_timestamp(index: tuple[IndexEntry, ...], timestamp: int) -> IndexEntry | None:
-    """The first entry whose stretch holds a timestamp of at least `timestamp`; None if no stretch does.
+    """The first entry whose range holds a timestamp of at least `timestamp`; None if no range does.
 
-    A scan: timestamps need not ascend, and an index has sixteen entries per MiB.
+    This is a linear scan: timestamps need not ascend, and an index has only sixteen entries per MiB.
     """
     return next((entry for entry in index if entry.max_timestamp >= timestamp), None)
 
@@ -71,7 +73,7 @@ def pack_index(index: tuple[IndexEntry, ...]) -> bytes:
 
 
 def unpack_index(data: bytes | memoryview, key: str = "?") -> tuple[IndexEntry, ...]:
-    """The inverse of `pack_index`; `CorruptObject` for bytes that it cannot have written."""
+    """The inverse of `pack_index`; raises `CorruptObject` for bytes that `pack_index` cannot have written."""
     if not data:
         return ()
     if data[0] != INDEX_VERSION or len(data) == 1 or (len(data) - 1) % _ENTRY.size:

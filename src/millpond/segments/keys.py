@@ -1,7 +1,8 @@
-"""The one module that makes and parses object keys.
+"""The only module that builds and parses object keys.
 
-A key carries ids, never a topic's name, and (but for payloads) the session that wrote it, so that the orphan
-collector can tell whose bytes it looks at. Numbers are zero-padded: sorted keys are sorted numbers.
+A key contains ids, never a topic's name. Except for payloads it also contains the session that wrote it, so
+that the orphan collector can identify the writer. Numbers are zero-padded, so keys sort in the order of their
+numbers.
 """
 
 import re
@@ -41,8 +42,8 @@ class JournalKey:
 class SegmentKey:
     """`segments/<session>/<topic id>/<partition>/<base>-<end>`
 
-    `attempt` (added as `-<attempt>` when it is not 0) tells apart one session's segments for one range:
-    a merge tried again after its commit lost a race, or a range that is compacted a second time.
+    `attempt` (appended as `-<attempt>` if it is not 0) distinguishes one session's segments for one range:
+    a merge that is retried after its commit lost a race, or a range that is compacted a second time.
     """
 
     session: Session
@@ -70,7 +71,7 @@ class PayloadKey:
 
     @property
     def created_ms(self) -> int:
-        """When its uuid7 was made, by the maker's clock: the first 48 bits (RFC 9562, 5.7)."""
+        """When the uuid7 was created, by its creator's clock: the first 48 bits (RFC 9562, 5.7)."""
         return self.identifier.int >> 80
 
 
@@ -92,12 +93,12 @@ def payload_key(topic_id: TopicId, identifier: UUID) -> str:
 
 
 def payload_prefix(topic_id: TopicId) -> str:
-    """All payloads of a topic lie under this, sorted by the time at which their ids were made."""
+    """The prefix of all payloads of a topic, which sort by the time at which their ids were created."""
     return f"{PAYLOADS}{topic_id.hex()}/"
 
 
 def parse(key: str) -> ObjectKey | None:
-    """The parts of a key, or None if this module did not make it: a foreign key is left alone."""
+    """The parts of a key, or None if this module did not build it: foreign keys are left alone."""
     for pattern, make in ((_JOURNAL, _journal), (_SEGMENT, _segment), (_PAYLOAD, _payload)):
         if match := pattern.fullmatch(key):
             return make(match)
@@ -105,13 +106,13 @@ def parse(key: str) -> ObjectKey | None:
 
 
 def session_of(key: str) -> Session | None:
-    """Who wrote the object; None for payloads, which any client may upload, and for foreign keys."""
+    """The session that wrote the object; None for payloads, which any client may upload, and for foreign keys."""
     parsed = parse(key)
     return None if parsed is None or isinstance(parsed, PayloadKey) else parsed.session
 
 
 def session_prefixes(session: Session) -> tuple[str, ...]:
-    """Everything a session may have written lies under these: what the orphan collector lists."""
+    """The prefixes of everything a session may have written: the orphan collector lists them."""
     return (f"{JOURNALS}{session}/", f"{SEGMENTS}{session}/")
 
 

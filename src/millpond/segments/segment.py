@@ -1,8 +1,8 @@
-"""Segment objects: one partition's batches over a longer range, written by merging.
+"""Segment objects: one partition's batches over a longer range, written by merging and compaction.
 
-A segment is frame, payload, footer. The footer holds sections (today the sparse index), a table of them and a
-trailer that closes the object with its length, checksums and magic, so a segment can be checked and given
-back to a catalog that has lost it. Specified in `docs/formats/objects.md`.
+A segment is frame, payload, footer. The footer holds sections (today the sparse index), a table of them, and
+a trailer that ends the object with its length, checksums and magic. So a segment can be verified by itself,
+and registered again in a catalog that has lost it. Specified in `docs/formats/objects.md`.
 """
 
 import struct
@@ -28,7 +28,7 @@ TRAILER_BYTES = _BODY.size + _SEAL.size
 
 
 class SectionKind(IntEnum):
-    """What a section of the footer holds. A reader skips kinds it does not know."""
+    """What a section of the footer holds. A reader skips unknown kinds."""
 
     SPARSE_INDEX = 1
     KEY_HASHES = 2
@@ -37,7 +37,7 @@ class SectionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a segment says of itself beyond its frame. `length` counts the footer's own bytes."""
+    """The description of a segment beyond its frame. `length` is the size of the footer itself."""
 
     epoch: int
     min_timestamp: int
@@ -60,9 +60,9 @@ def write_segment(
     max_timestamp: int,
     index: tuple[IndexEntry, ...] = (),
 ) -> list[Buffer]:
-    """The parts of a segment object, to be put in this order. The payload's buffers are not copied.
+    """The parts of a segment object, to be stored in this order. The payload's buffers are not copied.
 
-    The payload's batches must be stamped already; it starts `FRAME_BYTES` into the object.
+    The payload's batches must already be stamped; the payload starts `FRAME_BYTES` into the object.
     """
     length = sum(len(part) for part in payload)
     frame = pack_frame(
@@ -74,7 +74,7 @@ def write_segment(
 
 
 def footer_length(trailer: Buffer, object_size: int, key: str = "?") -> int:
-    """How many bytes at the end of the object are its footer, from its last `TRAILER_BYTES`."""
+    """The size of the object's footer, read from the last `TRAILER_BYTES` of the object."""
     position = object_size - TRAILER_BYTES
     if len(trailer) != TRAILER_BYTES or position < FRAME_BYTES:
         raise CorruptObject(key=key, position=0, reason="the object is too short to be a segment")
@@ -88,7 +88,7 @@ def footer_length(trailer: Buffer, object_size: int, key: str = "?") -> int:
 
 
 def read_footer(footer: Buffer, key: str = "?") -> Footer:
-    """The footer's contents, from exactly its bytes (see `footer_length`), or `CorruptObject`."""
+    """Parse the footer from exactly its bytes (see `footer_length`); raises `CorruptObject` if they are invalid."""
     view = memoryview(footer)
     trailer = len(view) - TRAILER_BYTES
     if trailer < 0:
@@ -106,7 +106,7 @@ def read_footer(footer: Buffer, key: str = "?") -> Footer:
 
 
 def rebuild_extent(key: str, object_size: int, frame: Frame, footer: Footer) -> Extent:
-    """The catalog row a segment describes; `CorruptObject` if frame, footer and size do not fit together."""
+    """The catalog row that a segment describes; raises `CorruptObject` if frame, footer and size do not match."""
     if FRAME_BYTES + frame.length + footer.length != object_size:
         raise CorruptObject(key=key, position=0, reason="frame, payload and footer do not fill the object")
     if not frame.stamped or not 0 <= frame.base_offset < frame.end_offset:
@@ -129,7 +129,7 @@ def rebuild_extent(key: str, object_size: int, frame: Frame, footer: Footer) -> 
 
 
 def check_segment(data: Buffer, key: str = "?") -> Extent:
-    """Check every byte of a whole segment object; return the extent to register."""
+    """Check every byte of a whole segment object; returns the extent to register."""
     view = memoryview(data)
     footer_start = len(view) - footer_length(view[-TRAILER_BYTES:], len(view), key)
     footer = read_footer(view[footer_start:], key)
@@ -166,7 +166,7 @@ def _pack_footer(
 
 
 def _section(front: memoryview, count: int, wanted: SectionKind, key: str) -> memoryview:
-    """The bytes of the one section of that kind; empty if there is none."""
+    """The bytes of the section of this kind; empty if there is none."""
     table = len(front) - count * _ENTRY.size
     if table < 0:
         raise _damaged(key, "the section table does not fit")
