@@ -1,4 +1,4 @@
-"""Who serves what: membership of brokers, ownership of partitions and coordinator shards, and how both change hands."""
+"""Cluster membership: brokers and their leases, ownership of partitions and coordinator shards, and handovers."""
 
 from millpond.cluster.joining import Identity, addresses_of, join, leave, machine_of
 from millpond.cluster.lease import Lease, Shards

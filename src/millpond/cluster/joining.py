@@ -1,4 +1,5 @@
-"""How a broker comes and goes: it gets a number, registers, and takes what nobody serves; at the end it is buried."""
+"""How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no living owner. On
+leaving it is marked dead."""
 
 import json
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ BOUND: Final = "bound"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What others are told of a broker: where it is reached, and on which machine it listens on what. `node_id` 0 takes
-    the smallest number that is free."""
+    """What a broker publishes about itself: its advertised addresses, its machine, and the addresses it listens on.
+    `node_id` 0 takes the smallest free number."""
 
     session: Session
     addresses: Mapping[str, str]
@@ -40,9 +41,9 @@ def join(
     alone: bool,
     published: PublishedSettings | None = None,
 ) -> int:
-    """Register and adopt what has no living owner; returns the node id. `alone` says that no other broker can be
-    running on this catalog. What living brokers have too much of they give away themselves. `published` are settings
-    for jobs that work on the catalog without a broker."""
+    """Register and adopt what has no living owner; returns the node id. `alone` means that no other broker can be
+    running on this catalog. Living brokers hand over what they have too much of by themselves. `published` are settings
+    for jobs that use the catalog without a broker."""
     with database.write() as tx:
         tx.be_patient()
         now_ms = clock.now_ms()
@@ -71,7 +72,7 @@ def join(
 
 
 def leave(database: Database, session: Session, *, clock: Clock) -> None:
-    """The last act: nothing of this session can be committed from here on."""
+    """The last step of a shutdown. After it, this session can commit nothing."""
     with database.write() as tx:
         tx.be_patient()
         writers.bury(tx, session, clock.now_ms())
@@ -80,7 +81,7 @@ def leave(database: Database, session: Session, *, clock: Clock) -> None:
 
 
 def addresses_of(member: Member) -> dict[str, str]:
-    """Where each face of a broker is reached."""
+    """The address of each interface of a broker."""
     return {name: told for name, told in _told(member).items() if name not in (MACHINE, BOUND)}
 
 
@@ -100,9 +101,10 @@ def _told(member: Member) -> dict[str, Any]:
 
 
 def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
-    """Those whose place this was: two processes of a machine cannot listen on the same ports. What they are reached at
-    must be the same, too: machines in containers may go by one name. That alone says nothing: brokers may share the
-    address of what stands before them."""
+    """Registered brokers that this one replaces: they have the same machine, listen on the same addresses and advertise
+    the same addresses. Two processes of a machine cannot listen on the same ports, so such a broker is dead. The
+    advertised addresses must match too, because containers on different machines may report one machine name. They
+    prove nothing alone, because brokers behind a proxy may share them."""
     if not identity.addresses:
         return []
     place = identity.machine, dict(identity.bound), dict(identity.addresses)
@@ -114,8 +116,8 @@ def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
 
 
 def _bury_silent_namesakes(tx: Transaction, identity: Identity, now_ms: int) -> None:
-    """One that had the wanted number, died elsewhere, and has been silent for a lease. If nobody else lives, nobody
-    else would ever say so, and its number would be taken for ever."""
+    """Declare brokers dead that have the wanted node id and whose lease has expired. If no other broker is alive, no
+    other would do so, and the node id would stay taken for ever."""
     namesakes = {each.session for each in topology.members(tx) if each.node_id == identity.node_id}
     silent = [each for each in writers.expired_brokers(tx, identity.session) if each in namesakes]
     if silent:

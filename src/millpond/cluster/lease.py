@@ -1,7 +1,8 @@
-"""How long this broker may go on without asking: until its lease could have run out, by its own monotonic clock.
+"""How long this broker may act as owner without a renewal: until its lease could have expired, by its monotonic clock.
 
-The catalog refuses whoever was replaced, whatever the clocks say. The deadline here is for what the catalog does not
-see: a broker that was paused, or cut off, must not deliver or answer reads as if it were still the owner.
+The catalog rejects commits of a broker that was replaced, independent of clocks. The deadline here covers what the
+catalog does not see: a broker that was paused or disconnected must not deliver messages or serve reads as if it were
+still the owner.
 """
 
 import math
@@ -10,16 +11,17 @@ from typing import Final
 from millpond.model.clock import Clock
 
 IN_TIME: Final = 0.7
-"""What part of a lease may pass between two renewals: they are sent after a fifth of it, and others' leases, renewed up
-to a fifth earlier than this one, must not have run out when this one is called steady. What is left is for commits that
-take their time: a broker under load that calls itself late replaces nobody, and the dead are not replaced at all."""
+"""The fraction of a lease that may pass between two renewals before this broker counts as late. Renewals are sent every
+fifth of a lease, so another broker's last renewal may be up to a fifth older than this one's, and its lease must not
+have expired while this one counts as steady. The rest is margin for slow commits: a broker that counts as late declares
+no other dead, so if all were late under load, dead brokers would never be replaced."""
 
 
 class Lease:
-    """Counted from before the renewal was sent, so that it never outlives what the catalog has noted."""
+    """Counts from before the renewal was sent, so that it never lasts longer than the lease in the catalog."""
 
     def __init__(self, clock: Clock, lease_ms: int, *, alone: bool = False) -> None:
-        """One that is `alone` holds the data directory: nobody can take anything from it."""
+        """A broker that is `alone` holds the data directory, so no other can take anything from it."""
         self._clock = clock
         self._lease_ms = lease_ms
         self._alone = alone
@@ -32,15 +34,16 @@ class Lease:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it has not been renewed for as long as it lasts. One that is `alone` loses nothing by that, but its
+        """Whether the last renewal is older than the lease. A broker that is `alone` loses nothing by that, but its
         catalog commits nothing."""
         return not self.held or self._clock.monotonic_ms() - self._renewed_at_ms > self._lease_ms
 
     @property
     def is_steady(self) -> bool:
-        """Whether it has been renewed in time for as long as a lease lasts. Only then may others be judged: after an
-        outage of the catalog everybody's lease has run out, and those who live need time to say so. An outage that
-        this lease has just survived may have been too long for another, so in time is well before the end."""
+        """Whether all renewals of at least one lease duration were in time. Only then may this broker declare others
+        dead: after an outage of the catalog all leases have expired, and living brokers need time to renew theirs. An
+        outage that this lease has just survived may have been too long for another, so "in time" means well before the
+        lease expires."""
         return self._clock.monotonic_ms() - self._steady_since_ms >= self._lease_ms
 
     def renewed(self, sent_at_ms: int) -> None:
@@ -52,13 +55,13 @@ class Lease:
             self._until_ms = max(self._until_ms, sent_at_ms + self._lease_ms)
 
     def lapse(self) -> None:
-        """Somebody has declared this session dead."""
+        """Another broker has declared this session dead."""
         self._alone = False
         self._until_ms = -math.inf
 
 
 class Shards(dict[int, int]):
-    """The coordinator shards this broker keeps, each with its epoch. Without the lease it keeps none."""
+    """The coordinator shards that this broker owns, each with its epoch. Without a valid lease it contains none."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A broker's place among others: its lease, what it adopts from the dead, and what it gives to those with room.
+"""A broker's part in the cluster: its lease, what it adopts from dead brokers, and what it hands over to others.
 
-There is no leader. Whoever sees a lease that has run out declares its holder dead and shares out what it owned. What
-living brokers own is taken by nobody: each looks at the same rows, sees what it has too much of, finishes it and hands
-it over itself, so that a partition is served by one broker at a time and nothing of it fails on the way.
+There is no leader. Any broker that finds an expired lease declares its holder dead and distributes what it owned. No
+broker takes anything from a living one. Each broker reads the same rows, computes what it has too much of, finishes the
+work on it and hands it over itself. So a partition has one owner at a time, and work in progress on it does not fail.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from millpond.observability.metrics import ClusterMetrics
 HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
 GIFTS_PER_STEP: Final = 200
-"""Partitions handed over at once: they are not served meanwhile."""
+"""Partitions handed over in one step. They are not served during the handover."""
 HANDOVER_S: Final = 10.0
-"""How long partitions that are handed over may take to finish: if they do not, they are served on, for now."""
+"""How long partitions may take to finish before a handover. If they take longer, this broker keeps them for now."""
 LEAVE_S: Final = 10.0
-"""How long a broker that stops tries to hand over what it has."""
+"""How long a broker that stops tries to hand over what it owns."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What other parts do before something is given away: each returns when nothing of theirs is left of it."""
+    """Callbacks into other components for a handover. `partitions` and `shards` return when no work on them is left."""
 
     partitions: Callable[[Sequence[TopicPartition]], Awaitable[None]]
     done: Callable[[Sequence[TopicPartition]], None]
-    """They are given away, or after all are not."""
+    """Called after the handover has completed or failed."""
     shards: Callable[[Sequence[int]], Awaitable[None]]
 
 
@@ -73,21 +73,21 @@ class Membership:
         self._woken = asyncio.Event()
         self._balanced = -1
         self._giving: set[int] = set()
-        """Shards that are being handed over: they are not taken in again before that has ended."""
+        """Shards in handover. They are not added to `_shards` again before the handover has ended."""
         self._turn = asyncio.Lock()
         self._looking: asyncio.Future[None] | None = None
         self._look_turn = asyncio.Lock()
 
-    # -- as a service -----------------------------------------------------------------------------------------
+    # -- service ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease, adopt, and give, until cancelled."""
+        """Renew the lease, adopt, and hand over, until cancelled."""
         async with asyncio.TaskGroup() as duties:
             duties.create_task(self._repeat_renewal())
             duties.create_task(self._repeat_balance())
 
     def take_in(self, found: Topology) -> None:
-        """The log has read the cluster's new shape."""
+        """Apply the topology that the log has just read."""
         for shard, owner in found.shards.items():
             if owner.session == self._session and shard not in self._giving:
                 self._shards[shard] = owner.epoch
@@ -97,7 +97,8 @@ class Membership:
         self._woken.set()
 
     async def look(self) -> None:
-        """What others ask for when they have changed something. Those who ask meanwhile share the next look."""
+        """Refresh from the catalog. Other brokers request it after a change. Calls during a refresh share the next
+        one."""
         if self._looking is None:
             self._looking = asyncio.ensure_future(self._look())
         await asyncio.shield(self._looking)
@@ -111,28 +112,28 @@ class Membership:
         self._nudges.send_soon(self._others())
 
     def tell_owner(self, where: TopicPartition) -> None:
-        """Something was written to a partition of another broker, beside its owner."""
+        """Nudge the owner of a partition to which this broker has appended directly."""
         owner = self._log.topology.partitions.get(where)
         member = self._log.topology.member(owner.session) if owner is not None else None
         if member is not None and (address := addresses_of(member).get("grpc")):
             self._nudges.send_one_soon(address)
 
     async def nudge_others(self) -> None:
-        """Returns when the others have looked, too, as far as they answer."""
+        """Returns when all other brokers have refreshed, or did not respond."""
         await self._nudges.send(self._others())
 
     def _others(self) -> list[str]:
         members = [each for each in self._log.topology.members.values() if each.session != self._session]
         return [address for each in members if (address := addresses_of(each).get("grpc"))]
 
-    # -- staying alive ----------------------------------------------------------------------------------------
+    # -- lease renewal ----------------------------------------------------------------------------------------
 
     async def _repeat_renewal(self) -> None:
         while True:
             try:
                 await self.renew()
                 await asyncio.sleep(self._lease_ms / HEARTBEATS_PER_LEASE / 1000)
-            except WriterDead:  # the writer has told the broker, which ends
+            except WriterDead:  # the writer has reported it to the broker, which shuts down
                 self._lease.lapse()
                 return
             except MillpondError as error:
@@ -140,8 +141,8 @@ class Membership:
                 await asyncio.sleep(min(RETRY_S, self._lease_ms / HEARTBEATS_PER_LEASE / 1000))
 
     async def renew(self) -> None:
-        """Through the commit queue, so that it also proves that commits still work. Alone, so that it does not fail
-        with a flush that waits for what a paused broker has locked."""
+        """Renew the lease. It goes through the commit queue, so it also proves that commits still work. It has a
+        transaction to itself, so that it does not fail together with a flush that waits for a paused broker's lock."""
         sent_at_ms = self._clock.monotonic_ms()
 
         def renew(tx: Transaction) -> list[str]:
@@ -173,7 +174,7 @@ class Membership:
         await self._log.refresh()
         self.tell_others()
 
-    # -- sharing ----------------------------------------------------------------------------------------------
+    # -- balancing --------------------------------------------------------------------------------------------
 
     async def _repeat_balance(self) -> None:
         while True:
@@ -189,7 +190,8 @@ class Membership:
                 self._woken.set()
 
     async def balance(self) -> int:
-        """Give away what others have room for; how much that was. Looks only if something has changed since."""
+        """Hand over what other brokers should own; returns how much that was. Does nothing unless the topology has
+        changed since the last time."""
         async with self._turn:
             given = 0
             while self._balanced != self._log.topology.version:
@@ -201,7 +203,7 @@ class Membership:
             return given
 
     async def leave(self) -> None:
-        """Hand everything over, if there is somebody to take it."""
+        """Hand everything over, if there is another broker."""
         if self._log.topology.members.keys() <= {self._session}:
             return
         try:
@@ -218,7 +220,8 @@ class Membership:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
     def _shared(self) -> Mapping[TopicPartition, Owner]:
-        """What is shared out: not what is halted here. Whoever got it would know of nothing, and go on writing."""
+        """The partitions to distribute. Excludes those that are halted here: a new owner would not know of the halt and
+        would continue to write."""
         owners = self._log.topology.partitions
         halted = {partition.where for partition in self._log.partitions() if partition.halted}
         return {where: each for where, each in owners.items() if where not in halted} if halted else owners
@@ -227,7 +230,7 @@ class Membership:
         owners = self._shared()
         counts = Counter(owner.session or "" for owner in owners.values())
         if not has_too_many(counts, self._receivers(), self._session):
-            return 0  # the usual case, and what should move between others takes long to work out
+            return 0  # the usual case; computing the moves between other brokers would be slow
         wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
         mine = [where for where in wanted if owners[where].session == self._session][:GIFTS_PER_STEP]
         if not mine:

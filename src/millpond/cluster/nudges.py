@@ -1,4 +1,4 @@
-"""Telling other brokers to look at the catalog now. Nothing depends on it: whoever is not reached looks by itself."""
+"""Asks other brokers to refresh from the catalog now. Only an optimisation: without it they refresh periodically."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ NUDGE_TIMEOUT_S: Final = 1.0
 
 
 class Nudges:
-    """Keeps a connection to every broker that it was told of last."""
+    """Keeps a connection to every broker in the last list of addresses."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._again: dict[str, bool] = {}
-        """Whom a nudge of `send_one_soon` is on its way to, and whether another one was asked for since."""
+        """Addresses with a nudge of `send_one_soon` in flight, and whether another one was requested since."""
 
     async def send(self, addresses: Iterable[str]) -> None:
-        """Returns when all have looked, or do not answer."""
+        """Returns when all have refreshed, or did not respond in time."""
         wanted = set(addresses)
         for address in self._channels.keys() - wanted:
-            if (channel := self._channels.pop(address, None)) is not None:  # another may have been faster
+            if (channel := self._channels.pop(address, None)) is not None:  # another call may have removed it
                 await channel.close()
         await asyncio.gather(*(self._nudge(address) for address in wanted))
 
@@ -35,7 +35,7 @@ class Nudges:
         task.add_done_callback(self._sending.discard)
 
     def send_one_soon(self, address: str) -> None:
-        """However often it is called, one nudge is under way and one waits: the last one sees everything."""
+        """At most one nudge is in flight and one waits, however often this is called: the last one covers all."""
         if address in self._again:
             self._again[address] = True
             return
@@ -69,5 +69,5 @@ class Nudges:
             request_serializer=pb.LookRequest.SerializeToString,
             response_deserializer=pb.LookResponse.FromString,
         )
-        # The answer itself would raise, and a cancellation if the channel is closed because its broker is gone.
+        # Awaiting the response would raise, even a cancellation if the channel is closed because its broker is gone.
         await call(pb.LookRequest(), timeout=NUDGE_TIMEOUT_S).code()

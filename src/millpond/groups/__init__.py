@@ -1,7 +1,7 @@
-"""Kafka's consumer groups: who is a member, which generation it is, and what has been consumed.
+"""Kafka consumer groups: members, generations and committed offsets.
 
-Reading order: `members` and `state` are the pure machine, `claims` is that of readers which are no members, `memory`
-gives the machine time, storage and callers, and `coordinator` is the door through which the faces come.
+Reading order: `members` and `state` are the pure state machine, `claims` is the one for readers that are not members,
+`memory` connects the machine to time, storage and callers, and `coordinator` is what the interfaces call.
 """
 
 from millpond.groups.claims import Claim

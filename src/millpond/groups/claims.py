@@ -1,11 +1,11 @@
-"""Claims: which reader may keep a group's positions in a topic without being a member of the group.
+"""Claims: which reader may commit a group's positions in a topic without being a member of the group.
 
-Such a reader gets every message, so a second one under the same name would get every message too, and both would move
-the same positions. A claim is held for a lease, which its reader renews, so that a reader that died locks others out
-for no longer than that. Claims live in the coordinator's memory only: after a hand-over the first reader that asks
-gets the claim, and another one is refused when it renews.
+Such a reader receives every message. A second reader under the same name would also receive every message, and both
+would move the same positions. A claim has a lease that its reader renews, so a dead reader blocks others for no longer
+than the lease. Claims are kept in the coordinator's memory only. After a handover the first reader that asks gets the
+claim, and any other is refused when it renews.
 
-No I/O and no clock of its own: each call is given the time.
+Pure: no I/O and no clock. Each call receives the time.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ class Claims:
         self._lease_ms = lease_ms
         self._claims_max = claims_max
         self._held: dict[Claim, Held] = {}
-        """In the order in which they lapse: all leases are equally long, and a renewed claim moves to the end."""
+        """In order of expiry: all leases are equally long, and a renewed claim moves to the end."""
         self._partitions: dict[tuple[str, str], set[int | None]] = {}
-        """What is claimed of each group and topic."""
+        """The claimed partitions of each group and topic."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -53,7 +53,7 @@ class Claims:
     def check(
         self, group_id: str, topic: str, partitions: Iterable[int] | None, reader: str, now_ms: int
     ) -> None:
-        """Raises `GroupInUse` if another reader has claimed one of the partitions (None: of all there are)."""
+        """Raises `GroupInUse` if another reader has claimed one of the partitions (None: any of the topic)."""
         self._expire(now_ms)
         claimed = self._partitions.get((group_id, topic), set())
         for partition in claimed if partitions is None else claimed & {None, *partitions}:

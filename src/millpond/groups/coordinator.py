@@ -1,7 +1,7 @@
-"""The door to the groups: every call of a member or an administrator, as plain values.
+"""The interface to groups: every call of a member or an administrator, as plain values.
 
-Membership is decided in memory and stored before members are told; offsets are in the catalog when the call
-returns. Both are written only while this broker keeps the group's shard.
+Membership is decided in memory and stored before members receive the response. Offsets are in the catalog when the call
+returns. Both are written only while this broker owns the group's shard.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Who commits offsets. The default is a consumer that uses no membership: it assigns itself its partitions."""
+    """The sender of an offset commit. The default is a consumer that is not a member and assigns its own partitions."""
 
     member_id: str = ""
     generation: int = -1
@@ -63,7 +63,7 @@ NOBODY = MemberIdentity()
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets:
-    """`unstable` are partitions for which a transaction that is not decided yet has offsets of this group."""
+    """`unstable` are partitions for which an open transaction has offsets of this group."""
 
     offsets: Mapping[TopicPartition, GroupOffset]
     unstable: frozenset[TopicPartition]
@@ -81,7 +81,7 @@ def new_member_id(name: str) -> str:
 
 
 class Groups:
-    """The groups whose shards this broker keeps. `trusts_clock` says whether anything may be deleted by age."""
+    """The groups whose shards this broker owns. `trusts_clock` returns whether data may be deleted by age."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Groups:
     # -- members ----------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, request: JoinRequest) -> Joined:
-        """Returns when the next generation is there, which may take as long as its slowest member."""
+        """Returns when the next generation exists, which may take as long as its slowest member."""
         _check_group_id(group_id)
         if request.member_id:
             resident = await self._find(group_id, request.member_id)
@@ -117,7 +117,7 @@ class Groups:
         return joined
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
-        """Returns what the member is assigned, once the leader has said so and that is stored."""
+        """Returns the member's assignment, once the leader has sent it and it is stored."""
         _check_group_id(group_id)
         resident = await self._find(group_id, request.member_id)
         group = resident.group
@@ -132,7 +132,7 @@ class Groups:
         self._memory.settle(resident)
 
     async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[MillpondError | None]:
-        """The error of each, in their order."""
+        """Returns the error of each, in order; None for success."""
         _check_group_id(group_id)
         resident = await self._memory.find(group_id)
         if resident is None:
@@ -142,7 +142,7 @@ class Groups:
         return outcomes
 
     async def check_member(self, group_id: str, member: MemberIdentity) -> None:
-        """Whether a transaction may carry offsets of this member."""
+        """Raises unless a transaction may carry offsets of this member."""
         resident = await self._memory.find(group_id)
         if resident is not None:
             _check_commit(resident.group, member, self._now(), transactional=True)
@@ -154,7 +154,8 @@ class Groups:
     async def commit_offsets(
         self, group_id: str, offsets: Sequence[GroupOffset], member: MemberIdentity = NOBODY
     ) -> list[MillpondError | None]:
-        """Durable when it returns. The error of each offset, in their order; raises what concerns them all."""
+        """The offsets are durable when this returns. Returns the error of each offset, in order, or None; raises errors
+        that concern all of them."""
         if member.generation >= 0:
             resident = await self._memory.find(group_id)
         else:
@@ -176,7 +177,7 @@ class Groups:
         self._store.place(group_id)
 
         def read(tx: Transaction) -> CommittedOffsets:
-            # In this order: a transaction that is decided in between shows in the offsets.
+            # In this order: offsets of a transaction that ends in between are among the committed ones.
             unstable = frozenset(catalog.pending_offsets(tx, group_id))
             offsets = {each.where: each for each in catalog.committed_offsets(tx, group_id)}
             return CommittedOffsets(offsets, unstable)
@@ -186,7 +187,8 @@ class Groups:
     async def delete_offsets(
         self, group_id: str, wheres: Sequence[TopicPartition]
     ) -> list[MillpondError | None]:
-        """The error of each, in their order. Members that consume a topic would only commit its offsets anew."""
+        """Returns the error of each, in order, or None. Refuses offsets of topics that members subscribe to, because
+        the members would only commit them again."""
         _check_group_id(group_id)
         resident = await self._memory.find(group_id)
         if resident is None:
@@ -199,11 +201,11 @@ class Groups:
             await self._memory.write(place, lambda tx: catalog.delete_offsets(tx, group_id, free))
         return outcomes
 
-    # -- readers that are no members ----------------------------------------------------------------------------
+    # -- readers that are not members ---------------------------------------------------------------------------
 
     async def claim(self, claim: Claim, reader: str) -> int:
-        """Give this reader alone the group's positions in a topic, or renew that. Returns for how many milliseconds.
-        Raises `GroupInUse` while another reader has them, or while the group has members."""
+        """Reserve the group's positions in a topic for this reader, or renew the claim. Returns the lease in
+        milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
         _check_group_id(claim.group_id)
         resident = await self._memory.find(claim.group_id)
         if resident is not None and resident.group.state is not State.EMPTY:
@@ -216,7 +218,7 @@ class Groups:
         self._claims.release(claim, reader)
 
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
-        """Whether this reader may commit positions: another may have taken over after its claim had lapsed."""
+        """Raises unless this reader may commit positions. Another reader may have a claim since this one's expired."""
         resident = await self._memory.find(group_id)
         if resident is not None and resident.group.state is not State.EMPTY:
             raise _has_members(resident.group, topic)
@@ -232,8 +234,8 @@ class Groups:
         return Description(group_id, State.EMPTY)
 
     async def list_groups(self, *, everywhere: bool = False) -> list[GroupListing]:
-        """By name: the groups that have members, had some, or have offsets. Those that this broker keeps, or with
-        `everywhere` also those of others, as the catalog has them."""
+        """Groups that have or had members, or have offsets, sorted by name. Only those that this broker coordinates;
+        with `everywhere` also those of other brokers, in the state that the catalog has."""
         stored = await self._store.read(catalog.all_groups)
         found = {
             each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
@@ -261,7 +263,7 @@ class Groups:
         if not known:
             raise UnknownGroup(group=group_id)
 
-    # -- the service ------------------------------------------------------------------------------------------
+    # -- service ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         try:
@@ -272,24 +274,24 @@ class Groups:
             await self._memory.drain()
 
     async def let_go(self, shards: Collection[int]) -> None:
-        """Finish what is being stored of these shards' groups, and send their members away. The caller has made sure
-        that no more of them are found here."""
+        """Finish saves of these shards' groups in flight, and send their members to the new coordinator. The caller
+        ensures that new requests for these groups are refused."""
         for resident in self._memory:
             if resident.place.shard in shards:
                 await self._memory.stored(resident)
                 self._memory.drop(resident)
 
     def drop_lost(self) -> None:
-        """Shards have changed hands: send away the members of groups that are no longer kept here."""
+        """Shards have moved: send away the members of groups that this broker no longer coordinates."""
         self._memory.drop_lost()
 
     def tick(self) -> None:
-        """Let whatever is due by the clock happen now; `run` does so by itself."""
+        """Process everything that is due now. `run` does so by itself."""
         self._memory.tick()
 
     async def expire_once(self) -> int:
-        """Forget what nobody uses: offsets of groups long without members, empty groups without offsets. A group
-        whose members may have died with another coordinator is read, so that their sessions end."""
+        """Remove unused state: offsets of groups that have had no members for a long time, and empty groups without
+        offsets. Loads groups whose members may have died with another coordinator, so that their sessions expire."""
         for each in await self.list_groups():
             if each.state != State.EMPTY and each.group_id not in self._memory:
                 await self._memory.find(each.group_id)
@@ -312,16 +314,16 @@ class Groups:
                 await self.expire_once()
             except MillpondError as error:
                 logger.warning("expiry of groups failed and will be tried again: %s", error)
-            except Exception:  # a bug, or a damaged row, must not end the time of all groups
+            except Exception:  # a bug, or a damaged row, must not stop the timers of all groups
                 logger.exception("expiry of groups failed in a way nobody foresaw and will be tried again")
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _now(self) -> int:
         return self._clock.monotonic_ms()
 
     async def _find(self, group_id: str, member_id: str) -> Resident:
-        """A group that somebody claims to be a member of."""
+        """A group that the caller claims to be a member of."""
         resident = await self._memory.find(group_id)
         if resident is None:
             raise UnknownMember(group=group_id, member_id=member_id)
@@ -347,7 +349,8 @@ class Groups:
 
 
 def _subscribed_topics(group: Group) -> frozenset[str] | None:
-    """None if that cannot be known. What the members of other kinds of groups use, only they know."""
+    """None if a member's metadata cannot be read. Raises `GroupNotEmpty` for other protocol types, whose metadata only
+    their members understand."""
     if group.state is State.EMPTY:
         return frozenset()
     if group.protocol_type != CONSUMER:

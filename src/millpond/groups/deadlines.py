@@ -1,7 +1,7 @@
-"""Deadlines by name, of which the next is known at once.
+"""Named deadlines with fast access to the earliest one.
 
-A deadline that moves back, as at every heartbeat, costs nothing: its entry in the heap stays where it is and is
-put in again when it surfaces too early. So the heap has about one entry for each name.
+Moving a deadline to a later time, as every heartbeat does, is cheap: its heap entry stays, and is pushed again when it
+reaches the top too early. So the heap has about one entry per name.
 """
 
 import heapq
@@ -32,7 +32,7 @@ class Deadlines:
         while self._heap and self._heap[0][0] <= now_ms:
             queued, name = heapq.heappop(self._heap)
             if self._queued.get(name) != queued:
-                continue  # an earlier entry has spoken for it
+                continue  # stale: an earlier entry has replaced it
             del self._queued[name]
             due = self._due.get(name)
             if due is None:

@@ -1,4 +1,5 @@
-"""Every number that bounds the groups, with its default. Where Kafka has the number, it is Kafka's."""
+"""Limits and timeouts of groups, with their defaults. Where Kafka has the same limit, the default is Kafka's unless
+noted."""
 
 from dataclasses import dataclass
 
@@ -6,27 +7,28 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
     initial_rebalance_delay_ms: int = 100
-    """How long an empty group waits for more members after the first; while members keep arriving it waits again, for
-    twice the delay each time. Kafka's code has 3000 here, and its server.properties 0."""
+    """How long an empty group waits for more members after the first one. While members keep joining it waits again,
+    twice this delay each time. Kafka's code has 3000 here, and its server.properties 0."""
     initial_rebalance_wait_max_ms: int = 3_000
-    """The longest repeated wait, so that a delay of 3000 is repeated as it is, as Kafka does."""
+    """The longest repeated wait, so that a delay of 3000 is repeated unchanged, as in Kafka."""
     initial_rebalance_delays_max: int = 30
-    """All waits together, as a multiple of the delay. The first member's rebalance timeout bounds them, too."""
+    """Maximum of all waits together, as a multiple of the delay. The first member's rebalance timeout also limits
+    them."""
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 30 * 60 * 1000
     rebalance_timeout_min_ms: int = 1_000
-    """A shorter one is taken for this: nobody could come in time, and the group would turn in circles."""
+    """Shorter timeouts are raised to this: members could not rejoin in time, and the group would rebalance for ever."""
     new_member_timeout_ms: int = 5 * 60 * 1000
-    """How long the first join of a member may wait. It cannot send heartbeats yet, and a client that gave up and
-    joined anew would otherwise leave one more ghost each time."""
+    """How long the first join of a member may wait. The member cannot send heartbeats yet. Without this limit, each
+    client that gives up and joins again would leave one more dead member behind."""
     members_max: int = 10_000
-    """Members of one group; also those who were given an id and have not come back with it."""
+    """Members of one group. The same limit applies to member ids that were issued and not used yet."""
     offset_metadata_bytes_max: int = 4_096
-    """What a consumer may note with a committed offset."""
+    """Metadata that a consumer may store with a committed offset."""
     offsets_retention_ms: int = 7 * 86_400_000
-    """Offsets of groups without members are forgotten after this."""
+    """Offsets of groups without members are removed after this."""
     expiry_every_ms: int = 10 * 60 * 1000
     reader_lease_ms: int = 15_000
-    """How long a reader that is no member has a group to itself after its last sign of life."""
+    """How long the claim of a reader that is not a member lasts after its last renewal."""
     readers_max: int = 10_000
-    """Such readers of all groups together."""
+    """Claims of such readers, over all groups."""

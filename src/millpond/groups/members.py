@@ -1,4 +1,4 @@
-"""Who is in a group: members by id, static ones also by instance, and how many support each protocol."""
+"""The members of a group: by id, static ones also by instance, and how many support each protocol."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Protocol(NamedTuple):
-    """A way to share out the work, with what the member says under it. The coordinator does not look inside."""
+    """An assignment strategy and the member's metadata for it. The coordinator does not parse the metadata."""
 
     name: str
     metadata: bytes
@@ -34,7 +34,7 @@ class Member:
 
 
 class Roster:
-    """The members, in the order in which they came. What is asked at every request is answered without a walk."""
+    """The members, in the order in which they joined. Lookups that every request needs do not scan the members."""
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
@@ -74,14 +74,14 @@ class Roster:
         return next(iter(self._members), None)
 
     def holder(self, instance_id: str | None) -> str | None:
-        """The member that has this instance's place."""
+        """The id of the member that has this instance id."""
         return None if instance_id is None else self._instances.get(instance_id)
 
     def all_support_one_of(self, protocols: Collection[Protocol]) -> bool:
         return any(self._supporters[each.name] == len(self) for each in protocols)
 
     def elect_protocol(self) -> str:
-        """Among the protocols that all support, the one that most prefer."""
+        """Of the protocols that all members support, the one that most members prefer."""
         candidates = {name for name, supporters in self._supporters.items() if supporters == len(self)}
         votes = Counter(member.vote(candidates) for member in self._members.values())
         return votes.most_common(1)[0][0]

@@ -1,7 +1,7 @@
-"""The groups in memory: read when they are first asked for, stored when they change, woken when something is due.
+"""The groups in memory: loaded on first use, stored when they change, and ticked when a deadline is due.
 
-Lives on one event loop; its state changes only between awaits. Whoever waits for an answer may go away: the group
-does not notice, as it would not notice a client that died.
+Lives on one event loop; its state changes only between awaits. A caller that waits for a response may be cancelled: the
+group does not notice, as it would not notice a client that died.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ Outcome = Joined | Synced | MillpondError
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """A group in memory. One whose place has changed since it was read is not looked at again."""
+    """A group in memory. If the shard's epoch has changed since the group was loaded, it is dropped."""
 
     group: Group
     place: Place
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
-    """Saves under way: what the catalog holds is older than this."""
+    """Saves in flight. Until they are done, the catalog has an older state."""
 
 
 class GroupMemory:
@@ -59,13 +59,13 @@ class GroupMemory:
         return group_id in self._residents
 
     async def find(self, group_id: str) -> Resident | None:
-        """The group, if it is known here or to the catalog. Whoever asks while it is read waits for that."""
+        """The group, if it is in memory or in the catalog; None otherwise. Concurrent callers share one read."""
         resident = self._current(group_id)
         if resident is None:
             place = self._store.place(group_id)
             await self._load(place)
             resident = self._current(group_id)
-            if self._store.place(group_id) != place:  # lost and taken again: what was read may be old
+            if self._store.place(group_id) != place:  # lost and regained: what was read may be stale
                 raise NotCoordinator(group=group_id)
         return resident
 
@@ -76,7 +76,7 @@ class GroupMemory:
         return self._add(self._store.place(group_id), Group(group_id, self._limits, self._new_id))
 
     async def ask(self, resident: Resident, event: Callable[[int], None]) -> Joined | Synced:
-        """Give the group an event with a ticket, and wait for its answer."""
+        """Send the group an event with a ticket, and wait for the response."""
         ticket = next(self._tickets)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
@@ -91,7 +91,7 @@ class GroupMemory:
         return outcome
 
     def settle(self, resident: Resident) -> None:
-        """Do what the group wants done after an event."""
+        """Perform the effects that the group has requested, and update its alarm."""
         for effect in resident.group.take_effects():
             if isinstance(effect, Answer):
                 self._deliver(effect)
@@ -101,7 +101,7 @@ class GroupMemory:
             self._set_alarm(resident)
 
     async def write(self, place: Place, operation: Operation) -> Any:
-        """A write of the group's own; when it shows that the group has moved on, it is forgotten here."""
+        """Write under the group's fence. If the group has moved to another coordinator, it is dropped here."""
         try:
             return await self._store.write(place, operation)
         except NotCoordinator:
@@ -109,12 +109,12 @@ class GroupMemory:
             raise
 
     async def stored(self, resident: Resident) -> None:
-        """Returns when nothing of the group is being stored."""
+        """Returns when no save of the group is in flight."""
         while resident.saving:
             await asyncio.wait(resident.saving)
 
     def drop(self, resident: Resident) -> None:
-        """Forget a group that is deleted or lives elsewhere."""
+        """Remove a group that was deleted or has moved. Waiting callers receive `NotCoordinator`."""
         group_id = resident.place.group_id
         if self._residents.get(group_id) is resident:
             del self._residents[group_id]
@@ -123,13 +123,13 @@ class GroupMemory:
         self.settle(resident)
 
     def drop_lost(self) -> None:
-        """Groups that another broker keeps by now: whoever waits for them here would wait in vain."""
+        """Drop groups that another broker coordinates now; otherwise their callers would wait here in vain."""
         for resident in self:
             with contextlib.suppress(NotCoordinator):
                 self._current(resident.place.group_id)
 
     def forget_idle(self) -> None:
-        """Groups that can be read again when somebody asks for them."""
+        """Remove groups from memory that can be loaded again on the next request."""
         for group_id, resident in list(self._residents.items()):
             if resident.group.is_idle() and not resident.saving:
                 del self._residents[group_id]
@@ -138,19 +138,19 @@ class GroupMemory:
     # -- time -------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Whatever is due by now happens."""
+        """Process everything that is due now."""
         now_ms = self._clock.monotonic_ms()
         for group_id in self._deadlines.take_due(now_ms):
             resident = self._residents[group_id]
             try:
                 resident.group.tick(now_ms)
                 self.settle(resident)
-            except Exception:  # a bug in one group must not stop the time of all
+            except Exception:  # a bug in one group must not stop the timers of all
                 logger.exception("group %r failed in a way nobody foresaw and will be read again", group_id)
                 self.drop(resident)
 
     async def keep_time(self) -> None:
-        """Sleeps until the next deadline of all groups, and is woken when there is an earlier one."""
+        """Sleeps until the next deadline of any group; woken when an earlier one is set."""
         while True:
             self._alarm.clear()
             self.tick()
@@ -164,7 +164,7 @@ class GroupMemory:
                 pass
 
     async def drain(self) -> None:
-        """Finish what is being stored; whoever still waits shall look for the next coordinator."""
+        """Finish saves in flight. Callers that still wait receive `NotCoordinator` and look for the new coordinator."""
         for resident in self:
             await self.stored(resident)
             self.drop(resident)
@@ -178,7 +178,7 @@ class GroupMemory:
         if due_ms < self._wakes_at_ms:
             self._alarm.set()
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _current(self, group_id: str) -> Resident | None:
         resident = self._residents.get(group_id)
@@ -188,7 +188,7 @@ class GroupMemory:
             if resident is not None:
                 self.drop(resident)
             raise
-        if resident is not None and resident.place != place:  # lost and taken again: others may have written
+        if resident is not None and resident.place != place:  # lost and regained: it may be stale
             self.drop(resident)
             return None
         return resident
@@ -224,7 +224,7 @@ class GroupMemory:
             future.set_result(answer.outcome)
 
     def _begin_save(self, resident: Resident, save: Save) -> None:
-        """Tasks begin in the order in which they are made, and so do the commits: the last save is what stays."""
+        """Tasks start in the order in which they are created, and so do their commits: the last save wins."""
         task = asyncio.create_task(self._save(resident, save))
         resident.saving.add(task)
         task.add_done_callback(resident.saving.discard)

@@ -1,4 +1,4 @@
-"""What is said to a group, what it answers, and what it wants done. Plain facts: the wire is somebody else's."""
+"""Requests to a group, its responses, and the effects it asks for. Plain values, independent of the wire format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """`member_id` is empty the first time. `require_known_id`: a new dynamic member must come back with the id it
-    is given. `can_skip_assignment`: it understands that a leader may be told not to assign anything."""
+    """`member_id` is empty the first time. `require_known_id`: a new dynamic member must join again with the id that
+    it receives. `can_skip_assignment`: the client supports a response that makes it leader without assigning."""
 
     member_id: str
     client_id: str
@@ -45,7 +45,7 @@ class JoinRequest:
         )
 
     def distinct_protocols(self) -> tuple[Protocol, ...]:
-        """Each name once: a member has one vote."""
+        """Each name once, because a member has one vote."""
         found: dict[str, Protocol] = {}
         for each in self.protocols:
             found.setdefault(each.name, each)
@@ -54,7 +54,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """`assignments` come from the leader. Protocol type and name are compared if they are given."""
+    """Only the leader sends `assignments`. Protocol type and name are compared if they are set."""
 
     member_id: str
     generation: int
@@ -74,7 +74,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`members` is what the leader needs in order to assign; for everybody else it is empty."""
+    """`members` is what the leader needs to assign partitions; it is empty for all other members."""
 
     member_id: str
     generation: int
@@ -94,7 +94,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`protocol` is known while the group is stable."""
+    """`protocol` is set only while the group is stable."""
 
     group_id: str
     state: State
@@ -111,7 +111,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A static member that was started anew, and the one whose place it took."""
+    """A static member that was restarted, and the member it replaced."""
 
     member_id: str
     former: Member
@@ -120,7 +120,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Save:
-    """Store the snapshot, then tell the group how that went."""
+    """Store the snapshot, then call `saved` with the result."""
 
     snapshot: Snapshot
     restart: Restart | None = None

@@ -1,6 +1,6 @@
-"""A generation as it is stored: all that its members need to go on with another coordinator.
+"""A generation as it is stored: everything its members need to continue with another coordinator.
 
-JSON, because an operator may want to read it; what members say and are given is theirs, so it is kept in base64.
+JSON, so that operators can read it. Metadata and assignments of members are opaque bytes, stored as base64.
 """
 
 import base64
@@ -13,7 +13,7 @@ from millpond.groups.members import Member, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """With members it is a stable generation, without an empty group."""
+    """A stable generation if it has members, otherwise an empty group."""
 
     generation: int
     protocol_type: str
@@ -23,7 +23,7 @@ class Snapshot:
 
 
 def encode_members(snapshot: Snapshot) -> str:
-    """The part of a snapshot that has no column of its own."""
+    """The part of a snapshot that has no column."""
     return json.dumps(
         {
             "protocol": snapshot.protocol,

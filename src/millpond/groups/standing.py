@@ -1,4 +1,4 @@
-"""How a group stands: its members, its generation, who waits and until when. `state` says how that changes."""
+"""The state of a group: its members, its generation, pending requests and deadlines. `state` has the transitions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,11 +18,11 @@ from millpond.model.errors import (
 )
 
 NewId = Callable[[str], str]
-"""Makes a member id that nobody has, beginning with the client's or the instance's name."""
+"""Creates a unique member id that starts with the client's or the instance's name."""
 
 
 class Standing:
-    """The facts of a group, and steps so small that none of them changes its state."""
+    """The data of a group, and small steps that do not change its `state`."""
 
     def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
         self.group_id = group_id
@@ -35,11 +35,11 @@ class Standing:
         self._limits = limits
         self._new_id = new_id
         self._expected: set[str] = set()
-        """Ids given to new members that have not come back with them."""
+        """Ids issued to new members that have not joined with them yet."""
         self._newcomers: set[str] = set()
-        """Members whose first join waits: only they can time out while they wait."""
+        """Members whose first join is pending. Only they can time out while a request of theirs is pending."""
         self._unsynced: set[str] = set()
-        """Members of the generation that have not asked for their part."""
+        """Members of the generation that have not requested their assignment."""
         self._joining: dict[str, int] = {}
         self._syncing: dict[str, int] = {}
         self._sessions = Deadlines()
@@ -47,19 +47,19 @@ class Standing:
         self._sync_due_ms: int | None = None
         self._effects: list[Effect] = []
 
-    # -- what others want to know -----------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing happens by itself before this."""
+        """The next time at which something changes without an event; None if nothing will."""
         dues = (self._sessions.next_ms(), self._join_due_ms, self._sync_due_ms)
         return min((due for due in dues if due is not None), default=None)
 
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if it were forgotten here and read again."""
+        """Whether the group can be removed from memory and loaded again without losing anything."""
         return self.state is State.EMPTY and not self._expected
 
     def describe(self) -> Description:
@@ -90,7 +90,7 @@ class Standing:
         return len(self._joining) == len(self.roster) and not self._expected
 
     def _rebalance_timeout_ms(self) -> int:
-        """The slowest member's."""
+        """The longest of all members, at least the configured minimum."""
         return max(self.roster.rebalance_timeout_ms(), self._limits.rebalance_timeout_min_ms)
 
     def _keep_alive(self, member_id: str, now_ms: int) -> None:
@@ -106,7 +106,7 @@ class Standing:
         self._dismiss(member_id, UnknownMember(group=self.group_id, member_id=member_id))
 
     def _rename(self, member_id: str, new_id: str, now_ms: int) -> Member:
-        """A static member's place goes to another id; whoever still uses the former one is a double."""
+        """Give a static member's place to another id. Requests with the former id are fenced."""
         former = self.roster.remove(member_id)
         self.roster.put(replace(former, member_id=new_id))
         if self.leader == member_id:
@@ -120,10 +120,10 @@ class Standing:
         self._dismiss(member_id, FencedInstance(group=self.group_id, instance_id=former.instance_id))
         return former
 
-    # -- waiting and answering --------------------------------------------------------------------------------
+    # -- pending requests and responses -----------------------------------------------------------------------
 
     def _wait_to_join(self, request: JoinRequest, member_id: str, ticket: int) -> None:
-        """The member as it presents itself now; a known one keeps its place and what it was assigned."""
+        """Store the member as the request describes it. A known member keeps its instance id and its assignment."""
         member = request.member(member_id)
         if member_id in self.roster:
             known = self.roster[member_id]
@@ -133,7 +133,7 @@ class Standing:
         self._joining[member_id] = ticket
 
     def _displace(self, ticket: int | None) -> None:
-        """A request that the same member has sent again; whoever still waits for the first may try anew."""
+        """Respond to a pending request that the same member has sent again; the sender of the first may retry."""
         if ticket is not None:
             self._answer(ticket, RebalanceInProgress(group=self.group_id))
 

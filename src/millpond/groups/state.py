@@ -1,18 +1,18 @@
-"""A consumer group as a state machine: no I/O, no clock, no randomness of its own.
+"""A consumer group as a pure state machine: no I/O, no clock, no randomness.
 
     Empty ──join──▶ PreparingRebalance ──all have joined, or time is up──▶ CompletingRebalance
       ▲                 ▲       │                                            │          │
-      └───nobody left───┼───────┘                                            │   leader's assignment
-                        ├──────── somebody joins, leaves, or dies ◀──────────┘      is stored
-                        └──────── somebody joins anew, leaves, or dies ◀── Stable ◀─────┘
+      └───no members────┼───────┘                                            │   leader's assignment
+                        ├──────── a member joins, leaves, or dies ◀──────────┘      is stored
+                        └───────── a member (re)joins, leaves, or dies ◀── Stable ◀─────┘
 
-A generation is made in two steps. While it is prepared, joins wait, so that every member learns of the same
-generation at once; then one of them, the leader, shares out the work, and syncs wait until that is stored. A
-member proves that it is alive by heartbeats, except while one of its requests waits here.
+A new generation takes two steps. While it is prepared, joins wait, so that all members receive the same generation at
+the same time. Then one of them, the leader, assigns the partitions, and syncs wait until the assignment is stored. A
+member proves that it is alive by heartbeats, except while one of its requests is pending here.
 
-An event is a method call that is told the time. Joins and syncs carry a ticket, and each ticket is answered
-exactly once, now or later, with an `Answer` in `take_effects()`. A `Save` there wants to be stored, and `saved`
-to be told how that went. `next_deadline_ms` says when to call `tick`. Rules and errors are Kafka 4's.
+An event is a method call with the current time. Joins and syncs carry a ticket, and each ticket gets exactly one
+`Answer` in `take_effects()`, now or later. The caller stores each `Save` it finds there and then calls `saved` with the
+result. `next_deadline_ms` returns when to call `tick`. Rules and errors are those of Kafka 4.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Group(Standing):
     def restored(
         cls, group_id: str, limits: GroupLimits, new_id: NewId, snapshot: Snapshot, now_ms: int
     ) -> "Group":
-        """As another coordinator left it. Its members' sessions begin anew."""
+        """The group as another coordinator stored it. The sessions of its members start again."""
         group = cls(group_id, limits, new_id)
         group.generation, group.protocol_type = snapshot.generation, snapshot.protocol_type
         group.protocol, group.leader = snapshot.protocol, snapshot.leader
@@ -94,7 +94,7 @@ class Group(Standing):
             raise RebalanceInProgress(group=self.group_id)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> list[MillpondError | None]:
-        """The error of each, in their order."""
+        """Returns the error of each, in order; None for success."""
         outcomes = [self._leave_one(each) for each in leaving]
         if any(outcome is None for outcome in outcomes):
             if self.state in (State.STABLE, State.COMPLETING):
@@ -106,8 +106,8 @@ class Group(Standing):
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool
     ) -> None:
-        """Whether this member may commit offsets now; if so, it is also a sign of life. A transaction is judged by
-        its producer, so of the group it only must know the generation, if it names one."""
+        """Raises unless this member may commit offsets now. A commit outside a transaction also counts as a heartbeat.
+        A transaction is fenced by its producer, so the group checks only the member and generation it names, if any."""
         if generation < 0 and self.state is State.EMPTY:
             return
         if generation >= 0 or member_id or instance_id is not None:
@@ -121,7 +121,7 @@ class Group(Standing):
         self._keep_alive(member_id, now_ms)
 
     def saved(self, save: Save, error: MillpondError | None, now_ms: int) -> None:
-        """How storing a `Save` went. Much may have happened since; then it no longer matters."""
+        """The result of storing a `Save`. If the group has changed since, the result no longer matters."""
         if save.restart is not None:
             self._restart_saved(save.restart, error, now_ms)
         elif save is self._storing:
@@ -132,7 +132,7 @@ class Group(Standing):
                 self._prepare(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Whatever is due by now happens."""
+        """Process everything that is due now."""
         for member_id in self._sessions.take_due(now_ms):
             self._end_session(member_id, now_ms)
         if self._sync_due_ms is not None and self._sync_due_ms <= now_ms:
@@ -141,7 +141,7 @@ class Group(Standing):
             self._end_join(now_ms)
 
     def kill(self) -> None:
-        """The group is deleted, or lives elsewhere: whoever waits shall look for its coordinator."""
+        """The group was deleted or has moved: pending requests receive `NotCoordinator`."""
         self.state, self._storing = State.DEAD, None
         self._join_due_ms = self._sync_due_ms = None
         self._sessions = Deadlines()
@@ -165,7 +165,8 @@ class Group(Standing):
             raise InconsistentProtocol(group=self.group_id)
 
     def _has_room_for(self, member_id: str) -> bool:
-        """While a rebalance is prepared those who wait count, so that a group that is too large sheds the last."""
+        """While a rebalance is prepared, pending joins are counted, so that a group that is too large removes the
+        members that join last."""
         if not member_id and len(self._expected) >= self._limits.members_max:
             return False
         if self.state is State.PREPARING:
@@ -185,7 +186,7 @@ class Group(Standing):
             self._restart(request, holder, member_id, ticket, now_ms)
         elif request.instance_id is None and request.require_known_id:
             self._expected.add(member_id)
-            self._another_came = True  # it is about to come back with its id
+            self._another_came = True  # it will soon join with its id
             self._sessions.set(member_id, now_ms + request.session_timeout_ms)
             raise MemberIdRequired(group=self.group_id, member_id=member_id)
         else:
@@ -203,8 +204,9 @@ class Group(Standing):
         self._rebalance(now_ms)
 
     def _rejoin(self, request: JoinRequest, ticket: int, now_ms: int) -> None:
-        """A leader joins again to have the work shared out anew; anybody else's unchanged join is one whose answer
-        was lost, and gets that answer."""
+        """An unchanged join in CompletingRebalance, or in Stable from a member other than the leader, is a retry whose
+        response was lost; it receives the same response again. Any other join starts a rebalance or takes part in it.
+        The leader of a stable group joins again to request a new assignment."""
         member = self._check_member(request.member_id, request.instance_id)
         is_leader = member.member_id == self.leader
         answered = self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)
@@ -214,20 +216,20 @@ class Group(Standing):
         self._wait_to_join(request, member.member_id, ticket)
         self._rebalance(now_ms)
 
-    # -- static members that come back ------------------------------------------------------------------------
+    # -- static members that restart --------------------------------------------------------------------------
 
     def _restart(self, request: JoinRequest, holder: str, member_id: str, ticket: int, now_ms: int) -> None:
-        """A static member was started anew: it takes the place, and the assignment, that it had."""
+        """A static member was restarted: it gets its former place and assignment."""
         former = self._rename(holder, member_id, now_ms)
         self._wait_to_join(request, member_id, ticket)
         if self.state is State.STABLE and self.roster.elect_protocol() == self.protocol:
             restart = Restart(member_id, former, request.can_skip_assignment)
             self._effects.append(Save(self._snapshot(), restart))
-        else:  # while a generation is completed, the leader may have assigned work to the former id already
+        else:  # in CompletingRebalance the leader may already have assigned partitions to the former id
             self._rebalance(now_ms)
 
     def _restart_saved(self, restart: Restart, error: MillpondError | None, now_ms: int) -> None:
-        """If a rebalance has begun meanwhile, the member takes part in it, and its join goes on waiting."""
+        """If a rebalance has started since, the member takes part in it, and its join stays pending."""
         member_id = restart.member_id
         if self.state is not State.STABLE or member_id not in self._joining:
             return
@@ -239,13 +241,13 @@ class Group(Standing):
             return
         self._keep_alive(member_id, now_ms)
         joined = self._joined(member_id)
-        if member_id == self.leader:  # what it would assign now, nobody would be told
+        if member_id == self.leader:  # an assignment it sent now would reach no member
             joined = replace(joined, skip_assignment=True)
-            if not restart.can_skip_assignment:  # so it must not know that it is the leader
+            if not restart.can_skip_assignment:  # then it must not learn that it is the leader
                 joined = replace(joined, skip_assignment=False, members=(), leader=restart.former.member_id)
         self._answer(ticket, joined)
 
-    # -- making a generation ----------------------------------------------------------------------------------
+    # -- creating a generation --------------------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
         if self.state is State.PREPARING:
@@ -274,8 +276,8 @@ class Group(Standing):
             self._complete_join(now_ms)
 
     def _end_join(self, now_ms: int) -> None:
-        """Time is up, unless this is a new group to which members keep coming. A member that is alone starts almost
-        at once; members that are started together share the first generation."""
+        """The join phase ends, unless this is a new group that members keep joining. So a single member starts almost
+        immediately, and members that start together share the first generation."""
         due_ms = min(now_ms + self._repeated_wait_ms(), self._join_latest_ms)
         if self._first_rebalance and self._another_came and due_ms > now_ms:
             self._another_came = False
@@ -284,12 +286,13 @@ class Group(Standing):
             self._complete_join(now_ms)
 
     def _repeated_wait_ms(self) -> int:
-        """Members arrive at irregular distances, and one that is missed costs a rebalance of a heartbeat interval."""
+        """Members arrive at irregular intervals, and each one that is missed causes another rebalance, which takes a
+        heartbeat interval."""
         delay_ms = self._limits.initial_rebalance_delay_ms
         return min(2 * delay_ms, max(delay_ms, self._limits.initial_rebalance_wait_max_ms))
 
     def _complete_join(self, now_ms: int) -> None:
-        """The next generation. Dynamic members that have not joined are out of it; static ones may be slow to
+        """Create the next generation. Dynamic members that have not joined are removed. Static members may be slow to
         start, so only the end of their session removes them."""
         self._join_due_ms = None
         for member in self.roster:
@@ -306,7 +309,7 @@ class Group(Standing):
             self._effects.append(Save(self._snapshot()))
 
     def _elect_leader(self) -> bool:
-        """Somebody who has joined. Returns whether there is anybody."""
+        """Keep the leader or choose another among the members that have joined. Returns False if none has joined."""
         if self.leader not in self._joining:
             here = (each.member_id for each in self.roster if each.member_id in self._joining)
             self.leader = next(here, self.leader)
@@ -323,7 +326,7 @@ class Group(Standing):
             if (ticket := self._joining.pop(member.member_id, None)) is not None:
                 self._answer(ticket, self._joined(member.member_id))
 
-    # -- sharing out the work ---------------------------------------------------------------------------------
+    # -- assignment -------------------------------------------------------------------------------------------
 
     def _check_protocol(self, request: SyncRequest) -> None:
         same_type = request.protocol_type in (None, self.protocol_type)
@@ -346,7 +349,7 @@ class Group(Standing):
         self._answer_syncs(self._synced, now_ms)
 
     def _end_sync(self, now_ms: int) -> None:
-        """Members that took the generation and never came for their part of it."""
+        """Remove members that received the generation and never requested their assignment."""
         self._sync_due_ms = None
         if self._unsynced:
             for member_id in sorted(self._unsynced):
@@ -377,6 +380,6 @@ class Group(Standing):
             if self.state is not State.PREPARING:
                 self._prepare(now_ms)
         else:
-            return  # it will get its answer, and then its session begins anew
+            return  # its response will restart the session
         if self.state is State.PREPARING and self._all_came():
             self._complete_join(now_ms)

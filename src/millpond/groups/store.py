@@ -1,4 +1,4 @@
-"""Groups in the catalog. Every write proves, in its own transaction, that this broker still keeps the group."""
+"""Groups in the catalog. Every write verifies, in the same transaction, that this broker owns the group's shard."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ Found = TypeVar("Found")
 
 
 class Place(NamedTuple):
-    """A group, and with which right this broker keeps it."""
+    """A group, with the shard and the epoch under which this broker coordinates it."""
 
     group_id: str
     shard: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class GroupStore:
-    """`epochs` are those of the coordinator shards this broker keeps; the mapping may change under way."""
+    """`epochs` are those of the coordinator shards that this broker owns; the mapping may change at any time."""
 
     def __init__(self, log: Log, session: Session, epochs: Mapping[int, int], clock: Clock) -> None:
         self._log = log
@@ -34,14 +34,14 @@ class GroupStore:
         self._epochs = epochs
         self._clock = clock
         self._lost: dict[int, int] = {}
-        """Epochs that were refused, by shard: they never become valid again."""
+        """Rejected epochs, by shard. They never become valid again."""
 
     def keeps(self, group_id: str) -> bool:
         shard = coordinators.shard_of(group_id)
         return shard in self._epochs and self._epochs[shard] != self._lost.get(shard)
 
     def place(self, group_id: str) -> Place:
-        """Raises `NotCoordinator` if another broker keeps the group."""
+        """Raises `NotCoordinator` if another broker coordinates the group."""
         if not self.keeps(group_id):
             raise NotCoordinator(group=group_id)
         shard = coordinators.shard_of(group_id)
@@ -51,7 +51,7 @@ class GroupStore:
         return await self._log.read(function)
 
     async def write(self, place: Place, operation: Operation) -> Any:
-        """Raises `NotCoordinator`, and changes nothing, if the group has moved on."""
+        """Raises `NotCoordinator`, and changes nothing, if the group has moved to another broker."""
 
         def fenced(tx: Transaction) -> Any:
             coordinators.hold(tx, place.shard, self._session, place.epoch)

@@ -1,7 +1,7 @@
-"""What is read of consumers' own bytes: the topics they subscribed to, and the partitions their leader assigned them.
+"""Parses the bytes of Kafka's consumer protocol: subscribed topics, and the partitions that the leader assigned.
 
-Kafka's consumer protocol: a version, then the topics, then what later versions added. A client may have sent
-anything.
+The format is a version, then the topics, then fields that later versions added. The bytes are untrusted: a client may
+send anything.
 """
 
 import struct
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 CONSUMER: Final = "consumer"
-"""The protocol type of Kafka's consumers. Others (Connect, schema registries) say what they like."""
+"""The protocol type of Kafka's consumers. Other types (Connect, schema registries) have other formats."""
 
 VERSION_AND_COUNT: Final = struct.Struct(">hi")
 LENGTH: Final = struct.Struct(">h")
@@ -17,7 +17,7 @@ COUNT: Final = struct.Struct(">i")
 
 
 def subscribed_topics(metadatas: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together, or None if one cannot be read."""
+    """The topics of all members together; None if the bytes of one member cannot be parsed."""
     found: set[str] = set()
     for metadata in metadatas:
         topics = _topics(metadata)
@@ -49,7 +49,7 @@ def _read_names(metadata: bytes, count: int) -> set[str] | None:
 
 
 def assigned_partitions(assignments: Iterable[bytes]) -> set[tuple[str, int]]:
-    """The partitions of all members together, by topic; an assignment that cannot be read adds none."""
+    """The partitions of all members together, by topic. An assignment that cannot be parsed adds none."""
     found: set[tuple[str, int]] = set()
     for assignment in assignments:
         try:

@@ -1,4 +1,4 @@
-"""Subscriptions: the same topics as a queue, with acknowledgements, retries, key order and dead letters."""
+"""Subscriptions: consume a topic as a queue, with acknowledgements, retries, key order and dead letters."""
 
 from millpond.queues.active import Active
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation

@@ -1,7 +1,7 @@
-"""Acknowledgement ids: which delivery an answer is for, sealed so that nobody can make one up.
+"""Acknowledgement ids. Each id identifies one delivery and carries a keyed hash, so that clients cannot forge ids.
 
 33 bytes: version, partition, epoch, offset, token, and eight bytes of a keyed hash over them and the subscription.
-The key is the cluster's own and lies in the catalog, so any broker can tell a foreign id from a stale one.
+The key belongs to the cluster and is stored in the catalog, so any broker can tell a foreign id from a stale one.
 """
 
 import base64
@@ -27,7 +27,7 @@ class AckId(NamedTuple):
 
 
 class AckIds:
-    """The ids of one subscription, or of one member of it."""
+    """Encodes and decodes the ids of one subscription, or of one member of it."""
 
     def __init__(self, secret: bytes, subscription_id: SubscriptionId, member: str) -> None:
         seed = subscription_id + member.encode()
@@ -39,7 +39,7 @@ class AckIds:
         return body + self._seal(body)
 
     def decode(self, ack_id: bytes) -> AckId | None:
-        """None if it was not made here, or not for this subscription."""
+        """None if this cluster did not create the id, or created it for another subscription."""
         if len(ack_id) != ACK_ID_BYTES:
             return None
         body = ack_id[: _BODY.size]
@@ -49,7 +49,7 @@ class AckIds:
         return AckId(partition, epoch, offset, token) if version == VERSION else None
 
     def _seal(self, body: bytes) -> bytes:
-        seal = self._keyed.copy()  # which is quicker than to begin with the key
+        seal = self._keyed.copy()  # faster than a new keyed hash
         seal.update(body)
         return seal.digest()
 
@@ -59,7 +59,7 @@ def to_text(ack_id: bytes) -> str:
 
 
 def from_text(text: str) -> bytes:
-    """What is no such text becomes an id that nobody has made."""
+    """Invalid base64 becomes an empty id, which `decode` never accepts."""
     try:
         return base64.urlsafe_b64decode(text.encode())
     except (ValueError, binascii.Error):

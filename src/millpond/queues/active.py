@@ -1,4 +1,4 @@
-"""One subscription at work on this broker, or one member of it: its partitions here, and the consumers attached."""
+"""A subscription, or one member of it, that is active on this broker: its local partitions and attached consumers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,14 +13,15 @@ from millpond.queues.attachment import Attachment
 from millpond.queues.partition_queue import PartitionQueue
 
 BEGIN_AGAIN_MS: Final = 1_000
-"""How long a partition rests that an error has ended: one that cannot be read is not to be taken all the time."""
+"""Delay before a partition is started again after an error closed it. Without it, a partition that cannot be read
+would be taken in a tight loop."""
 
 Place = tuple[SubscriptionId, str]
 
 
 @dataclass(slots=True)
 class Active:
-    """A subscription at work, or one member of it."""
+    """A subscription that is active on this broker, or one member of it."""
 
     subscription: Subscription
     topic: Topic
@@ -29,9 +30,9 @@ class Active:
     queues: dict[int, PartitionQueue] = field(default_factory=dict)
     attachments: dict[str, Attachment] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while consumers come and partitions begin."""
+    """Held while consumers attach and while partitions start."""
     rests_until: dict[int, int] = field(default_factory=dict)
-    """Partitions that ended because of an error."""
+    """Partitions that an error closed, with the time at which each may start again."""
     balanced_at: int = 0
 
     @property
@@ -39,11 +40,11 @@ class Active:
         return self.subscription.id, self.member
 
     def open_queues(self) -> list[PartitionQueue]:
-        """Those that have not ended. Also metrics ask, from whatever thread."""
+        """Queues that are not closed. Metrics call this from any thread."""
         return [queue for queue in list(self.queues.values()) if queue.closed is None]
 
     def missing(self, now: int) -> list[int]:
-        """Partitions that could begin."""
+        """Partitions that have no queue and may start now."""
         return [
             number
             for number in range(self.topic.partitions)
@@ -51,7 +52,7 @@ class Active:
         ]
 
     def take_in(self, subscription: Subscription) -> None:
-        """A config that was altered holds from now on."""
+        """Apply an altered subscription config to all queues from now on."""
         self.subscription = subscription
         for queue in self.queues.values():
             queue.subscription = subscription
@@ -59,7 +60,7 @@ class Active:
             queue.wake()
 
     def connect(self) -> None:
-        """Every consumer with every partition, where they are not yet."""
+        """Attach every consumer to every queue it is not attached to yet."""
         for number, queue in self.queues.items():
             for attachment in self.attachments.values():
                 if attachment.queues.get(number) is not queue:
@@ -68,7 +69,7 @@ class Active:
                     queue.pause(attachment.name, paused=attachment.paused)
 
     def detach(self, name: str, error: MillpondError, *, graceful: bool) -> Attachment | None:
-        """The consumer that was let go, if there is one of this name."""
+        """Detach a consumer. Returns its attachment, or None if no consumer has this name."""
         attachment = self.attachments.pop(name, None)
         if attachment is None:
             return None
@@ -79,7 +80,8 @@ class Active:
         return attachment
 
     def remove_ended(self, now: int) -> None:
-        """What ended because of an error rests for a while."""
+        """Remove closed queues. A queue that an error closed delays the next start of its partition; a queue that
+        closed because the partition moved or the subscription was replaced does not."""
         self.rests_until = {number: until for number, until in self.rests_until.items() if until > now}
         for number, queue in list(self.queues.items()):
             if queue.closed is not None:
@@ -94,7 +96,7 @@ class Active:
                 queue.wake()
 
     def unblock(self) -> int:
-        """Let blocked messages go again; how many there were."""
+        """Release blocked messages for delivery. Returns how many there were."""
         freed = 0
         for queue in self.queues.values():
             freed += queue.dispatcher.unblock()
@@ -102,7 +104,7 @@ class Active:
         return freed
 
     def close_replaced(self, epochs: Mapping[int, int]) -> None:
-        """Those that do not have the epoch which the catalog has for their partition."""
+        """Close queues whose epoch is not the one in the catalog."""
         for number, queue in list(self.queues.items()):
             if epochs.get(number) != queue.dispatcher.epoch:
                 queue.close(SubscriptionReplaced(subscription=self.subscription.name))

@@ -1,7 +1,7 @@
-"""Messages for one subscription alone: dead letters that were sent back to the one that gave them up.
+"""Messages addressed to a single subscription: dead letters that a redrive returned to the subscription they came from.
 
-Whom a message is for stands in a header, sealed with the cluster's own key over topic, subscription, key and value. So
-what a producer writes there, or copies from elsewhere, hides its message from nobody.
+A header names the subscription. It is sealed with the cluster's key over topic, subscription, key and value, so a
+header that a producer writes or copies from another message is ignored and hides the message from no subscription.
 """
 
 import hashlib
@@ -16,18 +16,18 @@ SEAL_BYTES: Final = 16
 
 
 class Addressing:
-    """For the messages of one topic."""
+    """Creates and checks the address headers of one topic's messages."""
 
     def __init__(self, secret: bytes, topic_id: TopicId) -> None:
         self._keyed = hashlib.blake2b(topic_id, key=secret[:64], digest_size=SEAL_BYTES, person=b"redrive")
 
     def header(self, subscription: str, record: Record) -> Header:
-        """What makes a message this subscription's own."""
+        """The header that addresses a message to this subscription only."""
         name = subscription.encode()
         return REDRIVE_TO, name + b":" + self._seal(name, record)
 
     def addressee(self, record: Record) -> str | None:
-        """The only subscription that the message is for; None if it is for all."""
+        """The only subscription that receives the message; None if all receive it."""
         value = dict(record.headers).get(REDRIVE_TO)
         if value is None:
             return None

@@ -1,8 +1,8 @@
-"""Which consumer a key belongs to.
+"""Assigns keys to consumers.
 
-Keys fall into 65,536 slots by their hash, and a slot belongs to the consumer with the highest weighted score for it
-(rendezvous hashing): whoever comes or goes moves only the keys it gains or loses, and a lower weight moves only some
-of its own away. It is a function of the consumers alone, so nothing of it is stored.
+Keys map to 65,536 slots by their hash, and a slot belongs to the consumer with the highest weighted score for it
+(rendezvous hashing). A consumer that joins or leaves moves only the keys it gains or loses, and lowering a consumer's
+weight moves only some of its keys. The assignment depends on consumers and weights alone, so it is not stored.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ SLOT_BITS: Final = 16
 _MASK: Final = (1 << 64) - 1
 FULL_WEIGHT: Final = 1.0
 REMEMBERED_SLOTS_MAX: Final = 8_192
-"""With more of them it is quicker to forget them all than to look at each when somebody comes."""
+"""Above this number of cached slots, clearing the cache is faster than rescoring each slot when a consumer joins."""
 
 
 def key_hash(key: bytes) -> int:
@@ -26,10 +26,10 @@ class KeyAssignment:
     def __init__(self) -> None:
         self._seeds: dict[str, tuple[int, float]] = {}
         self._best: dict[int, tuple[float, str]] = {}
-        """Of slots that were asked for: the highest score, and whose it is."""
+        """Cache of requested slots: the highest score, and the consumer that has it."""
 
     def replace(self, weights: Mapping[str, float]) -> bool:
-        """The consumers that there are now. Whether anything changed."""
+        """Set the current consumers. Returns whether anything changed."""
         before = self._seeds
         seeds = {consumer: (key_hash(consumer.encode()), weight) for consumer, weight in weights.items()}
         if seeds == before:
@@ -53,7 +53,7 @@ class KeyAssignment:
         return best[1]
 
     def _compete(self, consumer: str) -> None:
-        """It is new, or weighs something else: it may have the highest score of slots that others have."""
+        """Rescore the cached slots for a consumer that is new or has another weight; it may win some of them."""
         seed, weight = self._seeds[consumer]
         for slot, best in self._best.items():
             own = (_score(seed, weight, slot), consumer)
@@ -62,7 +62,7 @@ class KeyAssignment:
 
 
 class FirstCome:
-    """Everything belongs to whoever came first, for partitions that are delivered as a whole."""
+    """Assigns every key to the consumer that attached first. Used for partitions that are delivered in order."""
 
     def __init__(self) -> None:
         self._first: str | None = None
@@ -81,7 +81,7 @@ Assignment = KeyAssignment | FirstCome
 
 
 def _score(seed: int, weight: float, slot: int) -> float:
-    """A slot's hash is mixed until every bit of it depends on every bit of both (the finaliser of splitmix64)."""
+    """Mixes seed and slot until every output bit depends on every bit of both (the finaliser of splitmix64)."""
     value = (seed ^ slot * 0x9E3779B97F4A7C15) & _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK

@@ -1,8 +1,9 @@
-"""What is at work on this broker: which subscriptions, and which partitions of theirs it has taken.
+"""Active subscriptions of this broker, and the partitions it serves for them.
 
-A subscription is at work here while it has consumers here: each of its partitions that this broker owns has a
-`PartitionQueue`, which takes the partition's state when it begins and leaves it behind when the last consumer goes.
-As a service it looks around, once a second and whenever something happens. Lives on one event loop.
+A subscription is active here while it has consumers here. Each of its partitions that this broker owns has a
+`PartitionQueue`, which loads the partition's state when it starts. The queue closes after the last consumer has
+detached and its state is saved. The service loop checks every subscription once a second, and immediately after an
+event. Lives on one event loop.
 """
 
 import asyncio
@@ -36,13 +37,13 @@ from millpond.queues.stored import StoredSubscriptions
 
 LOOK_EVERY_S: Final = 1.0
 TAKEN_PER_COMMIT: Final = 250
-"""Partitions that begin in one commit: others want to write, too."""
+"""Partitions that start in one commit. The limit leaves room for other writers."""
 LAST_ANSWERS_S: Final = 0.25
-"""How long a partition that is handed over goes on taking answers, if they do not end by themselves."""
+"""During a handover, how long a partition keeps accepting acknowledgements while unsaved ones remain."""
 LET_GO_S: Final = 2.0
-"""How long a partition that is handed over waits for what was decided to be saved."""
+"""During a handover, how long to wait for acknowledgements to be saved."""
 STOP_S: Final = 5.0
-"""How long a broker that stops waits for what was decided to be saved."""
+"""During shutdown, how long to wait for acknowledgements to be saved."""
 logger = logging.getLogger(__name__)
 
 
@@ -76,26 +77,26 @@ class AtWork:
         metrics.consumers.set_function(self._count_consumers)
         metrics.full.set_function(self._count_full)
 
-    # -- which ------------------------------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------------------------
 
     def all(self) -> list[Active]:
         return list(self._active.values())
 
     def of(self, subscription_id: SubscriptionId) -> list[Active]:
-        """A subscription, or each of its members."""
+        """The active subscription, or each of its active members."""
         return [active for (found, _), active in self._active.items() if found == subscription_id]
 
     def join(self, subscription: Subscription, topic: Topic, member: str, addressing: Addressing) -> Active:
-        """The one that is at work, or a new one."""
+        """Returns the active subscription or member; creates it if there is none."""
         new = Active(subscription, topic, member, addressing)
         return self._active.setdefault(new.place, new)
 
     def has(self, active: Active) -> bool:
-        """Whether it has not ended meanwhile."""
+        """Whether this instance is still active."""
         return self._active.get(active.place) is active
 
     def take_in(self, subscription: Subscription) -> None:
-        """It was altered."""
+        """Apply an altered subscription config."""
         for active in self.of(subscription.id):
             active.take_in(subscription)
 
@@ -112,11 +113,11 @@ class AtWork:
     def _count_full(self) -> int:
         return sum(queue.dispatcher.is_full for active in self.all() for queue in active.open_queues())
 
-    # -- partitions begin -------------------------------------------------------------------------------------
+    # -- starting partitions ----------------------------------------------------------------------------------
 
     async def fill(self, active: Active) -> None:
-        """Begin with partitions that are this broker's and not at work yet; attach whoever is not yet there. Whoever
-        calls it has the subscription's turn."""
+        """Start the partitions that this broker owns and that are not active yet, and attach consumers to them. The
+        caller must hold the subscription's `turn`."""
         now = self._now()
         active.remove_ended(now)
         standings = [
@@ -129,7 +130,7 @@ class AtWork:
             if self.stopping:
                 raise Stopping
             for standing, loaded in taken.items():
-                if self._owns(TopicPartition(active.topic.id, standing.partition)):  # still
+                if self._owns(TopicPartition(active.topic.id, standing.partition)):  # it may have moved since
                     self._begin(active, standing, loaded)
         active.connect()
 
@@ -143,8 +144,9 @@ class AtWork:
         return True
 
     async def _take(self, active: Active, standings: Sequence[Standing]) -> dict[Standing, Loaded]:
-        """All in one commit; if one of them has moved away meanwhile, those that have not. One that somebody has taken
-        since is theirs: what is loaded then is not what was taken."""
+        """Take the partitions in one commit and load their state. If one of them has moved to another broker, take each
+        in a separate commit and skip those that moved. A partition that another broker took between `take` and `load`
+        is skipped, because its loaded epoch differs from the one taken here."""
         subscription, topic = active.subscription, active.topic.name
 
         def take(tx: Transaction) -> list[int]:
@@ -186,7 +188,7 @@ class AtWork:
         self.keep_task(queue.run())
 
     def keep_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside the rest; whoever stops waits for it."""
+        """Run a coroutine as a task; `stop` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_ended)
@@ -197,14 +199,14 @@ class AtWork:
             logger.critical("a subscription's partition ended in a way nobody foresaw", exc_info=error)
         self.look_again()
 
-    # -- as a service -----------------------------------------------------------------------------------------
+    # -- service loop -----------------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Something has happened: look now."""
+        """Run the next check immediately."""
         self._look_now.set()
 
     async def run(self) -> None:
-        """Notice partitions that came and went, altered subscriptions, and those that nobody uses any more."""
+        """Detect partitions that were gained or lost, altered subscriptions, and subscriptions without consumers."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -217,7 +219,7 @@ class AtWork:
                     self.end(active, error)
                 except MillpondError as error:
                     logger.warning("subscription %r waits: %s", active.subscription.name, error)
-                except Exception:  # a bug in one must not end them all
+                except Exception:  # a bug in one subscription must not stop the others
                     logger.exception("subscription %r was not looked at", active.subscription.name)
 
     async def _look_at(self, active: Active) -> None:
@@ -239,7 +241,7 @@ class AtWork:
                 active.balance(self._now())
 
     async def _close_replaced(self, active: Active) -> None:
-        """Those that another broker has reset: with nothing to save, they would not hear of it."""
+        """Close queues of partitions that another broker has reset. Without unsaved changes they would not notice."""
         epochs = await self._log.read(lambda tx: catalog.epochs(tx, *active.place))
         active.close_replaced(epochs)
 
@@ -249,10 +251,10 @@ class AtWork:
         active.close_queues(Stopping())
         del self._active[active.place]
 
-    # -- partitions end ---------------------------------------------------------------------------------------
+    # -- closing partitions -----------------------------------------------------------------------------------
 
     async def let_go(self, wheres: Collection[TopicPartition]) -> None:
-        """Deliver nothing more of these partitions, save what was decided, and send consumers to the next owner."""
+        """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
         leaving = set(wheres)
         self._leaving |= leaving
         queues = [queue for active in self.all() for queue in active.open_queues() if queue.where in leaving]
@@ -263,12 +265,12 @@ class AtWork:
             queue.close(NotOwner())
 
     def keep(self, wheres: Collection[TopicPartition]) -> None:
-        """They are given away, or after all are not."""
+        """The handover of these partitions has completed or failed; owned partitions may start again."""
         self._leaving -= set(wheres)
         self.look_again()
 
     async def stop(self) -> None:
-        """Begin nothing more, save what was decided, and end all partitions."""
+        """Start no more partitions, save acknowledgements, and close all queues."""
         self.stopping = True
         for active in self.all():
             for queue in active.open_queues():
@@ -284,8 +286,8 @@ class AtWork:
 
 
 async def _finish(queue: PartitionQueue) -> None:
-    """Deliver nothing more, and close when nothing that was decided is unsaved: answers come while others are being
-    saved, and whoever gave one is to hear what became of it."""
+    """Stop delivery, and close the queue once nothing is unsaved. Acknowledgements may arrive while others are being
+    saved, and each of them needs a response, so this saves repeatedly for up to `LAST_ANSWERS_S`."""
     for name in queue.consumers:
         queue.pause(name, paused=True)
     until = asyncio.get_running_loop().time() + LAST_ANSWERS_S
@@ -297,7 +299,7 @@ async def _finish(queue: PartitionQueue) -> None:
 
 @contextlib.contextmanager
 def _warning_of_unsaved() -> Iterator[None]:
-    """Of what could not be saved in time."""
+    """Log a warning if acknowledgements could not be saved in time."""
     try:
         yield
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""A consumer that is attached: what it has room for, what it is told, and its answers."""
+"""An attached consumer: its credit, the events it receives, and its acknowledgements."""
 
 import asyncio
 from collections import deque
@@ -19,12 +19,12 @@ class Deliveries:
     partition: int
     epoch: int
     deliveries: list[tuple[bytes, Delivered]]
-    """Each with its acknowledgement id. Grows while nobody has taken it."""
+    """Each with its acknowledgement id. The list grows until the consumer takes the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Deliveries that the consumer must forget: their ids are worth nothing any more."""
+    """Deliveries that the consumer must discard: their acknowledgement ids are no longer valid."""
 
     partition: int
     ack_ids: Sequence[bytes]
@@ -38,15 +38,15 @@ class PartitionLost:
 
 Event = Deliveries | Revocation | PartitionLost
 Act = Callable[[PartitionQueue, int, int, int], Answer]
-"""With epoch, offset and token of the delivery."""
+"""Called with epoch, offset and token of the delivery."""
 Known = tuple[int, int, int, int]
-"""What an `AckId` says."""
+"""The fields of an `AckId`."""
 KNOWN_MAX: Final = 4_096
-"""Ids that are remembered, so that they need not be unsealed when they come back."""
+"""Number of ids cached with their fields, so that an acknowledgement need not verify and decode them."""
 
 
 class Attachment:
-    """Lives on the loop. `take` gives what has happened, in order; answers go to the partitions they are for."""
+    """Lives on the event loop. `take` returns events in order; acknowledgements go to the partitions they name."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Attachment:
         token: str,
     ) -> None:
         self.token = token
-        """Tells it from others of the same name."""
+        """Distinguishes this attachment from others with the same consumer name."""
         self.subscription = subscription
         self.topic = topic
         self.name = name
@@ -74,7 +74,7 @@ class Attachment:
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
 
-    # -- what partitions tell it ------------------------------------------------------------------------------
+    # -- called by partitions ---------------------------------------------------------------------------------
 
     def deliver(self, queue: PartitionQueue, deliveries: Sequence[Delivered]) -> None:
         partition, epoch = queue.standing.partition, queue.dispatcher.epoch
@@ -104,12 +104,12 @@ class Attachment:
         self._on_lost()
 
     def has_room_again(self) -> None:
-        """A partition took room and had nothing to deliver after all: others may have."""
+        """A partition used credit and then had nothing to deliver. Other partitions may use that credit now."""
         for queue in self.queues.values():
             queue.wake()
 
     def end(self, error: MillpondError) -> None:
-        """Nothing more will come."""
+        """End the attachment: no more events follow."""
         self.ended = self.ended or error
         self._news.set()
 
@@ -117,11 +117,11 @@ class Attachment:
         self._events.append(event)
         self._news.set()
 
-    # -- what the consumer does -------------------------------------------------------------------------------
+    # -- called by the consumer -------------------------------------------------------------------------------
 
     async def take(self, wait_s: float | None = None) -> list[Event]:
-        """What has happened since; waits for it. Empty when the time is up, or after `nudge`. Raises when it has
-        ended."""
+        """Wait for events and return all pending ones. Returns an empty list after `wait_s` or after `nudge`. Raises
+        when the attachment has ended and no events are left."""
         if not self._events and self.ended is None:
             try:
                 async with asyncio.timeout(wait_s):
@@ -136,11 +136,11 @@ class Attachment:
         return events
 
     def nudge(self) -> None:
-        """Whoever waits in `take` has something else to look at."""
+        """Make a waiting `take` return, because its caller has something else to check."""
         self._news.set()
 
     def put_back(self, events: Sequence[Event]) -> None:
-        """What was taken and could not be used: it comes first the next time."""
+        """Return events that were taken and could not be used; the next `take` returns them first."""
         self._events.extendleft(reversed(events))
 
     def grant(self, messages: int, size: int | None = None) -> None:
@@ -154,7 +154,7 @@ class Attachment:
             queue.pause(self.name, paused=paused)
 
     async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[Answer]:
-        """The answer to each, when those that count are durable."""
+        """Returns one result for each id, once all successful acknowledgements are durable."""
         return await self.answer(ack_ids, cumulative=cumulative)
 
     async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[Answer]:
@@ -173,7 +173,8 @@ class Attachment:
         delay_ms: int | None = None,
         by_ms: int = 0,
     ) -> list[Answer]:
-        """The answers to the acks, then the nacks, then the extends; when those that count are durable."""
+        """Returns the results of the acks, then the nacks, then the extends, once all successful acks and nacks are
+        durable."""
         touched: dict[PartitionQueue, None] = {}
         answers = self._each(acks, _ack_through if cumulative else _ack, touched)
         if nacks:
@@ -187,7 +188,7 @@ class Attachment:
         return [self._unless_lost(answer, each, lost) for answer, each in zip(answers, ids, strict=True)]
 
     def resolve(self, ack_id: bytes) -> tuple[PartitionQueue, AckId] | None:
-        """Which delivery of which partition it names, if it is one of ours."""
+        """The queue and the delivery that the id names; None if the id is invalid or its partition is not here."""
         decoded = self._ack_ids.decode(ack_id)
         queue = self.queues.get(decoded.partition) if decoded is not None else None
         return (queue, decoded) if queue is not None and decoded is not None else None
@@ -195,7 +196,7 @@ class Attachment:
     def _each(
         self, ack_ids: Sequence[bytes], act: Act, touched: dict[PartitionQueue, None] | None = None
     ) -> list[Answer]:
-        """`touched` gets those that have something to save."""
+        """Apply `act` to each id. Adds the queues that have something to save to `touched`."""
         known, decode, queues = self._known, self._ack_ids.decode, self.queues
         answers: list[Answer] = []
         for each in ack_ids:
@@ -214,7 +215,7 @@ class Attachment:
                 if touched is not None:
                     touched[queue] = None
             elif answer is Answer.STALE:
-                queue.hear(self.name)  # too late, but it is alive
+                queue.hear(self.name)  # too late to count, but it shows that the consumer is alive
         return answers
 
     def _unless_lost(self, answer: Answer, ack_id: bytes, lost: set[int]) -> Answer:
@@ -232,7 +233,7 @@ def _ack_through(queue: PartitionQueue, epoch: int, offset: int, token: int) -> 
 
 
 async def _lost_of(saved: "Sequence[tuple[int, asyncio.Future[None]]]") -> set[int]:
-    """The partitions that moved away before it was saved."""
+    """The partitions that closed before their acknowledgements were saved."""
     lost = set()
     for partition, future in saved:
         try:

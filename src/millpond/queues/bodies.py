@@ -1,4 +1,4 @@
-"""Bodies that lie in the object store move with their messages: a message in another topic refers to a copy there."""
+"""Copies bodies in the object store along with their messages: a message in another topic refers to a copy there."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
@@ -8,12 +8,12 @@ from millpond.model.payloads import HEADER, Reference, parse_reference
 from millpond.records import Record
 
 CopyBody = Callable[[str, str, str], Awaitable[UUID]]
-"""From a topic, an id, to a topic: the id there, the same when it is tried again. A copy that no message comes to refer
-to is collected in time."""
+"""Takes source topic, payload id and target topic; returns the id of the copy, which is the same after a retry. A copy
+that no message refers to is garbage-collected later."""
 
 
 async def nothing_to_copy(source: str, payload: str, target: str) -> UUID:
-    """Where payloads are not served."""
+    """Used where payloads are not served."""
     del payload, target
     raise PayloadsNotTaken(topic=source)
 
@@ -23,7 +23,8 @@ def has_body(record: Record) -> bool:
 
 
 async def with_bodies_in(target: str, source: str, records: Sequence[Record], copy: CopyBody) -> list[Record]:
-    """The records as they may lie in `target`. One whose body is gone keeps its reference, which leads nowhere."""
+    """The records, ready to be appended to `target`. A record whose body no longer exists keeps its old reference,
+    which leads nowhere."""
     return [
         await _with_body(record, source, target, copy) if has_body(record) else record for record in records
     ]

@@ -1,8 +1,9 @@
-"""Acknowledgements and new messages in one commit: consumed and produced exactly once, as far as topics go.
+"""Commits acknowledgements and new messages together: exactly-once consume and produce, from topic to topic.
 
-Everything is checked first; from then on it is done in full, or, if this broker loses the partition or dies, not at
-all. What the catalog or the store cannot take now is tried again. If it turns out that it can never be (a topic was
-deleted meanwhile), or nobody can tell, what is known of the partitions is read anew, and their deliveries begin again.
+Everything is checked first. From then on the commit is applied in full or, if this broker loses the partition or dies,
+not at all. While the catalog or the store is unavailable, the write is attempted up to `TRIES_MAX` times. If it fails
+for good (for example because a topic was deleted) or its outcome is unknown, the partitions' queues are closed; their
+state is loaded from the catalog again and their open messages are redelivered.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ Committed = tuple[list[Answer], Mapping[TopicPartition, AppendResult]]
 async def commit(
     log: Log, attachment: Attachment, ack_ids: Sequence[bytes], appends: Mapping[TopicPartition, Buffer]
 ) -> Committed:
-    """The answer to each id, and where the messages went. If any answer is not OK, nothing has happened."""
+    """Returns one result for each id, and the offsets of the messages. If any result is not OK, nothing was changed."""
     resolved = [attachment.resolve(ack_id) for ack_id in ack_ids]
     queues = sorted(
         {queue for queue, _ in filter(None, resolved)}, key=lambda queue: queue.standing.partition
@@ -59,7 +60,7 @@ async def _in_turn(
     resolved: Sequence[Resolved | None],
     appends: Mapping[TopicPartition, Buffer],
 ) -> Committed:
-    """Goes on to its end even if whoever asked is gone: until then nobody else may save anything of these."""
+    """Runs to its end even if the caller is cancelled: until then nothing else may save state of these partitions."""
     async with turns:
         await _save_earlier(log, queues)
         answers = [answer_of(each) for each in resolved]
@@ -82,7 +83,7 @@ def answer_of(resolved: Resolved | None) -> Answer:
 
 
 async def _save_earlier(log: Log, queues: Sequence[PartitionQueue]) -> None:
-    """What was decided before and could not be saved yet comes first."""
+    """Save earlier acknowledgements that are not saved yet."""
     for queue in queues:
         if queue.has_unsaved and (save := await queue.begin_save()) is not None:
             await _save_one(log, queue, save)
@@ -106,7 +107,7 @@ async def _do(
     try:
         saves = [await _begun(queue) for queue in queues]
         placed = await _write(log, saves, appends)
-    except BaseException:  # whatever it was: these acknowledgements may not be saved without the messages
+    except BaseException:  # after any error, these acknowledgements must not be saved without the messages
         for queue in queues:
             queue.close(SubscriptionReplaced(subscription=queue.subscription.name))
         raise
@@ -117,7 +118,7 @@ async def _do(
 
 async def _begun(queue: PartitionQueue) -> Save:
     save = await queue.begin_save()
-    if save is None:  # it was closed meanwhile
+    if save is None:  # it has been closed
         raise NotOwner
     return save
 

@@ -1,8 +1,8 @@
-"""Dead letters: messages that failed as often as they may, on their way to a topic of their own.
+"""Dead letters: messages that used up their attempts and are moved to a dead-letter topic.
 
-A letter is written to the catalog in the very commit that settles its message; from there it is moved to its topic in
-a commit that appends it and removes the row. So it is there once, whatever is killed, and a letter that its topic
-cannot take holds up nobody: it waits in the catalog, and the others pass it.
+A letter is written to the catalog in the same commit that settles its message. A second commit appends it to its topic
+and removes the row, so it is stored exactly once, even if the broker is killed. A letter that its topic cannot accept
+stays in the catalog and blocks no other letter.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ SOURCE_OFFSET: Final = "millpond-source-offset"
 SUBSCRIPTION: Final = "millpond-subscription"
 ATTEMPTS: Final = "millpond-attempts"
 LETTER_BYTES_MORE: Final = 64 * 1024
-"""What the headers of a letter may add to its message."""
+"""Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
-"""Letters that are moved together; a single larger one is moved all the same."""
+"""Size of letters that are moved in one append; a single larger letter is moved by itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def topic_of(subscription: Subscription, topic: str) -> str:
 
 
 def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
-    """Refuse a subscription whose letters could go nowhere, or would be its own messages again."""
+    """Reject a subscription whose dead-letter topic has an invalid name or is the subscription's own topic."""
     if config.on_exhausted is Exhausted.DEAD_LETTER:
         target = check_topic_name(_topic_named(config, topic, name))
         if target == topic:
@@ -58,7 +58,7 @@ def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
 
 
 def check_bodies(config: SubscriptionConfig, topic: Topic, target: Topic) -> None:
-    """Refuse a topic for letters that cannot take the bodies which messages leave in the store."""
+    """Reject a dead-letter topic that cannot accept bodies by reference when the source topic has them."""
     if (
         config.on_exhausted is Exhausted.DEAD_LETTER
         and topic.config().payloads
@@ -75,7 +75,8 @@ def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
 def letter_of(
     record: Record, dead: Dead, standing: Standing, subscription: Subscription, topic: str, now_ms: int
 ) -> DeadLetter:
-    """With the time of its message; unless that is none, or yet to come, which producers can make it: it is now."""
+    """The letter keeps its message's timestamp. It gets the current time instead if the message has no timestamp or one
+    in the future, since producers can set any."""
     kept = [header for header in record.headers if is_public(header[0])]
     added: list[Header] = [
         (SOURCE_TOPIC, topic.encode()),
@@ -91,7 +92,7 @@ def letter_of(
 
 
 def is_public(header: str) -> bool:
-    """Whether a header is the producer's own, and not one that only the broker may set."""
+    """Whether a header belongs to the producer, and is not reserved for the broker."""
     return not header.startswith(RESERVED_HEADERS) or header == PAYLOAD_HEADER
 
 
@@ -114,7 +115,7 @@ class DeadLetters:
                 await self.move_all()
             except MillpondError as error:
                 logger.warning("dead letters wait: %s", error)
-            except Exception:  # a bug must not end everything that runs beside this
+            except Exception:  # a bug must not stop the other services of this broker
                 logger.exception("dead letters wait, for a reason nobody foresaw")
             try:
                 async with asyncio.timeout(self._limits.dead_letters_every_ms / 1000):
@@ -123,7 +124,7 @@ class DeadLetters:
                 continue
 
     async def move_all(self) -> None:
-        """Look at every letter once, and move those that can be."""
+        """Look at every letter once, and move those that can be moved."""
         letters: Sequence[DeadLetter] = ()
         refused: set[str] = set()
         while letters := await self._read(letters[-1] if letters else None):
@@ -138,7 +139,7 @@ class DeadLetters:
         return await self._log.read(lambda tx: catalog.dead_letters(tx, limit, after))
 
     async def _move(self, target: str, letters: Sequence[DeadLetter]) -> bool:
-        """Whether the topic takes letters, though not necessarily each of these."""
+        """Returns whether the topic accepts letters in general, even if it refused some of these."""
         try:
             await self._append(target, letters)
         except (InvalidInput, PayloadsNotTaken) as error:
@@ -176,17 +177,19 @@ class DeadLetters:
             self._payloads_of(source) in TAKES_PAYLOADS
             and self._payloads_of(letter.target) not in TAKES_PAYLOADS
         ):
-            raise PayloadsNotTaken(topic=letter.target)  # rather than lose the body
+            raise PayloadsNotTaken(topic=letter.target)  # otherwise the body would be lost
         moved = await with_bodies_in(letter.target, source, [record], self._copy_body)
         return build_batch([each._replace(offset=NO_OFFSET) for each in moved])
 
     def _payloads_of(self, topic: str) -> str | None:
-        """Which bodies of a topic lie in the store. Those of one that is gone are gone, too."""
+        """The `payload` config of a topic, which says which bodies are in the store. None if the topic was deleted:
+        its bodies are deleted, too."""
         topics = self._log.topics
         return topics.named(topic).describe_config()[PAYLOAD].value if topics.knows(topic) else None
 
     async def _make(self, target: str, payloads: Collection[str | None]) -> None:
-        """As its first letters want it. It takes bodies if theirs may lie in the store, though none of these does."""
+        """Create the dead-letter topic. It accepts bodies by reference if a source topic of its first letters does,
+        even if none of these letters has such a body."""
         sizes = [topic.config().max_message_bytes for topic in self._log.topics.all()]
         configs = {"max.message.bytes": str(max(sizes) + LETTER_BYTES_MORE)} if sizes else {}
         for kind in (BY_REFERENCE, LARGE_BY_REFERENCE):
@@ -199,7 +202,7 @@ class DeadLetters:
 
 
 def _cut(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """In pieces that are not too large for one append."""
+    """Split letters into groups that fit one append."""
     piece: list[DeadLetter] = []
     size = 0
     for letter in letters:
@@ -217,7 +220,7 @@ def _source(letter: Record) -> str:
 
 
 def _record(letter: DeadLetter) -> Record:
-    return next(iter_records(letter.record, decompressed_bytes_max=0))  # we made it, and not compressed
+    return next(iter_records(letter.record, decompressed_bytes_max=0))  # the broker built it, uncompressed
 
 
 def _remove(tx: Transaction, letters: Sequence[DeadLetter]) -> None:

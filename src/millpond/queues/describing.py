@@ -1,4 +1,4 @@
-"""How a subscription stands: what is settled, what is on its way, and which keys do not move and why."""
+"""Describes the state of a subscription: what is settled, what is in flight, which keys are stuck and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ NOT_AT_WORK: Sequence[KeyStanding] = ()
 
 @dataclass(frozen=True, slots=True)
 class PartitionStanding:
-    """Of one partition, for one member. What is not known because it is not at work here is 0."""
+    """State of one partition for one member. Values that are unknown because the partition is not active here are 0."""
 
     partition: int
     member: str
@@ -27,12 +27,12 @@ class PartitionStanding:
     tracked: int = 0
     settled_above_floor: int = 0
     oldest_age_ms: int = 0
-    """Of the first message that is not settled."""
+    """Age of the first message that is not settled."""
     keys: Sequence[KeyStanding] = NOT_AT_WORK
 
     @property
     def backlog(self) -> int:
-        """Offsets that are not settled. Some may turn out to be no messages."""
+        """Offsets that are not settled. Some of them may not be messages."""
         return self.end_offset - self.floor - self.settled_above_floor
 
 
@@ -60,7 +60,7 @@ class SubscriptionStanding:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the catalog says of a subscription."""
+    """What the catalog has about a subscription."""
 
     floors: dict[tuple[str, int], int]
     settled_above: dict[tuple[str, int], int]
@@ -97,7 +97,7 @@ def partition_standings(
 
 
 def consumer_standings(queues: Sequence[PartitionQueue]) -> list[ConsumerStanding]:
-    """Each consumer over all its partitions."""
+    """One entry for each consumer, summed over its partitions."""
     found: dict[str, ConsumerStanding] = {}
     for queue in queues:
         for each in queue.dispatcher.consumers:

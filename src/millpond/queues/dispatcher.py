@@ -1,20 +1,22 @@
-"""The dispatcher of one (subscription, partition): who may take which message now, and what became of it.
+"""The dispatcher of one (subscription, partition): which consumer may receive which message, and each message's state.
 
-Pure: events come in with the time, `dispatch` says what to deliver, `begin_commit` what to store. All transitions of
-a message are here:
+Pure: events come in with the time, `dispatch` returns what to deliver, `begin_commit` returns what to store. All
+transitions of a message are here:
 
     not seen --index--> READY --dispatch--> LEASED --ack--> SETTLING --committed--> settled
-    LEASED --nack | deadline | abrupt leave--> READY, one attempt more and not before its backoff; at the last attempt
-           SETTLING as a dead letter or dropped, or READY but blocked until an operator lets it go
-    LEASED --graceful leave | revoke--> READY, nothing charged, the token dies
-    READY  --ack with the latest token--> SETTLING    (a late answer saves a second delivery)
-    any    --expired, compacted, aborted, or never a message--> settled as void
+    LEASED --nack | deadline | abrupt leave--> READY with one more attempt, after its backoff (a nack may set another
+           delay; an abrupt leave has none). At the last attempt: SETTLING as a dead letter or dropped, or READY but
+           blocked until an operator releases it
+    LEASED --graceful leave | revoke--> READY; no attempt is charged, and the token becomes invalid
+    READY  --ack with the latest token--> SETTLING    (a late ack saves a second delivery)
+    not seen | READY | LEASED --expired, compacted, aborted, or not a message--> settled as void
 
-SETTLING lasts until its commit is durable; the client is answered then. Of a key at most `key_window` messages are
-leased, to one consumer, and never one before an earlier one of the key; if the window is 1, not before the earlier one
-is durably settled. A key that moves to another consumer is not dispatched until the old one has answered.
+A message is SETTLING until its commit is durable; the client receives the response then. At most `key_window` messages
+of a key are leased, all to one consumer, and never a message before an earlier one of its key. If the window is 1, the
+earlier message must be durably settled first. A key that moves to another consumer is not dispatched until the old
+consumer has no more leases on it.
 
-Whose turn it is stands in its lower half, `schedule.py`; what was decided and is to be stored, in `ledger.py`.
+The base class in `schedule.py` decides which message is next. `ledger.py` holds what is to be stored.
 """
 
 import heapq
@@ -42,7 +44,7 @@ from millpond.queues.tracked import (
 
 TRACKED_MAX: Final = 50_000
 SPAN_MAX: Final = 16 * 1024 * 1024
-"""Offsets between the floor and what was last looked at."""
+"""Maximum distance in offsets from the floor to the frontier, the next offset to index."""
 
 
 class Dispatcher(Schedule):
@@ -77,8 +79,9 @@ class Dispatcher(Schedule):
     # -- consumers --------------------------------------------------------------------------------------------
 
     def detach(self, name: str, now: int, *, graceful: bool) -> None:
-        """Leases of one that leaves in order go back as if they had never been; one that breaks off is charged,
-        for each key only the first message, which it may have been working on."""
+        """Remove a consumer. A graceful leave releases its leases without charging an attempt. An abrupt leave charges
+        one attempt for each message without a key, and for each key only for its first leased message, which the
+        consumer may have been processing."""
         consumer = self._consumers.pop(name, None)
         if consumer is None:
             return
@@ -98,7 +101,7 @@ class Dispatcher(Schedule):
     # -- the log ----------------------------------------------------------------------------------------------
 
     def index(self, entries: Iterable[Entry], next_offset: int) -> None:
-        """Messages from the frontier to `next_offset`; offsets that are not among them are no messages."""
+        """Track the messages from the frontier to `next_offset`. Offsets that are not in `entries` are not messages."""
         expected = self.frontier
         holes = self.settled.has_holes
         for entry in entries:
@@ -116,8 +119,8 @@ class Dispatcher(Schedule):
         self.frontier = self.settled.next_open(expected)
 
     def recall(self, entries: Iterable[Entry], start: int, end: int) -> None:
-        """All messages between these offsets once more, for keys of which not all were tracked. What is not among
-        them any more is void."""
+        """Track messages between these offsets again, for keys of which only some messages were tracked. Untracked
+        offsets that are no longer in `entries` become void."""
         behind = [
             key for key in self._lagging.values() if key.resume_from is not None and start <= key.resume_from
         ]
@@ -144,7 +147,7 @@ class Dispatcher(Schedule):
             self._consider(key)
 
     def forget_below(self, log_start: int) -> None:
-        """The log begins here now: what came before is settled, delivered or not."""
+        """The log now starts here: everything below is settled, delivered or not."""
         if log_start <= max(self.settled.floor, self._log_start):
             return
         self._log_start = log_start
@@ -157,7 +160,7 @@ class Dispatcher(Schedule):
                 key.resume_from = log_start
 
     def void(self, offset: int) -> None:
-        """The message is no more, though it was there when it was indexed."""
+        """The message no longer exists, though it was there when it was indexed."""
         message = self._messages.get(offset)
         if message is None:
             if offset < self.frontier and offset not in self.settled:
@@ -177,13 +180,13 @@ class Dispatcher(Schedule):
 
     @property
     def is_full(self) -> bool:
-        """Whether it looks no further, though nothing is forgotten: as much is tracked as may be, or the oldest message
-        that is not settled lies too far back."""
+        """Whether indexing stops until something is settled: too many messages are tracked, or the oldest unsettled
+        message is too far behind the frontier. Nothing is forgotten."""
         return len(self._messages) >= self._tracked_max or self.frontier - self.settled.floor >= SPAN_MAX
 
     @property
     def wants_more(self) -> bool:
-        """Whether somebody could take a message and there is none for it."""
+        """Whether a consumer has credit and no message is queued for it."""
         if self.leased >= self._config.leases_max or self.is_full:
             return False
         only = self._assignment.owner(0) if self._by_partition else None
@@ -213,10 +216,10 @@ class Dispatcher(Schedule):
         if key is None or not key.waiting:
             self._wait(message)
         else:
-            heapq.heappush(key.waiting, offset)  # behind others of its key, so nothing changes for it
+            heapq.heappush(key.waiting, offset)  # not the first of its key, so the schedule does not change
 
     def _void_untracked(self, start: int, end: int) -> None:
-        """What lies here is no message. What is tracked is left to whoever finds that it is gone."""
+        """Mark the untracked offsets of this range as void. Tracked ones stay; delivery finds out if they are gone."""
         few = end - start <= len(self._messages)
         tracked = (
             [each for each in range(start, end) if each in self._messages]
@@ -230,10 +233,10 @@ class Dispatcher(Schedule):
         if start < end:
             self._ledger.void(start, end)
 
-    # -- delivering -------------------------------------------------------------------------------------------
+    # -- delivery ---------------------------------------------------------------------------------------------
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """Everything that may be delivered now, in the order of the log. Nothing eligible is left behind."""
+        """Lease and return everything that may be delivered now, in log order. No eligible message is left out."""
         self._pass_time(now)
         deliveries: list[Delivery] = []
         able = [each for each in self._consumers.values() if each.may_take]
@@ -262,12 +265,12 @@ class Dispatcher(Schedule):
         return deliveries
 
     def is_leased(self, delivery: Delivery) -> bool:
-        """Whether it is still the consumer's."""
+        """Whether the consumer still holds the lease of this delivery."""
         message = self._messages.get(delivery.offset)
         return message is not None and message.state is LEASED and message.token == delivery.token
 
     def give_back(self, delivery: Delivery) -> None:
-        """It was not delivered after all: nothing is charged, and the consumer still has room for it."""
+        """The delivery did not happen: no attempt is charged, and the consumer gets its credit back."""
         message = self._messages.get(delivery.offset)
         if message is not None and message.state is LEASED and message.token == delivery.token:
             if message.consumer is not None:
@@ -291,7 +294,7 @@ class Dispatcher(Schedule):
         return delivery
 
     def _lease(self, message: Message, consumer: Consumer, due: int, bucket: set[int]) -> Delivery:
-        """Until it is due; `bucket` is where the leases are that run out then."""
+        """Lease a message until `due`. `bucket` is the bucket of leases with that deadline."""
         self._tokens = token = self._tokens + 1
         offset = message.offset
         message.state = LEASED
@@ -304,10 +307,10 @@ class Dispatcher(Schedule):
         consumer.purse.take(message.size)
         return Delivery(offset, consumer.name, message.attempts, token)
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------------------------
 
     def ack(self, offset: int, epoch: int, token: int) -> Answer:
-        """Only the latest delivery counts. The consumer may be told when the next commit is durable."""
+        """Accepts only the latest delivery of a message. Respond to the consumer when the next commit is durable."""
         message = self._answered(offset, epoch, token)
         if isinstance(message, Answer):
             return message
@@ -315,12 +318,12 @@ class Dispatcher(Schedule):
         return OK
 
     def check(self, offset: int, epoch: int, token: int) -> Answer:
-        """What `ack` would say."""
+        """What `ack` would return; changes no message."""
         message = self._answered(offset, epoch, token)
         return message if isinstance(message, Answer) else OK
 
     def ack_through(self, offset: int, epoch: int, token: int) -> Answer:
-        """This delivery and all earlier ones of the same consumer."""
+        """Acknowledge this delivery and all earlier ones of the same consumer."""
         message = self._answered(offset, epoch, token)
         if isinstance(message, Answer):
             return message
@@ -354,7 +357,7 @@ class Dispatcher(Schedule):
         return OK
 
     def unblock(self, offset: int | None = None) -> int:
-        """Let blocked messages go (one, or all), as if they had never failed. How many there were."""
+        """Release blocked messages (one, or all) and reset their attempts. Returns how many there were."""
         chosen = [*self._messages, *self._ledger.retries] if offset is None else [offset]
         return sum(self._unblock(each) for each in chosen)
 
@@ -391,8 +394,8 @@ class Dispatcher(Schedule):
     # -- time -------------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Deliveries that were not answered in time have failed. A consumer that lets one run out, or that takes
-        nothing although its keys wait, loses its keys until it is heard of."""
+        """Fail deliveries whose ack timeout has passed. A consumer that lets a lease expire, or that has no credit for
+        that long while its keys wait, loses its keys until it sends something."""
         self._pass_time(now)
         silent: list[Consumer] = []
         for offset in self._deadlines.candidates(self.now):
@@ -406,7 +409,7 @@ class Dispatcher(Schedule):
         self._suspend(silent)
 
     def next_event(self) -> int | None:
-        """When time alone changes something."""
+        """The next time at which something changes without an event; None if nothing will."""
         times = [self._starving_until(each) for each in self._consumers.values() if each.queue]
         times += [self._deadlines.next(), self._delayed[0][0] if self._delayed else None]
         return min((time for time in times if time is not None), default=None)
@@ -414,7 +417,7 @@ class Dispatcher(Schedule):
     # -- commits ----------------------------------------------------------------------------------------------
 
     def begin_commit(self) -> Changes | None:
-        """What is to be stored; the same again until `committed` is told."""
+        """What is to be stored; the same object again until `committed` is called."""
         return self._ledger.begin()
 
     @property
@@ -422,7 +425,7 @@ class Dispatcher(Schedule):
         return self._ledger.is_dirty
 
     def committed(self) -> None:
-        """What `begin_commit` gave is durable."""
+        """The changes that `begin_commit` returned are durable."""
         for message in self._ledger.end().messages:
             del self._messages[message.offset]
             key = message.key
@@ -430,7 +433,7 @@ class Dispatcher(Schedule):
                 key.settling -= 1
                 self._consider(key)
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _end_lease(self, message: Message) -> None:
         consumer, offset = message.consumer, message.offset
@@ -446,7 +449,7 @@ class Dispatcher(Schedule):
                 key.holder = None
 
     def _release(self, message: Message) -> None:
-        """Back as if it had not been delivered."""
+        """Return a leased message to READY as if it had not been delivered."""
         self._end_lease(message)
         message.token = 0
         self._wait(message)
@@ -474,7 +477,7 @@ class Dispatcher(Schedule):
         self._wait(message)
 
     def _revoke_after(self, failed: Message, key: Key) -> None:
-        """Later messages of the key must wait for this one."""
+        """Revoke the leases of later messages of the key: they must wait for the failed one."""
         later = sorted(offset for offset in key.leased if offset > failed.offset)
         for offset in later:
             message = self._messages[offset]
@@ -493,5 +496,5 @@ class Dispatcher(Schedule):
         key = message.key
         if key is not None:
             key.settling += 1
-            if not self._strict:  # else it is considered when this is durable
+            if not self._strict:  # a strict key is considered when this is durable
                 self._consider(key)

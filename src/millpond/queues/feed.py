@@ -1,4 +1,4 @@
-"""Messages of the log as subscriptions read them: committed ones, decoded, with what a dispatcher wants to know."""
+"""Reads committed messages of the log for subscriptions, and derives what a dispatcher needs to know about each."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from millpond.reading.visible import visible
 from millpond.records import Codec, Record, iter_records, walk
 
 WHOLE_PARTITION: Final = 0
-"""The key of all messages where a partition is delivered in order."""
+"""The key of all messages of a partition that is delivered in order."""
 REMEMBERED_KEYS_MAX: Final = 16_384
 REMEMBERED_KEY_BYTES_MAX: Final = 64
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What was read. Everything before `next_offset` was looked at."""
+    """The result of one read. Everything before `next_offset` was read."""
 
     records: Sequence[Record]
     next_offset: int
@@ -36,7 +36,7 @@ class Piece:
 
 
 Found = tuple[Record, Entry]
-"""A message of the log, and what a dispatcher is told of it."""
+"""A message of the log, and its entry for the dispatcher."""
 
 
 class Feed:
@@ -45,7 +45,7 @@ class Feed:
         self._limits = limits
 
     async def read(self, where: TopicPartition, offset: int) -> Piece:
-        """Messages from `offset` on, as far as one read goes. None if the log ends there."""
+        """Messages from `offset` on, as far as one read goes; empty at the end of the log."""
         size = self._limits.read_bytes
         results = await self._log.fetch(
             [FetchRequest(where, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
@@ -53,7 +53,7 @@ class Feed:
         return await self._piece(results[0], offset)
 
     async def read_stored(self, where: TopicPartition, offset: int) -> Piece:
-        """As `read`, whoever owns the partition."""
+        """Like `read`, but works on any broker, not only on the partition's owner."""
         request = FetchRequest(where, offset, self._limits.read_bytes)
         return await self._piece(await self._log.fetch_stored(request, read_committed=True), offset)
 
@@ -80,7 +80,7 @@ class Feed:
         )
 
     def _decode(self, result: FetchResult, offset: int) -> list[Record]:
-        """A batch that cannot be decoded is passed over: it would stop everything behind it for ever."""
+        """Skips a batch that cannot be decoded; it would block every message behind it for ever."""
         start, limit = max(offset, result.log_start), self._limits.decompressed_bytes_max
         records: list[Record] = []
         for buffer, position, header in visible(result.batches, result.aborted):
@@ -109,8 +109,8 @@ def entries_of(
     *,
     delay_ms_max: int,
 ) -> list[Found]:
-    """Those that are for this subscription, each with what its dispatcher wants to know. Messages without headers, of
-    which there are many, are dealt with here."""
+    """The messages that are addressed to this subscription, each with its dispatcher entry. Messages without headers,
+    the common case, are handled inline."""
     found: list[Found] = []
     by_key = config.mode is Mode.KEY_SHARED
     whole = WHOLE_PARTITION if config.ordered_by_partition else None
@@ -150,7 +150,7 @@ def size_of(record: Record) -> int:
 
 
 def _hashed(key: bytes) -> int:
-    """Keys come again: most of them need not be hashed."""
+    """Keys repeat, so most hashes are cached."""
     return _remembered_hash(key) if len(key) <= REMEMBERED_KEY_BYTES_MAX else key_hash(key)
 
 
@@ -164,7 +164,7 @@ def _key(record: Record, config: SubscriptionConfig) -> int | None:
 
 
 def _not_before(headers: dict[str, bytes | None], timestamp: int, delay_ms_max: int) -> int:
-    """What is no time at all is no delay; what is too far away is as far as allowed."""
+    """The delivery time that the headers request. An invalid value means no delay; a long delay is cut to the limit."""
     try:
         if (at := headers.get(DELIVER_AT)) is not None:
             return min(int(at), timestamp + delay_ms_max)

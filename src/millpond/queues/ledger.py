@@ -1,6 +1,6 @@
-"""What of a partition is settled and stored, and what was decided since and is to be stored next.
+"""What is settled and stored in a partition, and which changes are to be stored next.
 
-Between `begin` and `end` lies a commit: what is decided meanwhile waits for the next one.
+A commit runs between `begin` and `end`; changes made during that time are part of the next commit.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ class Ledger:
     def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
         self.settled = Settled(floor, chunks)
         self.retries = dict(retries or {})
-        """Of messages that are not tracked yet."""
+        """Retries of messages that are not tracked yet."""
         self.decided: list[Message] = []
         self.failed: dict[int, Message] = {}
         self.forgotten: list[int] = []
-        """Of which no retry is to be kept."""
+        """Offsets whose stored retry is to be removed."""
         self._voids: list[Range] = []
         self._batch: Changes | None = None
 
@@ -31,7 +31,7 @@ class Ledger:
         self.forgotten.append(offset)
 
     def void(self, start: int, end: int) -> None:
-        """What lies here is no message, or none any more."""
+        """These offsets are not messages, or no longer."""
         if self.retries:
             few = end - start <= len(self.retries)
             for offset in range(start, end) if few else list(self.retries):
@@ -43,7 +43,7 @@ class Ledger:
             self._voids.append((start, end))
 
     def begin(self) -> Changes | None:
-        """What is to be stored; the same again until `end` is told."""
+        """What is to be stored; the same object again until `end` is called."""
         if self._batch is None and self.is_dirty:
             decided, self.decided = self.decided, []
             failed, self.failed = self.failed, {}
@@ -69,7 +69,7 @@ class Ledger:
         return self._batch
 
     def end(self) -> Changes:
-        """What `begin` gave is durable."""
+        """The changes that `begin` returned are durable."""
         assert self._batch is not None, "begin comes first"
         batch, self._batch = self._batch, None
         self.settled.apply(batch.settled)

@@ -1,4 +1,4 @@
-"""What a dispatcher says: answers to consumers, deliveries, and what is to be stored. Plain values."""
+"""Plain values that a dispatcher returns: results of acknowledgements, deliveries, and changes to store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from millpond.queues.tracked import Message
 
 
 class Answer(StrEnum):
-    """What an acknowledgement, a refusal or an extension came to."""
+    """The result of an ack, a nack or an extend."""
 
     OK = "ok"
     STALE = "stale"
-    """Settled already, delivered again since, or of an earlier owner."""
+    """Already settled, redelivered since, or delivered by an earlier owner."""
     UNKNOWN = "unknown"
     """Never delivered."""
     NOT_OWNER = "not_owner"
-    """Another broker has the partition now."""
+    """Another broker owns the partition now."""
 
 
 OK: Final = Answer.OK
-"""By this name where it is said for every message: Python 3.11 takes long to find a member in its class."""
+"""An alias for hot paths: Python 3.11 is slow to look up an enum member in its class."""
 
 
 class Delivery(NamedTuple):
     offset: int
     consumer: str
     attempts: int
-    """How many deliveries have failed before."""
+    """Number of earlier deliveries that failed."""
     token: int
 
 
 class Revoked(NamedTuple):
-    """Deliveries of a key, from `offset` on, that the consumer must forget: an earlier one failed."""
+    """A delivery that the consumer must discard, because an earlier one of the same key failed."""
 
     consumer: str
     offset: int
@@ -42,7 +42,8 @@ class Revoked(NamedTuple):
 
 
 class KeyStanding(NamedTuple):
-    """Why a key does not move: its first message, how many wait, the reason, whose turn it is, and until when."""
+    """Why a key is not delivered: its first message, how many messages wait, the reason, the consumer that holds or
+    owns the key, and until when it waits."""
 
     key: int
     offset: int
@@ -65,11 +66,11 @@ class Dead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be stored, all of it absolute: storing it twice is storing it once."""
+    """What is to be stored. All values are absolute, so storing them twice does no harm."""
 
     settled: SettledChange
     retries: Mapping[int, Retry]
     forgotten: Sequence[int]
-    """Those of which no retry is to be kept: settled now, or let go by an operator."""
+    """Offsets whose retry is to be removed: settled now, or released by an operator."""
     dead: Sequence[Dead]
     messages: Sequence[Message]

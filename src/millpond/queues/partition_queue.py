@@ -1,7 +1,7 @@
-"""One partition of a subscription at work: a dispatcher, with the log to read from and consumers to deliver to.
+"""One active partition of a subscription: a dispatcher, the log it reads from, and the consumers it delivers to.
 
-It runs as one task that reads ahead, dispatches and waits; whatever consumers say changes the dispatcher at once and
-wakes the task. State changes only between awaits. Answers are durable when the `Saver` says so.
+It runs as one task that reads ahead, dispatches and waits. Acknowledgements and credit change the dispatcher
+immediately and wake the task. State changes only between awaits. The `Saver` makes acknowledgements durable.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from millpond.records import Record
 
 READ_AGAIN_S = 0.5
 ALARM_MS_MAX = 3_600_000
-"""What is due later than this is looked at again in between."""
+"""The longest sleep. Later events are checked again in between."""
 logger = logging.getLogger(__name__)
 
 
@@ -37,7 +37,8 @@ class Delivered(NamedTuple):
 
 
 class Receiver(Protocol):
-    """A consumer as its partitions see it. It is told, and says nothing back: it has room for all it asked for."""
+    """A consumer as its partitions see it. Calls return nothing: the consumer has room for all that it granted credit
+    for."""
 
     def deliver(self, queue: "PartitionQueue", deliveries: Sequence[Delivered]) -> None: ...
 
@@ -90,17 +91,17 @@ class PartitionQueue:
         self._held_bytes = 0
         self._delivered_at = 0
         self._held_from = -1
-        """Nothing below this offset is held, as far as was looked."""
+        """The floor at the last `_forget_settled`: no held message was below it then."""
         self._is_full = False
         self._woken = asyncio.Event()
         self._hungry = True
-        """Whether growth of the log is news."""
+        """Whether growth of the log wakes the task."""
         self._save: Save | None = None
         self._changes: Changes | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._saving: list[asyncio.Future[None]] = []
         self.save_turn = Turn()
-        """Held while something of this partition is being saved."""
+        """Held while state of this partition is being saved."""
 
     # -- consumers --------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class PartitionQueue:
         answer = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
         if answer is Answer.OK:
             self._metrics.nacks.inc()
-            self._tell_revoked()  # at once: the nack may be durable, and answered, while a round is reading
+            self._tell_revoked()  # now: the nack may be durable, and its response sent, while a round is reading
         return answer
 
     def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> Answer:
@@ -143,7 +144,7 @@ class PartitionQueue:
         return self.dispatcher.extend(offset, epoch, token, self._now(), by_ms)
 
     def saved(self) -> "asyncio.Future[None]":
-        """Done when everything that has been decided by now is durable."""
+        """A future that is done when every change made so far is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.closed is not None:
             future.set_exception(self.closed.copy())
@@ -151,17 +152,17 @@ class PartitionQueue:
             future.set_result(None)
         else:
             self._waiting.append(future)
-            self._mark_dirty(self)  # at once: the round that would do it may be reading
+            self._mark_dirty(self)  # now, not in the next round: the current one may be reading
             self.wake()
         return future
 
     def wake(self) -> None:
         self._woken.set()
 
-    # -- working ----------------------------------------------------------------------------------------------
+    # -- the task ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until the partition moves away or the subscription is altered."""
+        """Runs until the queue is closed: the partition moved, the subscription was replaced, or an error occurred."""
         stop_listening = self._log.waiters.listen(self.where, self._on_growth)
         try:
             while self.closed is None:
@@ -177,7 +178,7 @@ class PartitionQueue:
             await asyncio.sleep(READ_AGAIN_S)
         except MillpondError as error:
             self.close(error)
-        except Exception as error:  # a bug must end its consumers, not leave them waiting
+        except Exception as error:  # a bug must detach the consumers, not leave them waiting
             logger.exception("subscription %r failed in a way nobody foresaw", self.subscription.name)
             self.close(Defect(reason=repr(error)))
 
@@ -205,7 +206,7 @@ class PartitionQueue:
             await self._wait()
 
     def _tell_if_full(self) -> None:
-        """Once, when it begins: whoever wonders why nothing new is delivered finds the reason in the log."""
+        """Log a warning once when delivery stops because too much is unsettled, so that operators find the reason."""
         was_full, self._is_full = self._is_full, self.dispatcher.is_full
         if self._is_full and not was_full:
             logger.warning(
@@ -214,7 +215,8 @@ class PartitionQueue:
             )  # fmt: skip
 
     def _rests_until(self) -> int:
-        """Much is looked at and waits for its turn: what lies further on would only be looked at twice."""
+        """Until when reading ahead pauses. While many tracked messages wait, messages further on would only have to be
+        read twice."""
         is_crowded = self.dispatcher.tracked * 4 >= self._limits.tracked_max
         return self._delivered_at + self._limits.look_further_ms if is_crowded else 0
 
@@ -226,7 +228,7 @@ class PartitionQueue:
             self._metrics.voided.inc(gone)
 
     def _expire(self, now: int) -> None:
-        """Leases that end here have run out, or were revoked for one that has."""
+        """Expire leases. Those that end here timed out, or were revoked because an earlier one of the key timed out."""
         dispatcher = self.dispatcher
         leased, revoked = dispatcher.leased, len(dispatcher.revoked)
         dispatcher.expire(now)
@@ -245,7 +247,7 @@ class PartitionQueue:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Until a consumer says something, time changes something, or there is more to read."""
+        """Until a consumer sends something, a timer is due, or the log has grown."""
         due = self.dispatcher.next_event()
         if self.dispatcher.wants_more and (rests_until := self._rests_until()) > self._now():
             due = rests_until if due is None else min(due, rests_until)
@@ -282,7 +284,7 @@ class PartitionQueue:
         self._hold([each for each in found if each[1].offset not in held and each[1].offset not in settled])
         self.dispatcher.recall([entry for _, entry in found], start, min(reached, end))
 
-    # -- delivering -------------------------------------------------------------------------------------------
+    # -- delivery ---------------------------------------------------------------------------------------------
 
     async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         missing = [each.offset for each in deliveries if each.offset not in self._held]
@@ -292,8 +294,8 @@ class PartitionQueue:
             self._hand_out(deliveries, {}, self._receivers)
 
     async def _deliver_read(self, deliveries: Sequence[Delivery], missing: Sequence[int]) -> None:
-        """What cannot be read now goes back as if it had never been delivered, with what follows it in its key; what
-        is no more is void."""
+        """Deliver messages of which some must be read again. A message that cannot be read now is released as if it had
+        never been delivered, together with later ones of its key; a message that no longer exists becomes void."""
         receivers = dict(self._receivers)
         purses = {each.name: each.purse for each in self.dispatcher.consumers}
         refusal: MillpondError | None = None
@@ -319,7 +321,7 @@ class PartitionQueue:
         read: Mapping[int, Record],
         receivers: Mapping[str, Receiver],
     ) -> None:
-        """Each has its message, which is held or was read."""
+        """Deliver the messages to their consumers. Every message is held or in `read`."""
         found: dict[str, list[Delivered]] = {}
         for delivery in deliveries:
             offset, consumer, _, _ = delivery
@@ -329,7 +331,7 @@ class PartitionQueue:
         for name, delivered in found.items():
             receiver = receivers.get(name)
             if receiver is not None and self._receivers.get(name) is receiver:
-                receiver.deliver(self, delivered)  # else it left meanwhile, and its leases with it
+                receiver.deliver(self, delivered)  # a consumer that has left has no leases any more
                 self._metrics.deliveries.inc(len(delivered))
 
     def _still_wanted(
@@ -339,8 +341,8 @@ class PartitionQueue:
         purses: Mapping[str, Purse],
         receivers: Mapping[str, Receiver],
     ) -> list[Delivery]:
-        """Those that were not revoked, nor this partition closed, meanwhile. Of the others their consumers never hear,
-        so they get their room back."""
+        """The deliveries that are still leased, and none if the partition was closed. Consumers never see the others,
+        so their credit is returned."""
         wanted: list[Delivery] = []
         for each in deliveries:
             if self.closed is None and self.dispatcher.is_leased(each):
@@ -355,8 +357,8 @@ class PartitionQueue:
         return wanted
 
     def _take_back(self, deliveries: Sequence[Delivery], *, are_gone: bool) -> None:
-        """The consumer keeps its room, which other partitions may use. The later ones of a key go first: an earlier
-        one would take them along, as if they had been delivered."""
+        """Release these deliveries and return the credit, which other partitions may use. Goes from the last to the
+        first: releasing an earlier message of a key revokes the later ones as if they had been delivered."""
         for delivery in reversed(deliveries):
             self.dispatcher.give_back(delivery)
             if are_gone:
@@ -367,7 +369,7 @@ class PartitionQueue:
                 receiver.has_room_again()
 
     async def _read_again(self, offsets: Sequence[int]) -> dict[int, Record]:
-        """Messages that are not kept in memory, in as few reads as they lie close together."""
+        """Messages that are not kept in memory. Messages that are close together share a read."""
         wanted, found, done = set(offsets), {}, -1
         for offset in sorted(wanted):
             if offset >= done:
@@ -393,7 +395,7 @@ class PartitionQueue:
                 receiver.revoke(self, [each for each in revoked if each.consumer == name])
 
     def _forget_revoked(self, deliveries: Sequence[Delivery]) -> None:
-        """None of these was handed out, so nobody needs to be told."""
+        """Drop the revocations of these deliveries: they were not handed out, so consumers do not know them."""
         offsets = {each.offset for each in deliveries}
         self.dispatcher.revoked = [each for each in self.dispatcher.revoked if each.offset not in offsets]
 
@@ -408,7 +410,7 @@ class PartitionQueue:
                 self._held_bytes += size
 
     def _forget_settled(self) -> None:
-        """Looks at all that is held, so not again before the floor has moved."""
+        """Drop held messages below the floor. It scans everything that is held, so only after the floor has moved."""
         floor = self.dispatcher.settled.floor
         if floor == self._held_from:
             return
@@ -424,14 +426,15 @@ class PartitionQueue:
 
     @property
     def needs_letters(self) -> bool:
-        """Whether messages must be read before what was decided can be saved. Whoever asks must save it."""
+        """Whether dead letters must be read before the changes can be saved. This begins the changes, so the caller
+        must save them."""
         if self.closed is not None or self._save is not None:
             return False
         changes = self._begin_changes()
         return changes is not None and any(not dead.dropped for dead in changes.dead)
 
     async def begin_save(self) -> Save | None:
-        """What is to be saved; the same again until it was."""
+        """What is to be saved; the same object again until `end_save`."""
         if self.closed is not None:
             return None
         if self._save is None:
@@ -441,7 +444,8 @@ class PartitionQueue:
         return self._save
 
     def _begin_changes(self) -> Changes | None:
-        """Who waits by now waits for these changes; unless they are those of the last time, which were not saved."""
+        """Begin the next changes; all futures that wait now wait for these. If the last changes were not saved, they
+        are returned again, and their futures stay."""
         changes = self.dispatcher.begin_commit()
         if changes is not None and changes is not self._changes:
             self._changes = changes
@@ -452,7 +456,7 @@ class PartitionQueue:
         self._save = self._changes = None
         self._count_settled()
         self.dispatcher.committed()
-        if not self.dispatcher.is_dirty:  # whoever has come since waited for just this
+        if not self.dispatcher.is_dirty:  # then futures added since also waited for this save
             self._saving, self._waiting = [*self._saving, *self._waiting], []
         for future in self._saving:
             if not future.done():
@@ -461,7 +465,7 @@ class PartitionQueue:
         self.wake()
 
     def _count_settled(self) -> None:
-        """What is durable now."""
+        """Count what is durable now."""
         changes = self.dispatcher.begin_commit()
         if changes is not None and changes.messages:
             dropped = sum(each.dropped for each in changes.dead)
@@ -470,7 +474,7 @@ class PartitionQueue:
             self._metrics.dropped.inc(dropped)
 
     def close(self, error: MillpondError) -> None:
-        """Nothing more is delivered; what was not saved is not answered."""
+        """Stop delivery and detach consumers. Acknowledgements that are not saved fail with `error`."""
         if self.closed is not None:
             return
         self.closed = error

@@ -1,8 +1,9 @@
-"""Consumers that pull, as over HTTP: attached by their first pull, and let go when they are not heard of any more.
+"""Consumers that pull, such as over HTTP: the first pull attaches a consumer, and an idle consumer is detached.
 
-A pull grants credit for itself only and takes back what was not used. What comes too late for it is given out by the
-next one, with a full ack timeout; if that does not come soon, others get it, and nothing is charged. A consumer has one
-pull at a time: a second one is refused, because two processes that share a name by mistake should hear of it.
+A pull grants credit for itself and takes unused credit back. Messages that arrive too late for it are returned by the
+next pull, with a full ack timeout; if no pull follows soon, other consumers get them, and no attempt is charged. A
+consumer may have one pull at a time. A second one is refused, so that two processes that share a name by mistake find
+out.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class PullerName(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """A delivery, as one that pulls gets it."""
+    """A delivery as a pull returns it."""
 
     ack_id: str
     partition: int
@@ -57,14 +58,15 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Puller:
-    """`ready` is delivered and not given out yet; `held` is given out and not answered, with when it runs out."""
+    """`ready` is delivered and not yet returned by a pull; `held` is returned and not acknowledged, with the time at
+    which each lease expires."""
 
     attachment: Attachment
     heard_at: int
     ready: deque[_Waiting] = field(default_factory=deque)
     held: dict[bytes, int] = field(default_factory=dict)
     held_enough: int = HELD_MIN
-    """With so many held, those that have run out are forgotten."""
+    """Number of held deliveries at which expired ones are removed."""
 
     @property
     def ack_timeout_ms(self) -> int:
@@ -81,7 +83,7 @@ class _Puller:
                     self._keep([each for each in self.ready if each.partition != partition])
 
     def give(self, messages_max: int, bytes_max: int, now: int) -> list[Pulled]:
-        """As much as there is room for; at least one."""
+        """Return as many messages as fit, at least one if any is ready."""
         if len(self.held) >= self.held_enough:
             self._forget_run_out(now)
         given: list[Pulled] = []
@@ -97,14 +99,14 @@ class _Puller:
         return given
 
     async def renew_ready(self) -> None:
-        """What waited for this pull gets its full time; what has run out meanwhile is no longer this consumer's."""
+        """Extend the leases of ready messages to the full ack timeout; drop those whose lease has expired."""
         if self.ready:
             answers = await self.attachment.extend([each.ack_id for each in self.ready], self.ack_timeout_ms)
             pairs = zip(self.ready, answers, strict=True)
             self._keep([each for each, answer in pairs if answer is Answer.OK])
 
     def give_back_ready(self) -> None:
-        """As if it had never been delivered."""
+        """Release ready messages as if they had never been delivered."""
         for each in self.ready:
             if (queue := self.attachment.queues.get(each.partition)) is not None:
                 queue.dispatcher.give_back(each.delivered.delivery)
@@ -130,7 +132,7 @@ class _Puller:
 
 
 class Pulling:
-    """All consumers of this broker that pull. Lives on the loop; state changes only between awaits."""
+    """All pulling consumers of this broker. Lives on the event loop; state changes only between awaits."""
 
     def __init__(self, queues: Queues, limits: QueueLimits) -> None:
         self._queues = queues
@@ -142,7 +144,8 @@ class Pulling:
     async def pull(
         self, name: PullerName, *, messages_max: int, wait_ms: int = 0, bytes_max: int | None = None
     ) -> list[Pulled]:
-        """Deliveries for this consumer, which it is to answer in time; waits for the first one if told to."""
+        """Deliveries for this consumer, to be acknowledged within the ack timeout. Waits for the first one up to
+        `wait_ms`."""
         messages_max = min(messages_max, self._limits.pull_messages_max)
         bytes_max = min(bytes_max or self._limits.pull_bytes_max, self._limits.pull_bytes_max)
         wait_ms = min(max(wait_ms, self._limits.pull_wait_ms_min), self._limits.pull_wait_ms_max)
@@ -156,7 +159,7 @@ class Pulling:
             return puller.give(messages_max, bytes_max, puller.heard_at)
 
     async def ack(self, name: PullerName, ack_ids: Sequence[str]) -> list[Answer]:
-        """The answer to each, in order, when those that count are durable."""
+        """Returns one result for each id, in order, once all successful acknowledgements are durable."""
         return await self._answer(name, ack_ids, lambda attachment, ids: attachment.ack(ids))
 
     async def nack(
@@ -175,14 +178,14 @@ class Pulling:
         return answers
 
     async def run(self) -> None:
-        """Let those go that have gone."""
+        """Detach idle consumers."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             await self.sweep()
 
     async def sweep(self) -> None:
         for name, puller in list(self._pullers.items()):
-            with contextlib.suppress(MillpondError):  # it has ended: then it goes
+            with contextlib.suppress(MillpondError):  # the attachment has ended; `_look_at` removes it
                 puller.take_in(await puller.attachment.take(0) if name not in self._pulling else ())
             if name not in self._pulling and self._pullers.get(name) is puller:
                 self._look_at(name, puller)
@@ -198,12 +201,12 @@ class Pulling:
             puller.give_back_ready()
 
     def stop(self) -> None:
-        """Nobody waits any longer: who does is refused. Answers are still taken."""
+        """End waiting pulls and refuse new ones. Acknowledgements are still accepted."""
         self._stopping = True
         for name in self._pulling & self._pullers.keys():
             self._pullers[name].attachment.end(Stopping())
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _alone(self, name: PullerName) -> Iterator[None]:
@@ -230,7 +233,7 @@ class Pulling:
         return puller
 
     async def _wait(self, puller: _Puller, messages_max: int, bytes_max: int, wait_s: float) -> None:
-        """Until something is there to give. Bytes that an earlier pull left are not added to this one's."""
+        """Wait until a message is ready. Byte credit that an earlier pull left over is not added to this one's."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         purse = puller.attachment.purse

@@ -1,7 +1,7 @@
-"""The door to subscriptions: make, alter, describe and delete them, and attach consumers. Lives on one event loop.
+"""The interface to subscriptions: create, alter, describe and delete them, and attach consumers.
 
-`stored` changes what is written of them, `at_work` has what of them is at work here. What changes in the one is told to
-the other here; and who may attach is decided here.
+`stored` changes their rows in the catalog, `at_work` holds those that are active here. This module passes changes from
+one to the other, and decides which consumers may attach. Lives on one event loop.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from millpond.queues.stored import EARLIEST, Start, StoredSubscriptions
 from millpond.records import Buffer
 
 RELEASE_AGAIN_S: Final = 0.5
-"""How soon it is tried again to tell the others that an exclusive subscription is free."""
+"""Delay before retrying to release an exclusive subscription in the catalog."""
 logger = logging.getLogger(__name__)
 
 
@@ -92,7 +92,7 @@ class Queues:
         self._redriving = asyncio.Lock()
 
     def now(self) -> int:
-        """Wall time at the start, and what has passed since: it does not jump."""
+        """Wall time at the start plus elapsed monotonic time, so it does not jump."""
         return self._began + self._clock.monotonic_ms()
 
     # -- administration ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Queues:
         return await self._stored.all_of(topic)
 
     async def all(self) -> list[tuple[str, Subscription]]:
-        """With the names of their topics."""
+        """All subscriptions, with the names of their topics."""
         return await self._stored.all()
 
     async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> Subscription:
@@ -124,19 +124,19 @@ class Queues:
             self._at_work.end(active, gone)
 
     async def reset(self, topic: str, name: str, start: Start) -> None:
-        """Begin anew, for all members. What is on its way is forgotten; consumers go on from the new place."""
+        """Move all members to a new start. Deliveries in flight are discarded; consumers continue from there."""
         subscription = await self._stored.reset(topic, name, start)
         for active in self._at_work.of(subscription.id):
             active.close_queues(SubscriptionReplaced(subscription=name))
         self._at_work.look_again()
 
     async def unblock(self, topic: str, name: str) -> int:
-        """Let blocked messages go again. Of partitions that are at work here; how many there were."""
+        """Release blocked messages of partitions that are active here. Returns how many there were."""
         subscription = await self.find(topic, name)
         return sum(active.unblock() for active in self._at_work.of(subscription.id))
 
     async def redrive(self, topic: str, name: str, messages_max: int = 0) -> int:
-        """Send dead letters back to this subscription. How many there were."""
+        """Send dead letters back to this subscription. Returns how many there were."""
         subscription = await self.find(topic, name)
         secret, found = await self._read_secret(), self._log.topics.named(topic)
         async with self._redriving:
@@ -167,7 +167,7 @@ class Queues:
         )
 
     async def _with_age(self, standing: PartitionStanding, subscription: Subscription) -> PartitionStanding:
-        """How old the first message is that is not settled, where this broker can tell."""
+        """Adds the age of the first unsettled message, if this broker can read it."""
         if not standing.at_work or standing.backlog <= 0:
             return standing
         where = TopicPartition(subscription.topic_id, standing.partition)
@@ -183,13 +183,13 @@ class Queues:
         return await self._stored.floors(subscription)
 
     def at_work(self, subscription_id: SubscriptionId) -> list[Active]:
-        """What of a subscription is at work here."""
+        """The active subscription on this broker, or its active members."""
         return self._at_work.of(subscription_id)
 
     # -- consumers --------------------------------------------------------------------------------------------
 
     async def attach(self, topic: str, name: str, consumer: str) -> Attachment:
-        """One more consumer. One of the same name that is there already is taken to be gone."""
+        """Attach a consumer. An attached consumer of the same name is considered dead and is detached."""
         if self._at_work.stopping:
             raise Stopping
         if not consumer or len(consumer) > 200:
@@ -202,7 +202,7 @@ class Queues:
         secret, found = await self._read_secret(), self._log.topics.named(topic)
         active = self._at_work.join(subscription, found, member, Addressing(secret, found.id))
         async with active.turn:
-            if not self._at_work.has(active):  # it was left alone while this one waited for its turn
+            if not self._at_work.has(active):  # it ended while this call waited for the lock
                 return await self.attach(topic, name, consumer)
             self._check_room(active, consumer)
             if consumer in active.attachments:
@@ -220,7 +220,7 @@ class Queues:
         return attachment
 
     async def _join(self, active: Active, attachment: Attachment) -> None:
-        """All of it or nothing: whoever fails here, or is cancelled, leaves nothing behind."""
+        """All or nothing: after an error or a cancellation, nothing of the attachment is left."""
         try:
             await self._hold(attachment)
             active.attachments[attachment.name] = attachment
@@ -246,12 +246,12 @@ class Queues:
         acks: Sequence[bytes],
         appends: Mapping[TopicPartition, Buffer],
     ) -> Committed:
-        """Acknowledge what a consumer holds and append batches, all of it or nothing."""
+        """Acknowledge deliveries of a consumer and append batches, all or nothing."""
         attachment = await self._attachment(topic, name, consumer)
         return await commit(self._log, attachment, acks, appends)
 
     async def check_commit(self, topic: str, name: str, consumer: str, acks: Sequence[bytes]) -> list[Answer]:
-        """How `commit` would answer each id now. Nothing happens."""
+        """The result that `commit` would return for each id now. Changes nothing."""
         attachment = await self._attachment(topic, name, consumer)
         return [answer_of(attachment.resolve(ack_id)) for ack_id in acks]
 
@@ -280,7 +280,7 @@ class Queues:
             self._at_work.keep_task(self._release(attachment))
 
     async def _release(self, attachment: Attachment) -> None:
-        """Until it can be told. When this broker goes it need not be: what the dead hold does not count."""
+        """Retry until the catalog accepts it. During shutdown that is not needed: rows of dead brokers do not count."""
         while True:
             if await self._is_released(attachment) or self._at_work.stopping:
                 return
@@ -296,7 +296,7 @@ class Queues:
         return True
 
     async def _check_members(self, subscription: Subscription, member: str) -> None:
-        """Each of them has a state that stays."""
+        """Limit the number of members, because each of them has stored state that remains."""
         members = {name for name, _ in await self.floors(subscription)} - {EVERYBODY}
         if member not in members and len(members) >= self._limits.consumers_max:
             reason = f"{self._limits.consumers_max} consumers have a state of their own in it"
@@ -316,24 +316,24 @@ class Queues:
             self._secret = bytes.fromhex(text)
         return self._secret
 
-    # -- as a service -----------------------------------------------------------------------------------------
+    # -- service ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look after what is at work here, and move dead letters."""
+        """Run the active subscriptions, and move dead letters."""
         async with asyncio.TaskGroup() as services:
             services.create_task(self.dead_letters.run())
             services.create_task(self._at_work.run())
 
     async def let_go(self, wheres: Collection[TopicPartition]) -> None:
-        """Deliver nothing more of these partitions, save what was decided, and send consumers to the next owner."""
+        """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
         await self._at_work.let_go(wheres)
 
     def keep(self, wheres: Collection[TopicPartition]) -> None:
-        """They are given away, or after all are not."""
+        """The handover of these partitions has completed or failed; owned partitions may start again."""
         self._at_work.keep(wheres)
 
     async def stop(self) -> None:
-        """Consumers are let go in order: what they hold is not charged. What was decided is saved."""
+        """Detach consumers gracefully, which charges no attempts for their leases, and save acknowledgements."""
         for active in self._at_work.all():
             for name in list(active.attachments):
                 self._detach(active, name, Stopping(), graceful=True)

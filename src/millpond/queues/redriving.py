@@ -1,7 +1,7 @@
-"""Dead letters back to where they came from: each once, and only for the subscription that gave them up.
+"""Redrive: returns dead letters to their source topic, each once, and only for the subscription that gave them up.
 
-A letter is appended to its topic again, marked as meant for one subscription; others pass it over. How far a
-redrive has come is kept in the same commit, so that one that is broken off repeats nothing.
+A letter is appended to its source topic with a header that addresses it to one subscription; others skip it. The same
+commit stores the progress of the redrive, so an interrupted redrive repeats nothing.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ async def redrive(
     now_ms: int,
     copy_body: CopyBody = nothing_to_copy,
 ) -> int:
-    """How many were sent back; up to `messages_max`, 0 for all that there are now."""
+    """Returns how many letters were sent back: at most `messages_max`, or with 0 all that exist now."""
     name = deadletters.topic_of(subscription, topic.name)
     try:
         letters = await log.topic(name)
@@ -83,7 +83,7 @@ async def _send_back(
     remember: Operation,
     now_ms: int,
 ) -> None:
-    """Each in a batch of its own: together they might be larger than the topic takes."""
+    """Append each letter as a separate batch: one batch of all could exceed the topic's maximum message size."""
     by_partition: dict[TopicPartition, list[bytes]] = {}
     for partition, letter in letters:
         source = TopicPartition(topic.id, partition % topic.partitions)
@@ -96,7 +96,8 @@ async def _send_back(
 
 
 def _remembering(subscription: Subscription, where: TopicPartition, before: int, after: int) -> Operation:
-    """Fails the commit if somebody else sends the same letters back, or has done so and could not tell."""
+    """Fails the commit if another redrive sends the same letters back, or if an earlier commit with an unknown outcome
+    already did."""
 
     def remember(tx: Transaction) -> None:
         if not catalog.set_redriven(tx, subscription.id, where, before, after):
@@ -110,7 +111,7 @@ def _remembering(subscription: Subscription, where: TopicPartition, before: int,
 def _revived(
     letter: Record, subscription: Subscription, addressing: Addressing, now_ms: int
 ) -> tuple[int, Record]:
-    """A letter as it is sent back, and the partition that it came from."""
+    """A letter as it is sent back, and its source partition."""
     source = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b""
     kept = [header for header in letter.headers if is_public(header[0])]
     headers = (*kept, addressing.header(subscription.name, letter))
@@ -118,5 +119,5 @@ def _revived(
 
 
 def _partition(text: bytes) -> int:
-    """Anybody may write letters to the topic: what is no number is the first partition."""
+    """Any client may write to a dead-letter topic: a value that is not a number means partition 0."""
     return int(text) if text.isdigit() and len(text) <= PARTITION_DIGITS_MAX else 0

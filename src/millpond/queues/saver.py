@@ -1,9 +1,9 @@
-"""Saves what was decided: one commit at a time, for all partitions that have news.
+"""Saves changes of dispatchers, one commit at a time for all partitions that have changes.
 
-While one commit is under way the next fills, so a single acknowledgement is durable in about a millisecond and
-thousands share a commit when it is busy. What the catalog refuses to take is tried again as it is; whoever has lost
-its partition is closed. A partition whose dead letters must be read first is saved by itself, so that a store that is
-slow or away holds up nobody else.
+While one commit is in flight the next one fills, so a single acknowledgement is durable in about a millisecond, and
+under load thousands share a commit. A save that the catalog cannot take now is retried unchanged; a partition that
+another broker has taken is closed. A partition whose dead letters must be read first is saved separately, so that a
+slow or unavailable store does not delay the others.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from millpond.queues.partition_queue import PartitionQueue
 
 PAUSE_MAX_S = 5.0
 TURN_AGAIN_S = 0.001
-"""How soon it is looked again whether a transaction has given a partition free."""
+"""Delay before checking again whether a transaction has released a partition."""
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class Saver:
         self._dirty: dict[PartitionQueue, None] = {}
         self._running: asyncio.Task[None] | None = None
         self._alone: dict[PartitionQueue, asyncio.Task[None]] = {}
-        """Partitions that are saved by themselves; each looks at its own news when it is done."""
+        """Partitions that are saved separately; each checks for further changes when it is done."""
 
     def mark(self, queue: PartitionQueue) -> None:
         if queue in self._alone:
@@ -53,7 +53,7 @@ class Saver:
             self._running = asyncio.create_task(self._run())
 
     async def drain(self) -> None:
-        """Wait until what has been decided is saved, or cannot be."""
+        """Wait until all changes are saved, or have failed."""
         while busy := [task for task in (self._running, *self._alone.values()) if task and not task.done()]:
             await asyncio.wait(busy)
 
@@ -71,7 +71,7 @@ class Saver:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     def _take_free(self) -> list[PartitionQueue]:
-        """Those to be saved together now."""
+        """The partitions to be saved together now. Starts a separate save for those that need dead letters."""
         free = [queue for queue in self._dirty if queue.save_turn.is_free]
         together = []
         for queue in free:
@@ -92,7 +92,7 @@ class Saver:
             self.mark(queue)
 
     async def _save(self, queues: list[PartitionQueue]) -> bool:
-        """False if it is to be tried again."""
+        """Returns False if the save must be retried."""
         saves: list[tuple[PartitionQueue, Save]] = []
         async with _all_turns(queues):
             try:
@@ -111,7 +111,7 @@ class Saver:
                 return False
             except MillpondError as error:
                 return _close(queues, error)
-            except Exception as error:  # a bug must end its consumers, not leave them waiting
+            except Exception as error:  # a bug must detach the consumers, not leave them waiting
                 logger.exception("acknowledgements could not be saved, for a reason nobody foresaw")
                 return _close(queues, Defect(reason=repr(error)))
         return True
@@ -135,8 +135,9 @@ class Saver:
 
 
 def close_those_with_letters(saves: list[tuple[PartitionQueue, Save]]) -> None:
-    """Nobody can tell whether these were saved. Letters that were may be on their way to their topic by now: saved
-    again, they would be there twice. Whoever takes the partition anew sees what became of them."""
+    """Close queues whose save has an unknown outcome and contains dead letters. If the letters were saved, another task
+    may already have moved them to their topic; saving them again would duplicate them. The next queue of the partition
+    loads the stored state."""
     for queue, save in saves:
         if save.dead:
             queue.close(SubscriptionReplaced(subscription=queue.subscription.name))
@@ -145,7 +146,7 @@ def close_those_with_letters(saves: list[tuple[PartitionQueue, Save]]) -> None:
 def _needs_letters(queue: PartitionQueue) -> bool:
     try:
         return queue.needs_letters
-    except Exception as error:  # a bug must end its own consumers, and nobody else's
+    except Exception as error:  # a bug must detach this queue's consumers only
         logger.exception("what was decided cannot be told, for a reason nobody foresaw")
         queue.close(Defect(reason=repr(error)))
         return False
@@ -158,7 +159,7 @@ def _close(queues: list[PartitionQueue], error: MillpondError) -> bool:
 
 
 class _all_turns:  # noqa: N801  # used as a function
-    """Nothing else of these partitions is saved meanwhile."""
+    """Holds the turns of these partitions, so that nothing else saves their state."""
 
     def __init__(self, queues: list[PartitionQueue]) -> None:
         self._queues = queues

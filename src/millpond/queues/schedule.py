@@ -1,11 +1,13 @@
-"""Whose turn it is: which message of which key stands in which consumer's queue, and which one waits for what.
+"""Scheduling state of one subscription partition: which message each consumer may receive next, and what each key
+waits for.
 
-The lower half of a dispatcher. A key's first message stands in the queue of the consumer that the key belongs to, as
-soon as it may be delivered; messages that are in order with nothing are `loose`, and anybody's. `_consider` is called
-for a key whenever something of it has changed, and for all keys when they may belong to others.
+The base class of the dispatcher. As soon as a key's first message may be delivered, it is in the queue of the consumer
+that owns the key. Messages without an order are `loose`, and any consumer may receive them. `_consider` is called for a
+key whenever its state changes, and for all keys when their owners may have changed.
 
-Nothing here scans: a message is found by its offset, a key by its hash, what is eligible stands in its consumer's
-heap. Of a blocked key no more than `PER_KEY_MAX` messages are tracked; the log is asked again for the others.
+Nothing here scans: messages are found by offset, keys by hash, and eligible messages are in their consumer's heap.
+Except in partition order, at most `PER_KEY_MAX` waiting messages of a key are tracked; later ones are read from the log
+again.
 """
 
 import heapq
@@ -19,17 +21,17 @@ from millpond.queues.tracked import FAR, READY, Consumer, Key, Message, Purse
 
 PER_KEY_MAX: Final = 1_000
 PER_KEY_WHEN_CROWDED: Final = 16
-"""Of a blocked key, once half of what may be tracked is."""
+"""Limit per key once half of the messages that may be tracked are tracked."""
 HOT_FACTOR: Final = 2
 HOT_SLACK: Final = 8
-"""A consumer is hot with more than so many times what the others have on average, and so many more, keys and
-messages to work on."""
+"""A consumer is hot if its load, queued keys plus leased messages, exceeds the average of the others times
+`HOT_FACTOR`, plus `HOT_SLACK`."""
 WEIGHT_LESS: Final = 0.75
 WEIGHT_MORE: Final = 1.1
 WEIGHT_MIN: Final = 0.1
 
 Taker = tuple[bool, int, int, Consumer]
-"""A consumer of loose messages, with what it is chosen by: the least is served first."""
+"""A consumer of loose messages with its sort key: the smallest is served first."""
 
 
 class Schedule:
@@ -41,17 +43,17 @@ class Schedule:
         self._keys: dict[int, Key] = {}
         self._lagging: dict[int, Key] = {}
         self._drained: dict[int, Key] = {}
-        """Those of the lagging that have worked off what was tracked of them."""
+        """Lagging keys that have worked off at least half of the messages that may be tracked for them."""
         self._consumers: dict[str, Consumer] = {}
         self._attached = 0
         self._loose: list[int] = []
-        """Ready messages that are in order with nothing."""
+        """Ready messages without an order."""
         self._delayed: list[tuple[int, int]] = []
         self.config = config
 
     @property
     def config(self) -> SubscriptionConfig:
-        """It may be altered at any time, except for the mode."""
+        """May be altered at any time, except for the mode."""
         return self._config
 
     @config.setter
@@ -66,7 +68,7 @@ class Schedule:
     # -- keys -------------------------------------------------------------------------------------------------
 
     def _wait(self, message: Message) -> None:
-        """It waits for its turn, for the first time or again."""
+        """Schedule a message, for the first time or again."""
         key = message.key
         if key is not None:
             heapq.heappush(key.waiting, message.offset)
@@ -82,9 +84,9 @@ class Schedule:
             heapq.heappush(self._delayed, (message.not_before, message.offset))
 
     def _consider(self, key: Key) -> None:
-        """Queue the key's first message with its consumer, if it may be delivered now."""
+        """Queue the key's first message at its consumer, if it may be delivered now."""
         if self._strict and key.busy:
-            return  # its turn comes when that is durable
+            return  # considered again when the earlier message is durably settled
         head = self._head(key)
         if key.resume_from is not None and len(key.waiting) * 2 <= self._per_key_max():
             self._drained[key.hash] = key
@@ -105,7 +107,7 @@ class Schedule:
             heapq.heappush(owner.queue, head.offset)
 
     def _owner_of(self, key: Key) -> Consumer | None:
-        """Remembered until keys may belong to others."""
+        """Cached until keys are reassigned."""
         owner = key.owner = self._consumers.get(self._assignment.owner(key.hash) or "")
         return owner
 
@@ -133,7 +135,7 @@ class Schedule:
         return None
 
     def _next_queued(self, consumer: Consumer) -> Message | None:
-        """The first message of the consumer's queue, if it still stands there rightly."""
+        """The first message of the consumer's queue. Removes it and returns None if it is no longer eligible."""
         message = self._messages.get(consumer.queue[0])
         if message is not None and message.state is READY:
             key = message.key
@@ -152,7 +154,7 @@ class Schedule:
 
     @property
     def recalls_from(self) -> int | None:
-        """Where to read again for a key that has worked off what was tracked of it."""
+        """Where to read again for keys that have worked off most of their tracked messages; None if there are none."""
         if not self._drained:
             return None
         places = [key.resume_from for key in self._drained.values() if key.resume_from is not None]
@@ -167,14 +169,14 @@ class Schedule:
             self._reassign()
 
     def grant(self, name: str, messages: int, size: int | None = None) -> None:
-        """More deliveries that the consumer has room for. Without a size, bytes are not counted."""
+        """Add credit to a consumer. Without a size, bytes are not counted."""
         consumer = self._consumers.get(name)
         if consumer is not None:
             consumer.purse.add(messages, size)
             self._heard_of(consumer)
 
     def hear(self, name: str) -> None:
-        """The consumer has shown that it is alive, such as by having room again."""
+        """The consumer has shown that it is alive, for example by granting credit."""
         if (consumer := self._consumers.get(name)) is not None:
             self._heard_of(consumer)
 
@@ -187,7 +189,7 @@ class Schedule:
             self._reassign()
 
     def balance(self) -> bool:
-        """Move some keys away from a consumer with much more to do than the others. Call it every few seconds."""
+        """Move some keys away from consumers with a much higher load than the others. Call it every few seconds."""
         if self._config.mode is not Mode.KEY_SHARED or len(self._consumers) < 2:
             return False
         loads = {each.name: len(each.queue) + len(each.leases) for each in self._consumers.values()}
@@ -202,7 +204,8 @@ class Schedule:
         return self._reassign()
 
     def _reassign(self) -> bool:
-        """After any change among the consumers. Those that take nothing have keys only if nobody takes anything."""
+        """Reassign keys after a change among the consumers; returns whether owners may have changed. Suspended
+        consumers own keys only if no other unpaused consumer exists, paused ones only if all are paused."""
         consumers = list(self._consumers.values())
         able = (
             [each for each in consumers if not each.paused and not each.suspended]
@@ -248,7 +251,7 @@ class Schedule:
                 self._consider(message.key)
 
     def _is_starving(self, consumer: Consumer) -> bool:
-        """Whether it has let its keys wait for as long as a delivery may take."""
+        """Whether the consumer has had no credit for a full ack timeout while its keys waited."""
         while consumer.queue and self._next_queued(consumer) is None:
             pass
         if not consumer.queue or consumer.paused or consumer.may_take:
@@ -264,7 +267,7 @@ class Schedule:
         since = self.now if consumer.starved_since is None else consumer.starved_since
         return since + self._config.ack_timeout_ms
 
-    # -- looking on -------------------------------------------------------------------------------------------
+    # -- inspection -------------------------------------------------------------------------------------------
 
     @property
     def tracked(self) -> int:
@@ -272,7 +275,7 @@ class Schedule:
 
     @property
     def delayed(self) -> int:
-        """Messages that wait for their time."""
+        """Number of messages that wait for their delivery time."""
         return sum(
             1 for each in self._messages.values() if each.state is READY and each.not_before > self.now
         )
@@ -282,7 +285,7 @@ class Schedule:
         return list(self._consumers.values())
 
     def keys_that_wait(self, limit: int) -> list[KeyStanding]:
-        """Keys that do not move, those with most behind them first, and why."""
+        """Keys that are not delivered and why, those with the most waiting messages first."""
         standings = [each for key in self._keys.values() if (each := self._standing(key)) is not None]
         return heapq.nlargest(limit, standings, key=lambda each: (each.waiting, -each.offset))
 
@@ -311,7 +314,7 @@ class Schedule:
 
 
 def richest_of(takers: list[Taker]) -> Consumer | None:
-    """Of those that can take something the one with most room; those that are suspended come last."""
+    """Of the consumers that may take a message, the one with the most credit; suspended ones come last."""
     while takers:
         suspended, credit, number, consumer = takers[0]
         if not consumer.may_take:

@@ -1,9 +1,9 @@
-"""Which offsets of a partition a subscription is done with: a floor, and a bitmap above it.
+"""The settled offsets of a subscription partition: a floor, and a bitmap above it.
 
-Everything below the floor is settled; the floor itself never is. Above it, chunks of 8,192 offsets have a bit each,
-so ten million settled messages above one that is not take 1.2 MB, and whole chunks next to nothing. Changes are made
-in two steps, `plan` and `apply`: between them the plan is written to the catalog, as absolute values, so that
-writing it twice does no harm.
+Everything below the floor is settled; the floor itself never is. Above it, each chunk of 8,192 offsets has one bit per
+offset, so ten million settled messages above an unsettled one take 1.2 MB, and full chunks almost nothing. A change has
+two steps, `plan` and `apply`. In between, the plan is written to the catalog as absolute values, so that writing it
+twice does no harm.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ FULL: Final = b"\xff" * CHUNK_BYTES
 EMPTY: Final = bytes(CHUNK_BYTES)
 
 Range = tuple[int, int]
-"""From the first offset to before the second."""
+"""From the first offset (inclusive) to the second (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledChange:
-    """The floor and the chunks as they are to be. Chunks that are not named stay."""
+    """The new floor and chunks. Chunks that are not named stay unchanged."""
 
     floor: int
     chunks: Mapping[int, bytes]
@@ -43,7 +43,7 @@ class Settled:
 
     @property
     def has_holes(self) -> bool:
-        """Whether anything above the floor is settled."""
+        """Whether any offset above the floor is settled."""
         return bool(self._chunks)
 
     @property
@@ -60,11 +60,11 @@ class Settled:
         )
 
     def next_open(self, offset: int) -> int:
-        """The first offset from here on that is not settled."""
+        """The first unsettled offset from here on."""
         return _next_open(self._chunks, max(offset, self.floor))
 
     def plan(self, offsets: Iterable[int], ranges: Iterable[Range] = ()) -> SettledChange:
-        """What is to be stored so that these, too, are settled."""
+        """What to store so that these offsets are settled, too."""
         touched: dict[int, bytearray] = {}
         floor = self.floor
         above = []
@@ -101,14 +101,14 @@ class Settled:
             start = stop
 
     def _below(self, last: int) -> list[int]:
-        """Chunks that lie below the floor when it moves into this one."""
+        """Stored chunks that are below the floor once it moves into chunk `last`."""
         first = self.floor // CHUNK_OFFSETS
         if last - first < len(self._chunks):
             return [number for number in range(first, last) if number in self._chunks]
         return sorted(number for number in self._chunks if number < last)
 
     def _change(self, touched: dict[int, bytearray], floor: int) -> SettledChange:
-        """`floor` is one below which everything is settled; it may be further up."""
+        """Everything below `floor` is settled; the new floor may be higher."""
         after: dict[int, bytes] = {
             number: FULL if bits == FULL else bytes(bits) for number, bits in touched.items()
         }

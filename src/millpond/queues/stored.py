@@ -1,4 +1,4 @@
-"""Subscriptions as the catalog has them: made, found, altered, reset and deleted; and where they begin."""
+"""Subscriptions in the catalog: creates, finds, alters, resets and deletes them, and resolves where they start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class StartAt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a subscription begins: `value` is an offset or a time in milliseconds."""
+    """Where a subscription starts. `value` is an offset or a time in milliseconds."""
 
     at: StartAt = StartAt.EARLIEST
     value: int = 0
@@ -42,7 +42,7 @@ class StoredSubscriptions:
         self._clock = clock
         self._limits = limits
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     async def find(self, topic: str, name: str) -> Subscription:
         known = await self._log.topic(topic)
@@ -53,7 +53,7 @@ class StoredSubscriptions:
         return await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
 
     async def all(self) -> list[tuple[str, Subscription]]:
-        """With the names of their topics."""
+        """All subscriptions, with the names of their topics."""
         found = await self._log.read(catalog.all_subscriptions)
         topics = self._log.topics
         return [
@@ -61,7 +61,7 @@ class StoredSubscriptions:
         ]
 
     async def floors(self, subscription: Subscription) -> dict[tuple[str, int], int]:
-        """Below which everything is settled, by member and partition."""
+        """The floors by member and partition. Everything below a floor is settled."""
         return await self._log.read(lambda tx: catalog.floors(tx, subscription.id))
 
     # -- changes ----------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class StoredSubscriptions:
         return await self.find(topic, name)
 
     async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> Subscription:
-        """As it is afterwards."""
+        """Returns the altered subscription."""
         subscription = await self.find(topic, name)
         config = config_from(values, subscription.config)
         if config.mode is not subscription.config.mode:
@@ -94,13 +94,13 @@ class StoredSubscriptions:
         return await self.find(topic, name)
 
     async def delete(self, topic: str, name: str) -> Subscription:
-        """The one that was there."""
+        """Returns the deleted subscription."""
         subscription = await self.find(topic, name)
         await self._log.write(lambda tx: catalog.delete(tx, subscription))
         return subscription
 
     async def reset(self, topic: str, name: str, start: Start) -> Subscription:
-        """Let all members begin anew. Whoever is at work has lost its epoch."""
+        """Move all members to a new start. Active dispatchers lose their epoch and are fenced."""
         subscription = await self.find(topic, name)
         known = await self._log.topic(topic)
         timed = await self._times(known, start)
@@ -112,16 +112,17 @@ class StoredSubscriptions:
         await self._log.write(reset)
         return subscription
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _check_letters(self, config: SubscriptionConfig, topic: Topic, name: str) -> None:
-        """A topic of their own that is not there yet is made as they want it."""
+        """Checks the name of the dead-letter topic, and whether an existing one can accept bodies. One that does not
+        exist yet will be created with a suitable config."""
         check_topic(config, topic.name, name)
         if self._log.topics.knows(config.dead_letter_topic):
             check_bodies(config, topic, self._log.topics.named(config.dead_letter_topic))
 
     async def _times(self, topic: Topic, start: Start) -> dict[int, int]:
-        """Where the time lies in each partition, if it is a time that is asked for."""
+        """The offset of the start time in each partition; empty unless the start is a time."""
         if start.at is not StartAt.TIME:
             return {}
         rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
@@ -129,7 +130,7 @@ class StoredSubscriptions:
 
 
 def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int]) -> dict[int, int]:
-    """Where each partition begins: within what the log has now."""
+    """Where each partition starts, limited to the offsets that the log has now."""
     floors: dict[int, int] = {}
     for row in partitions.of_topic(tx, topic.id):
         wanted = {

@@ -1,38 +1,38 @@
-"""What the dispatcher remembers of messages, keys and consumers while it must."""
+"""What a dispatcher keeps in memory about unsettled messages, their keys, and consumers."""
 
 import heapq
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 FAR: Final = 1 << 62
-"""A time that does not come: a message blocked until an operator lets it go."""
+"""A time that never comes. A message with this `not_before` is blocked until an operator releases it."""
 UNLIMITED: Final = 1 << 62
 CREDIT_MAX: Final = 1_000_000
 BYTES_CREDIT_MAX: Final = 1 << 40
 
 
 class Entry(NamedTuple):
-    """A message of the log as the dispatcher needs it."""
+    """What the dispatcher needs to know about a message of the log."""
 
     offset: int
     key: int | None
-    """The hash of its key; None if it is in order with nothing."""
+    """The hash of its key; None if the message has no order."""
     size: int = 0
     not_before: int = 0
 
 
 class State(IntEnum):
     READY = 0
-    """Waits for its turn, or for its time."""
+    """Waits to be dispatched, or for its `not_before`."""
     LEASED = 1
     SETTLING = 2
-    """Decided; the decision is not durable yet."""
+    """Decided; not durable yet."""
 
 
 READY: Final = State.READY
 LEASED: Final = State.LEASED
 SETTLING: Final = State.SETTLING
-"""By these names: Python 3.11 takes ten times as long to find a member in its class."""
+"""Aliases, because Python 3.11 takes ten times as long to look up a member in its enum class."""
 
 
 class Settling(IntEnum):
@@ -47,7 +47,7 @@ ACKED: Final = Settling.ACKED
 
 
 class Message:
-    """One message that is not settled. `token` is the number of its latest delivery, 0 if no answer to it counts."""
+    """A message that is not settled. `token` is the number of its latest delivery; 0 if no acknowledgement is valid."""
 
     __slots__ = (
         *("alarm", "attempts", "consumer", "deadline", "key", "not_before"),
@@ -60,7 +60,7 @@ class Message:
         self.size = size
         self.not_before = not_before
         self.alarm = 0
-        """The time for which it stands among the delayed."""
+        """The time of its entry in the heap of delayed messages."""
         self.attempts = attempts
         self.state: State = READY
         self.settling: Settling = ACKED
@@ -70,8 +70,8 @@ class Message:
 
 
 class Key:
-    """A key with messages that are not settled. `waiting` is a heap of offsets, some of which may be decided by now;
-    from `resume_from` on the log has more that are not tracked yet."""
+    """A key with unsettled messages. `waiting` is a heap of offsets, some of which may already be settled. From
+    `resume_from` on, the log has more messages of the key that are not tracked yet."""
 
     __slots__ = ("hash", "holder", "leased", "owner", "queued", "resume_from", "settling", "waiting")
 
@@ -82,14 +82,14 @@ class Key:
         self.settling = 0
         self.holder: Consumer | None = None
         self.owner: Consumer | None = None
-        """Whose it is, once somebody has asked."""
+        """The consumer that the key is assigned to, once it was looked up."""
         self.queued = -1
-        """The offset under which it stands in a consumer's queue."""
+        """The offset of its entry in a consumer's queue; -1 if there is none."""
         self.resume_from: int | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether something of it is on its way, or decided and not durable yet."""
+        """Whether a message of the key is leased, or decided and not durable yet."""
         return bool(self.leased or self.settling)
 
     @property
@@ -98,7 +98,7 @@ class Key:
 
 
 class Purse:
-    """What a consumer still has room for. One that takes from several partitions has one purse for all of them."""
+    """A consumer's remaining credit. A consumer of several partitions has one purse for all of them."""
 
     __slots__ = ("bytes", "messages")
 
@@ -128,7 +128,7 @@ class Purse:
 
 
 class Consumer:
-    """One that is attached. `queue` is a heap of offsets that are this consumer's to take, if they still are."""
+    """An attached consumer. `queue` is a heap of offsets for this consumer; some may no longer be eligible."""
 
     __slots__ = (
         *("acked", "leases", "name", "number", "paused", "purse"),
@@ -141,7 +141,8 @@ class Consumer:
         self.purse = purse
         self.paused = False
         self.suspended = False
-        """Not heard of since a delivery ran out: its keys go to others."""
+        """Its keys are assigned to others, because a lease expired or it had no credit for too long, and it has sent
+        nothing since."""
         self.starved_since: int | None = None
         self.weight = 1.0
         self.leases: set[int] = set()
@@ -159,11 +160,12 @@ class Consumer:
 
 
 class Deadlines:
-    """When leases run out, in buckets: most leases end long before, and a heap would keep them all."""
+    """Deadlines of leases, in buckets: most leases end long before their deadline, and a heap would keep them all."""
 
     BUCKET_BITS: Final = 6
     EMPTY_MAX: Final = 64
-    """Buckets that may be empty before they are looked for, beside as many as are not."""
+    """Empty buckets are removed when the number of buckets reaches this plus twice the number that the last removal
+    kept."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, set[int]] = {}
@@ -171,11 +173,11 @@ class Deadlines:
         self._sweep_at = self.EMPTY_MAX
 
     def __len__(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return len(self._order)
 
     def bucket(self, deadline: int) -> set[int]:
-        """Where to add offsets with this deadline; only until anything else is done here."""
+        """The set that collects offsets with this deadline. Valid only until the next call of another method."""
         number = deadline >> self.BUCKET_BITS
         bucket = self._buckets.get(number)
         return self._new_bucket(number) if bucket is None else bucket
@@ -189,8 +191,8 @@ class Deadlines:
             bucket.discard(offset)
 
     def candidates(self, now: int) -> list[int]:
-        """Offsets that may have run out, in order; the caller knows their deadlines. Only those that have not run out
-        need be given again."""
+        """Offsets whose deadline may have passed, in order; the caller knows the exact deadlines. Buckets that have
+        passed are removed. The current bucket stays, so offsets in it that are not due yet are returned again."""
         found: list[int] = []
         due = now >> self.BUCKET_BITS
         while self._order and self._order[0] < due:
@@ -200,7 +202,7 @@ class Deadlines:
         return sorted(found)
 
     def next(self) -> int | None:
-        """When everything in the first bucket has run out."""
+        """When all deadlines of the first bucket will have passed; None if there are none."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heapq.heappop(self._order)]
         return (self._order[0] + 1) << self.BUCKET_BITS if self._order else None

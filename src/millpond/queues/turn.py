@@ -1,12 +1,12 @@
-"""Whose turn it is to save something of a partition: that of the saver, or of one transaction."""
+"""The lock for saving state of a partition. Either the saver or one transaction holds it."""
 
 import asyncio
 from typing import Literal
 
 
 class Turn(asyncio.Lock):
-    """A lock that also tells whether somebody waits for it. One that was released and not taken yet is not locked,
-    and still somebody else's: to wait for it with other locks in hand could last for ever."""
+    """A lock that also knows whether a task waits for it. A lock that was just released to a waiting task is not locked
+    and yet not available. A task that holds other locks must not wait for it: that could deadlock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -14,7 +14,7 @@ class Turn(asyncio.Lock):
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be taken without waiting, in this step of the loop."""
+        """Whether it can be acquired without waiting, in this step of the event loop."""
         return not self.locked() and not self._waiting
 
     async def acquire(self) -> Literal[True]:

@@ -1,7 +1,8 @@
-"""What the faces that know single messages have in common: messages in and out, topics, groups, as plain values.
+"""The service layer that the gRPC and HTTP interfaces share: single messages in and out, topics and groups, as plain
+values.
 
-gRPC and HTTP only translate to and from these calls. Everything here speaks of offsets; what is shown to people as
-a message number is an offset plus one.
+gRPC and HTTP only translate to and from these calls. Everything here uses offsets; the message numbers that users see
+are offsets plus one.
 """
 
 from millpond.service.administration import (

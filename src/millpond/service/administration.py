@@ -1,7 +1,7 @@
-"""Topics and groups as administrators see them, read from the catalog: it knows of partitions that other brokers own.
+"""Topics and groups for administrators. Reads from the catalog, which also has the partitions of other brokers.
 
-A group's lag is how many offsets lie between what it has committed and what could be read. Where it has committed
-nothing, where it will begin is the consumers' decision, and its lag is unknown.
+A group's lag is the number of offsets between its committed offset and the end of the partition. Where a group has
+committed nothing its lag is unknown, because its consumers decide where to start.
 """
 
 from collections.abc import Awaitable, Collection, Mapping
@@ -47,12 +47,12 @@ class TopicDescription:
     partitions: list[PartitionDescription]
     configs: Mapping[str, ConfigValue]
     brokers: list[Addresses]
-    """All of the cluster, whether they own some of it or not."""
+    """All brokers of the cluster, whether they own partitions of the topic or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """What a group has committed for a partition; None for one that a member reads and has not committed yet."""
+    """A group's committed offset in a partition; None if a member reads the partition and has not committed yet."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class GroupDescription:
 
     @property
     def lag(self) -> int | None:
-        """None if that of one partition is unknown, or if there is no partition to tell it by."""
+        """None if the lag of one partition is unknown, or if there are no partitions."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known and len(known) == len(self.partitions) else None
 
@@ -90,7 +90,7 @@ class Administration:
     # -- topics -----------------------------------------------------------------------------------------------
 
     def topics(self) -> list[Topic]:
-        """By name."""
+        """All topics, sorted by name."""
         return self._log.topics.all()
 
     def topic(self, name: str) -> Topic:
@@ -99,7 +99,7 @@ class Administration:
     async def create_topic(
         self, name: str, count: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        if self._log.topics.knows(name):  # or did, until somebody deleted it elsewhere
+        if self._log.topics.knows(name):  # another broker may have deleted it
             await self._log.catch_up()
         self._log.topics.check_new(name)
         check_configs(configs or {})
@@ -114,7 +114,7 @@ class Administration:
         return TopicDescription(topic, found, topic.describe_config(), list(brokers.values()))
 
     def describe_planned(self, topic: Topic) -> TopicDescription:
-        """A topic that does not exist yet. No broker owns its partitions."""
+        """Describes a topic that does not exist yet. No broker owns its partitions."""
         brokers = list(self._owners.by_session().values())
         planned = [PartitionDescription(number, 0, 0, 0, {}) for number in range(topic.partitions)]
         return TopicDescription(topic, planned, topic.describe_config(), brokers)
@@ -122,7 +122,7 @@ class Administration:
     async def alter_topic(
         self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
     ) -> Topic:
-        """More partitions, other configs (None goes back to the default), or both."""
+        """Add partitions, change configs (None resets to the default), or both."""
         topic = await self._log.topic(name)
         check_configs({key: value for key, value in (changes or {}).items() if value is not None})
         if count is not None and count != topic.partitions:
@@ -139,19 +139,19 @@ class Administration:
         await self._log.delete_topic(name)
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
-        """Forget everything below an offset; returns the new log start."""
+        """Delete everything below an offset; returns the new log start."""
         where = await self._log.place(name, partition)
         return await self._by_owner(where, self._log.delete_records(where, before_offset))
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
-        """The first message at or after a time; the end if all are older."""
+        """The offset of the first message at or after a time; the end offset if all are older."""
         where = await self._log.place(name, partition)
         row = await self._log.read(lambda tx: partitions.read(tx, where))
         return await self._log.offset_stored_at(row, timestamp_ms)
 
     async def other_owners(self, name: str, face: str) -> list[str]:
-        """Where the partitions of a topic that this broker does not own are served. Raises `NotOwner` if it owns none,
-        with where to go."""
+        """The addresses of the brokers that own the topic's other partitions. Raises `NotOwner`, with an owner's
+        address, if this broker owns no partition of the topic."""
         topic = await self._log.topic(name)
         wheres = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
         others = [where for where in wheres if not self._log.owns(where)]
@@ -162,7 +162,7 @@ class Administration:
         return sorted({known[where][face] for where in reachable})
 
     async def _by_owner(self, where: TopicPartition, work: Awaitable[Answer]) -> Answer:
-        """Who asks the wrong broker is told the right one."""
+        """Add the owner's addresses to a `NotOwner` error."""
         try:
             return await work
         except NotOwner as error:
@@ -171,14 +171,14 @@ class Administration:
     # -- groups -----------------------------------------------------------------------------------------------
 
     async def groups(self) -> list[GroupListing]:
-        """All of them, whoever keeps them."""
+        """All groups, whichever broker coordinates them."""
         return await self._groups.list_groups(everywhere=True)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
         if not all(self._log.topics.knows_id(where.topic_id) for where in committed.offsets):
-            await self._log.catch_up()  # another broker may have made the topic a moment ago
+            await self._log.catch_up()  # another broker may have created the topic a moment ago
         assigned = self._assigned(description) - committed.offsets.keys()
         rows = await self._rows({*committed.offsets, *assigned})
         offsets = [*committed.offsets.values(), *(GroupOffset(where, NOT_COMMITTED) for where in assigned)]
@@ -189,8 +189,8 @@ class Administration:
     async def claim(
         self, group_id: str, topic: str, partition: int | None, reader: str, *, release: bool = False
     ) -> int:
-        """For a reader that is no member of the group, and wants to be its only reader: renew it before as many
-        milliseconds have passed as this returns, and release it at the end."""
+        """Claim a group for a reader that is not a member and must be its only reader, or release the claim. Returns
+        the lease in milliseconds: the reader renews the claim before it expires, and releases it at the end."""
         if not 0 < len(reader) <= READER_CHARS_MAX:
             raise InvalidRequest(reason=f"a reader has a name of 1 to {READER_CHARS_MAX} characters")
         await self._log.place(topic, partition or 0)
@@ -203,8 +203,8 @@ class Administration:
     async def commit(
         self, group_id: str, topic: str, offsets: Mapping[int, int], *, reader: str = ""
     ) -> None:
-        """For readers that are no members of the group: they only keep their positions under its name. One that has
-        claimed the group says who it is, and is refused if another has taken over."""
+        """Commit offsets for a reader that is not a member and only stores its positions under the group's name. A
+        reader that has claimed the group passes its name, and is refused if another reader has claimed it since."""
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
         wheres = {await self._log.place(topic, number): offset for number, offset in offsets.items()}
@@ -221,14 +221,14 @@ class Administration:
         await self._with_coordinator(group_id, self._groups.delete_group(group_id))
 
     async def _with_coordinator(self, group_id: str, work: Awaitable[Answer]) -> Answer:
-        """Who asks the wrong broker is told the right one."""
+        """Add the coordinator's addresses to a `NotCoordinator` error."""
         try:
             return await work
         except NotCoordinator as error:
             raise self._owners.explain_coordinator(error, group_id) from error
 
     def _assigned(self, group: Description) -> set[TopicPartition]:
-        """What the members of a group of Kafka consumers read."""
+        """The partitions assigned to the members of a group of Kafka consumers."""
         if group.protocol_type != CONSUMER:
             return set()
         found = assigned_partitions(member.assignment for member in group.members)

@@ -1,4 +1,4 @@
-"""The brokers of the cluster, for whoever runs them: what each owns, having one hand over, sharing out anew."""
+"""Cluster administration: what each broker owns, draining a broker, and rebalancing."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class BrokerStanding:
     partitions: int
     shards: int
     lease_ms: int
-    """What is left of its lease; negative if it has run out and nobody has noticed yet."""
+    """Remaining time of its lease; negative if it has expired and no broker has declared this one dead yet."""
     is_answering: bool
 
 
@@ -42,7 +42,7 @@ class Cluster:
         self._session = session
 
     def members(self) -> list[Member]:
-        """By node id, as this broker read them last."""
+        """Sorted by node id, as this broker last read them."""
         return list(self._log.topology.members.values())
 
     async def look(self) -> None:
@@ -53,7 +53,7 @@ class Cluster:
         return _standing(found, leases, self._session)
 
     async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStanding:
-        """Have a broker hand over what it owns. It goes on answering, and sends everybody on."""
+        """Make a broker hand over what it owns. It keeps running, and redirects clients to the new owners."""
 
         def drain(tx: Transaction) -> None:
             topology.move(tx)
@@ -69,7 +69,7 @@ class Cluster:
         return await self._changed()
 
     async def rebalance(self) -> ClusterStanding:
-        """Have every broker look again at what it owns."""
+        """Make every broker check again what it should hand over."""
         await self._log.write(topology.move, alone=True)
         return await self._changed()
 

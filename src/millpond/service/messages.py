@@ -1,6 +1,6 @@
-"""Messages in: records from the edges become batches, and every record gets to know where it went.
+"""Messages in: packs records of gRPC and HTTP requests into batches, and returns the offset of each record.
 
-A request is checked as a whole before any of it is accepted, so a refusal has stored nothing. Batches of one
+A request is checked as a whole before any of it is accepted, so a refused request has stored nothing. Batches of one
 caller are appended in the order in which its submits returned.
 """
 
@@ -46,7 +46,7 @@ Answer = TypeVar("Answer")
 
 
 class Placed(NamedTuple):
-    """Where a message went. `timestamp` is the broker's time if the topic uses append time, else -1."""
+    """Where a message was stored. `timestamp` is the broker's time if the topic uses append time, else -1."""
 
     partition: int
     offset: int
@@ -54,7 +54,7 @@ class Placed(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The messages of a request that go into one batch; `members` are their places in the request."""
+    """The messages of a request that share a batch; `members` are their indexes in the request."""
 
     partition: int
     members: list[int]
@@ -62,7 +62,7 @@ class Share(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message for a topic; without a partition its key decides."""
+    """A message for a topic; without a partition its key determines one."""
 
     topic: str
     partition: int | None
@@ -70,7 +70,7 @@ class NewMessage(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where a message of a joint append goes: it is the `number`-th of those for its partition."""
+    """Position of a message in a joint append: it is the `number`-th message for its partition."""
 
     where: TopicPartition
     number: int
@@ -102,13 +102,14 @@ class Messages:
     async def produce(
         self, topic: str, records: Sequence[Record], partition: int | None = None
     ) -> list[Placed]:
-        """Returns when all of them are durable. Without a partition, keys decide, and what has no key takes turns."""
+        """Returns when all messages are durable. Without a partition, keys determine it, and messages without a key use
+        a different partition for each request."""
         return await (await self.submit(topic, records, partition))
 
     async def submit(
         self, topic: str, records: Sequence[Record], partition: int | None = None
     ) -> Awaitable[list[Placed]]:
-        """Accept messages; what is returned is their answer. See `produce`."""
+        """Accept messages; awaiting the returned object yields their results. See `produce`."""
         self.check_count(len(records))
         known = await self._known(topic)
         if known is None:
@@ -116,7 +117,7 @@ class Messages:
             shares = await self._rehearsed(planned, records, partition)
             known = await self.topic(topic)
             if known.overrides or not known.partitions == planned.partitions == 1:
-                return await self.submit(topic, records, partition)  # now that owners and configs are known
+                return await self.submit(topic, records, partition)  # owners and configs are known now
         else:
             shares = await self._shares(known, records, partition)
         placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
@@ -127,8 +128,8 @@ class Messages:
     async def _rehearsed(
         self, planned: Topic, records: Sequence[Record], partition: int | None
     ) -> list[Share]:
-        """The batches for a topic that does not exist yet. Raises what would be refused: a refused produce creates no
-        topic."""
+        """The batches for a topic that does not exist yet. Raises the error of a message that would be refused, so that
+        a refused produce creates no topic."""
         check_partition(planned, partition)
         shares = await self._packed_shares(planned, planned.config(), records, partition)
         for share in shares:
@@ -137,13 +138,13 @@ class Messages:
 
     async def _shares(self, known: Topic, records: Sequence[Record], partition: int | None) -> list[Share]:
         if partition is not None:
-            await self._log.place(known.name, partition)  # it must be there
+            await self._log.place(known.name, partition)  # raises if the partition does not exist
         return await self._packed_shares(known, self._log.topics.config(known.id), records, partition)
 
     async def _packed_shares(
         self, topic: Topic, config: TopicConfig, records: Sequence[Record], partition: int | None
     ) -> list[Share]:
-        """The batches of a request, after every check that needs no partition."""
+        """The batches of a request, after all checks that do not depend on the partition."""
         self._turn += 1
         choice = Choice(topic.partitions, partition, self._keyless(topic))
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
@@ -161,8 +162,9 @@ class Messages:
         check_sizes(records, config.max_message_bytes)
 
     def _keyless(self, topic: Topic) -> int:
-        """Where messages without a key go: each request to another partition, and if there are any to one of this
-        broker's. Else whoever is sent to the owner would be sent on from there, since it is another one's turn."""
+        """The partition for messages without a key: a different one for each request, and one that this broker owns if
+        there is any. Otherwise a client that is redirected to the owner could be redirected again, because that broker
+        would choose a different partition."""
         for step in range(topic.partitions):
             number = (self._turn + step) % topic.partitions
             if self._log.owns(TopicPartition(topic.id, number)):
@@ -172,7 +174,7 @@ class Messages:
     async def batches_of(
         self, messages: Sequence[NewMessage]
     ) -> tuple[dict[TopicPartition, bytes], list[Spot]]:
-        """For a joint append: one or more batches for each partition, and for each message the partition and its place
+        """For a joint append: one or more batches for each partition, and for each message its partition and its index
         among the messages for that partition."""
         self.check_count(len(messages))
         await self._rehearse_jointly(messages)
@@ -191,7 +193,7 @@ class Messages:
         return {where: self._packed(where, records, now_ms) for where, records in members.items()}, spots
 
     async def _rehearse_jointly(self, messages: Sequence[NewMessage]) -> None:
-        """As `_rehearsed`: if any message would be refused, no topic is created for the others."""
+        """Like `_rehearsed`: if any message would be refused, no topic is created for the others."""
         topics = {message.topic: await self._known(message.topic) for message in messages}
         if all(topics.values()):
             return
@@ -209,8 +211,8 @@ class Messages:
         return b"".join(share.data for share in shares)
 
     async def _is_spread(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
-        """Whether these belong to this broker and others, and so cannot be sent on to one of them. What would be
-        refused is refused here, before any of it is accepted."""
+        """Whether some batches belong to this broker and some to others, so that no single broker could accept the
+        request. Raises if a batch would be refused, before any of them is accepted."""
         refused: list[tuple[TopicPartition, NotOwner]] = []
         for where, data in placed:
             try:
@@ -224,7 +226,7 @@ class Messages:
     async def _submit_jointly(
         self, count: int, shares: Sequence[Share], placed: Sequence[tuple[TopicPartition, bytes]]
     ) -> Awaitable[list[Placed]]:
-        """All of them in one commit, beside the owners of those partitions that are others'; they hear of it."""
+        """Append all batches in one commit, also to partitions of other brokers; their owners are notified."""
         appends: dict[TopicPartition, bytes] = {}
         for where, data in placed:
             appends[where] = appends.get(where, b"") + data
@@ -235,13 +237,13 @@ class Messages:
         return _joint_answer(count, shares, placed[0][0].topic_id, appending)
 
     def check_count(self, count: int) -> None:
-        """Refuse a request of too many messages, before anybody looks at them one by one."""
+        """Refuse a request with too many messages before its messages are processed."""
         if not 1 <= count <= self._limits.produce_messages_max:
             reason = f"{count} messages where 1 to {self._limits.produce_messages_max} are taken"
             raise InvalidRequest(reason=reason)
 
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
-        """Accept one whole record batch, as its producer made it."""
+        """Accept one complete record batch from a producer, unchanged."""
         known = await self._known(topic)
         if known is None:
             planned = self.planned(topic)
@@ -254,7 +256,8 @@ class Messages:
         return await self._submit(where, data)
 
     async def _look_at_references(self, data: Buffer) -> None:
-        """In a batch of our client library. What cannot be decoded is for the log to refuse, or to take as it is."""
+        """Check the references in a batch of our client library. The log decides about batches that cannot be
+        decoded."""
         now_ms, expanded_max = self._clock.now_ms(), self._limits.decompressed_bytes_max
 
         def look() -> None:
@@ -270,7 +273,7 @@ class Messages:
             await self._workers.run(look)
 
     async def topic(self, name: str) -> Topic:
-        """The topic, which is made if there is none and topics may be made by producing to them."""
+        """The topic. Creates it if it does not exist and automatic creation is enabled."""
         known = await self._known(name)
         if known is not None:
             return known
@@ -279,7 +282,7 @@ class Messages:
         return await self._create(name)
 
     def planned(self, name: str) -> Topic:
-        """A topic that does not exist, as producing to it would create it; nothing is created."""
+        """A topic that does not exist, as producing to it would create it. Creates nothing."""
         if not self._auto_create_topics:
             raise UnknownTopic(topic=name)
         if self._log.topics.knows(name):  # created a moment ago
@@ -303,7 +306,7 @@ class Messages:
         try:
             self._log.topics.check_new(name)
             return await self._log.create_topic(name, self._default_partitions)
-        except TopicExists:  # somebody else who produces to it was faster
+        except TopicExists:  # another producer has created it
             await self._log.refresh()
             return self._log.topics.named(name)
 
@@ -314,7 +317,7 @@ class Messages:
             raise self._owners.explain(error, where) from error
 
     async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
-        """What is small is done at once; anything else would hold up everybody on the loop."""
+        """Run small work directly, and other work on a thread, because it would block the event loop."""
         parts = sum(1 + len(record.headers) for record in records)
         size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
         if parts <= self._limits.on_loop_messages and size <= self._limits.on_loop_bytes:
@@ -323,7 +326,8 @@ class Messages:
 
 
 class Choice(NamedTuple):
-    """How a request's messages find their partitions: all go to `given`, or keys decide and the others go together."""
+    """How the messages of a request get their partitions: all go to `given`, or their keys determine them and messages
+    without a key go to `keyless`."""
 
     partitions: int
     given: int | None
@@ -341,7 +345,7 @@ class Choice(NamedTuple):
 def pack(
     records: Sequence[Record], chosen: Sequence[int], batch_bytes: int, size_max: int, now_ms: int
 ) -> list[Share]:
-    """The batches of a request, each partition's in order. Raises `RecordTooLarge` for a message that fits none."""
+    """The batches of a request, in order within each partition. Raises `RecordTooLarge` if a message fits in none."""
     members: dict[int, list[list[int]]] = {}
     sizes: dict[int, int] = {}
     room = min(batch_bytes, size_max)
@@ -366,7 +370,7 @@ def check_partition(topic: Topic, partition: int | None) -> None:
 
 
 def check_sizes(records: Sequence[Record], size_max: int) -> None:
-    """Refuse what cannot fit, before it is hashed or copied."""
+    """Refuse messages that cannot fit, before they are hashed or copied."""
     for number, record in enumerate(records):
         size = len(record.value or b"") + len(record.key or b"")
         if size > size_max:
@@ -374,7 +378,7 @@ def check_sizes(records: Sequence[Record], size_max: int) -> None:
 
 
 def _check_keys(records: Sequence[Record]) -> None:
-    """As the log would, which looks at one batch at a time."""
+    """The same check as the log's, for the whole request; the log checks one batch at a time."""
     keyless = next((number for number, record in enumerate(records) if record.key is None), None)
     if keyless is not None:
         raise InvalidRecord(reason="a compacted topic takes no records without a key", record=keyless)
@@ -388,11 +392,11 @@ def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: i
 
 
 def _nothing_more(_: Transaction) -> None:
-    """The messages are all there is to commit."""
+    """The messages are all that the transaction commits."""
 
 
 def _forget_failure(appending: "asyncio.Future[Any]") -> None:
-    """Whoever asked may be gone; that is no warning's business."""
+    """Mark the exception as retrieved: without a caller left, asyncio would log a warning."""
     if not appending.cancelled():
         appending.exception()
 

@@ -1,7 +1,7 @@
-"""Who serves what, for clients that asked the wrong broker.
+"""Owners of partitions and coordinators of groups, for clients that asked the wrong broker.
 
-A broker leaves the addresses of its faces in the catalog when it joins; the log keeps the cluster's shape as it read
-it last, and that is what is answered from.
+A broker stores the addresses of its interfaces in the catalog when it joins. All lookups here use the cluster topology
+that the log read last.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from millpond.model.errors import MillpondError, NotCoordinator, NotOwner
 from millpond.model.ids import Session, TopicPartition
 
 Addresses = Mapping[str, str]
-"""Where each face of a broker is reached: `{"kafka": "host:port", "grpc": …, "http": …}`."""
+"""The address of each interface of a broker: `{"kafka": "host:port", "grpc": …, "http": …}`."""
 
 
 class Leader(NamedTuple):
@@ -29,14 +29,14 @@ class Owners:
         self._session = session
 
     def explain(self, error: MillpondError, where: TopicPartition) -> MillpondError:
-        """The error to answer with: one that says who owns the partition, if that is known."""
+        """The error to respond with. A `NotOwner` error gets the addresses of the owner, if it is known."""
         return NotOwner(**_facts(self.addresses(where))) if isinstance(error, NotOwner) else error
 
     def explain_coordinator(self, error: NotCoordinator, group_id: str) -> NotCoordinator:
         return NotCoordinator(group=group_id, **_facts(self._elsewhere(self.coordinator(group_id))))
 
     def addresses(self, where: TopicPartition) -> Addresses:
-        """Of the broker that owns a partition, if it is another."""
+        """The addresses of the broker that owns a partition; empty if that is this broker or is unknown."""
         owner = self._log.topology.partitions.get(where)
         return self._elsewhere(self._log.topology.member(owner.session)) if owner is not None else {}
 
@@ -49,13 +49,13 @@ class Owners:
         return {each.session: addresses_of(each) for each in self._log.topology.members.values()}
 
     def leader(self, where: TopicPartition) -> Leader | None:
-        """Who serves a partition. What this broker itself serves, it knows better than what it has read."""
+        """The node id and epoch of the owner of a partition, if it is known."""
         owner = self._log.topology.partitions.get(where)
         member = self._log.topology.member(owner.session) if owner is not None else None
         return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
 
     def coordinator(self, name: str) -> Member | None:
-        """Who keeps a group or a transactional id."""
+        """The broker that coordinates a group or a transactional id."""
         owner = self._log.topology.shards.get(coordinators.shard_of(name))
         return self._log.topology.member(owner.session) if owner is not None else None
 
@@ -64,5 +64,5 @@ class Owners:
 
 
 def _facts(addresses: Addresses) -> dict[str, str]:
-    """For an error that sends a client on."""
+    """Fields of an error that redirects a client."""
     return {f"owner_{face}": address for face, address in addresses.items()}

@@ -1,8 +1,8 @@
-"""Bodies that lie in the object store beside the log, each under an id of its topic: where to put them, where to get
-them, and the way through the broker for stores without URLs.
+"""Message bodies in the object store, outside the log. Each has an id within its topic. This module returns where to
+upload and download them, and passes them through the broker if the store has no signed URLs.
 
-An id is always looked up under its topic's own id, so that of another topic is simply not there. What goes through the
-broker is held in memory until the store has it, since a store takes an object whole; what comes out is read in pieces.
+An id is always looked up under its topic's id, so the id of another topic's payload is not found. The broker holds an
+upload in memory until the store has it, because a store writes an object in one call. It reads downloads in pieces.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ from millpond.service.limits import PayloadLimits
 
 Answer = TypeVar("Answer")
 CREATE_ONLY: Final = {"If-None-Match": "*"}
-"""Makes a PUT fail that would replace something."""
+"""Makes a PUT fail if the object exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a body is to be put, or got. Without a URL that is the broker."""
+    """Where to upload or download a body. Without a URL, the body goes through the broker."""
 
     method: Method
     expires_at_ms: int
@@ -74,7 +74,7 @@ class Payloads:
         self.held_bytes = 0
 
     async def upload_place(self, topic: str, payload: str, size: int | None = None) -> Place:
-        """Where the body of a message that is yet to come goes."""
+        """Where to upload the body of a message that will be sent later."""
         payload_id, key = await self._fresh(topic, payload)
         if await self._exists(key):
             raise PayloadExists(topic=topic, payload=payload)
@@ -99,8 +99,8 @@ class Payloads:
         size: int | None = None,
         checksum: int | None = None,
     ) -> Reference:
-        """Take a body through the broker; returns what a message says of it, when it is durable. It must have the
-        `size` and the `checksum` (CRC32C) that are given: who breaks off has stored nothing."""
+        """Upload a body through the broker. Returns the reference for its message once the body is durable. The body
+        must match `size` and `checksum` (CRC32C) if they are set. An interrupted upload stores nothing."""
         payload_id, key = await self._fresh(topic, payload)
         self._check_size(size or 0, self._limits.through_broker_bytes_max)
         body = bytearray()
@@ -122,10 +122,10 @@ class Payloads:
             raise PayloadExists(topic=topic, payload=payload) from error
 
     def _let_go(self, done: "asyncio.Future[Reference]", count: int) -> None:
-        """Not before a thread is done with it, whoever has broken off meanwhile: till then it takes memory."""
+        """Called when the thread is done with the body, even if the caller was cancelled: until then it uses memory."""
         self.held_bytes -= count
         if not done.cancelled():
-            done.exception()  # whoever waits has it, too; if nobody does, there is nobody to tell
+            done.exception()  # a waiting caller gets it too; without one, this prevents asyncio's warning
 
     def _put(
         self, payload_id: UUID, key: str, body: bytearray, size: int | None, checksum: int | None
@@ -141,8 +141,8 @@ class Payloads:
         return Body(size, self._pieces(key, size))
 
     async def copy(self, topic: str, payload: str, to_topic: str, new_id: UUID | None = None) -> UUID:
-        """Give another topic a copy, inside the store where it can. It has an id of its own, since a message may refer
-        to a young one only. Whoever tries again, soon or with the same new id, is given the copy that is there."""
+        """Copy a payload to another topic, inside the store if it can. The copy has a new id, because a message may
+        only refer to a recent one. A retry, soon enough or with the same `new_id`, returns the existing copy."""
         source = await self._key(topic, parse_payload_id(payload))
         now_ms = self._clock.now_ms()
         copy_id = new_id or self._copy_id(source, now_ms)
@@ -157,8 +157,8 @@ class Payloads:
         return copy_id
 
     def _copy_id(self, source: str, now_ms: int) -> UUID:
-        """The same for a while, in which a message may well refer to it: who tries every few seconds, for days, leaves
-        few copies."""
+        """The same id for a period that leaves a message time to refer to it. So a caller that retries every few
+        seconds, for days, creates few copies."""
         while_ms = max(1, self._limits.publish_within_ms // 2)
         return new_payload_id(
             now_ms - now_ms % while_ms, lambda size: sha256(source.encode()).digest()[:size]
@@ -168,7 +168,7 @@ class Payloads:
         self._closed = True
         await asyncio.to_thread(self._pool.shutdown)
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     async def _key(self, topic: str, payload_id: UUID) -> str:
         known = await self._log.topic(topic)
@@ -177,7 +177,7 @@ class Payloads:
         return payload_key(known.id, payload_id)
 
     async def _fresh(self, topic: str, payload: str) -> tuple[UUID, str]:
-        """For a body that is yet to come."""
+        """Id and key of a body that will be uploaded; raises if the id is too old."""
         payload_id = parse_payload_id(payload)
         key = await self._key(topic, payload_id)
         check_age(payload_id, self._clock.now_ms(), self._limits.publish_within_ms)
@@ -203,7 +203,7 @@ class Payloads:
         return await self._in_pool(lambda: self._store.signed_url(key, method, expires_s))
 
     def _url_expires_at_ms(self, payload_id: UUID) -> int:
-        """Not later than the message could come."""
+        """Not later than the last time at which the message may arrive."""
         last_ms = made_at_ms(payload_id) + self._limits.publish_within_ms
         return min(last_ms, self._clock.now_ms() + self._limits.url_s * 1000)
 
@@ -234,7 +234,7 @@ class Payloads:
 
 
 def check_references(records: Iterable[Record], now_ms: int, limits: PayloadLimits) -> None:
-    """Refuse messages whose references nobody could follow, or not for long."""
+    """Refuse messages whose references are invalid, or whose payload may be deleted soon."""
     for number, record in enumerate(records):
         for name, value in record.headers:
             if name == HEADER:

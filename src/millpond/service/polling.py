@@ -1,7 +1,7 @@
-"""Messages out: a bounded poll of some partitions of a topic, from positions that only the caller keeps.
+"""Messages out: a bounded poll of some partitions of a topic. Only the caller stores its positions.
 
-A poll is bounded by messages, bytes and time, and always makes progress: at least one message goes out if there is
-one. What a reader may not see (aborted transactions, markers) is passed over, and the position with it.
+A poll is bounded by messages, bytes and time, and always makes progress: it returns at least one message if there is
+one. It skips what a reader may not see (aborted transactions, markers), and the position moves past it.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awa
 OLDEST = -1
 """A position that means: from the oldest message on."""
 LOOK_ELSEWHERE_MS = 250
-"""How often those who wait for several brokers' partitions look at those of others."""
+"""How often a poll that waits for partitions of several brokers reads those of the others."""
 READ_ELSEWHERE_MAX = 8
-"""Partitions of others that one poll reads at the same time."""
+"""Partitions of other brokers that one poll reads concurrently."""
 BYTES_ELSEWHERE_MIN = 64 * 1024
 EMPTY_FETCHES_MAX = 16
-"""Whoever does not wait is still led past this many fetches of what compaction emptied or transactions hide: told
-that there is nothing, a reader may take it for the end."""
+"""Even a poll that does not wait makes up to this many fetches while they find no visible messages (compacted batches,
+hidden transactions). Otherwise a reader could take the empty response for the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollRequest:
-    """`positions` are offsets by partition; none of them are all partitions from the oldest message on. A position
-    below the retained range goes on at its oldest message, one above it waits for its offset to come; if `strict` both
-    are refused. With a `topic_id` another topic of the same name is refused."""
+    """`positions` are offsets by partition; empty means all partitions from the oldest message on. A position below the
+    retained range continues at the oldest message, and one above it waits until its offset exists. With `strict` both
+    are refused. With a `topic_id`, another topic of the same name is refused."""
 
     topic: str
     positions: Mapping[int, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a reader of one partition stands after a poll, and what there is."""
+    """The position of a reader of one partition after a poll, and the range of offsets it can read."""
 
     partition: int
     next_offset: int
@@ -90,24 +90,24 @@ class Poller:
         self._waiting: set[asyncio.Task[list[FetchResult]]] = set()
 
     def stop(self) -> None:
-        """Nobody waits any longer: who does is refused."""
+        """End waiting polls and refuse new ones with `Stopping`."""
         self._stopping = True
         for task in self._waiting:
             task.cancel()
 
     async def poll(self, request: PollRequest) -> Polled:
-        """Decoded messages. Waits for the first one if told to."""
+        """Decoded messages. Waits for the first one up to `wait_ms`."""
         return await self._until_found(request, self._decoded)
 
     async def poll_batches(self, request: PollRequest) -> Polled:
-        """The same messages as whole stored batches. The first of a partition may begin below its position."""
+        """The same messages as complete stored batches. The first batch of a partition may start below its position."""
         return await self._until_found(request, self._whole)
 
     def partitions(self, topic: str) -> int:
         return self._log.topics.named(topic).partitions
 
     async def _until_found(self, request: PollRequest, unpack: Unpack) -> Polled:
-        """The topic is looked up once: one of the same name that is made meanwhile is another one."""
+        """Looks the topic up once: a topic of the same name that is created during the poll is a different one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
         topic = await self._log.topic(request.topic)
@@ -127,7 +127,7 @@ class Poller:
         raise AssertionError("unreachable: it counts for ever")
 
     def _positions(self, request: PollRequest, topic: Topic) -> dict[int, int]:
-        """In turns: else a partition with a long backlog would hide those behind it for ever."""
+        """The positions in rotating order. Otherwise a partition with a long backlog would starve those behind it."""
         given = request.positions or dict.fromkeys(range(topic.partitions), OLDEST)
         for partition, offset in given.items():
             self._log.topics.partition(request.topic, partition)
@@ -151,7 +151,7 @@ class Poller:
         try:
             await asyncio.wait([fetching])
         finally:
-            fetching.cancel()  # whoever asked may be gone
+            fetching.cancel()  # the caller may have been cancelled
         if fetching.cancelled():
             raise Stopping
         return fetching.result()
@@ -180,10 +180,10 @@ class Poller:
                 await self._refuse(request, result)
         return results
 
-    # -- what several brokers own -----------------------------------------------------------------------------
+    # -- partitions of several brokers ------------------------------------------------------------------------
 
     def _is_spread(self, asked: Sequence[FetchRequest]) -> bool:
-        """Whether no broker owns all of it: then nobody can be sent to the right one."""
+        """Whether no broker owns all of them, so that the client cannot be redirected to a single broker."""
         if all(self._log.owns(each.where) for each in asked):
             return False
         return len({self._owners.owner(each.where) for each in asked}) > 1
@@ -191,7 +191,8 @@ class Poller:
     async def _fetch_from_all(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest], wait_ms: int
     ) -> list[FetchResult]:
-        """This broker's partitions from memory, the others' from the store. Waits for the first message of any."""
+        """Reads this broker's partitions from memory and the others' from the store. Waits for the first message of
+        any."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while True:
@@ -210,7 +211,7 @@ class Poller:
     async def _fetch_others(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest]
     ) -> list[FetchResult]:
-        """One look at the catalog tells which of them have anything; only those are read."""
+        """Reads the catalog once to find which partitions have messages, and fetches only from those."""
         rows = await self._log.read(lambda tx: {row.where: row for row in partitions.of_topic(tx, topic.id)})
         room = asyncio.Semaphore(READ_ELSEWHERE_MAX)
         bytes_max = max(self._bytes_max(request) // max(1, len(asked)), BYTES_ELSEWHERE_MIN)
@@ -236,7 +237,7 @@ class Poller:
         return list(await asyncio.gather(*map(fetch, asked)))
 
     async def _clamped(self, asked: FetchRequest, request: PollRequest) -> FetchRequest:
-        """At the nearest offset that can be read."""
+        """The request at the nearest offset that can be read."""
         try:
             partition = self._log.partition(asked.where)
         except MillpondError as error:
@@ -249,7 +250,8 @@ class Poller:
         return FetchRequest(asked.where, offset, asked.bytes_max)
 
     async def _refuse(self, request: PollRequest, result: FetchResult) -> None:
-        """Raise what a partition answered. What expired in this very moment is simply asked for again."""
+        """Raise the error of a partition. Unless `strict`, a position that expired during the fetch is not an error:
+        the next fetch continues at the oldest message."""
         error = result.error
         assert error is not None, "the caller looked"
         if isinstance(error, OffsetOutOfRange) and not request.strict:
@@ -259,7 +261,7 @@ class Poller:
     async def _explained(
         self, request: PollRequest, error: MillpondError, where: TopicPartition
     ) -> MillpondError:
-        """A topic that is gone is known by its id alone; whoever asked knows its name."""
+        """The error for the caller. `UnknownTopic` gets the topic's name, because the log knows only the id."""
         if isinstance(error, UnknownTopic):
             return UnknownTopic(topic=request.topic)
         return self._owners.explain(error, where)
@@ -267,7 +269,7 @@ class Poller:
     async def _decoded(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
     ) -> Polled:
-        """What is small is done at once; anything else would hold up everybody on the loop."""
+        """Decode small results directly, and others on a thread, because they would block the event loop."""
         records = self._records_on_loop(results)
         if records is not None and records <= self._limits.on_loop_messages:
             return _decode(request, wanted, results, self._limits)
@@ -275,7 +277,8 @@ class Poller:
         return await self._workers.run(lambda: _decode(request, wanted, results, self._limits), slow=slow)
 
     def _records_on_loop(self, results: Sequence[FetchResult]) -> int | None:
-        """How many records there are, if they could be decoded at once: few bytes, of which none are compressed."""
+        """The number of records if they may be decoded on the event loop, which requires few and uncompressed bytes;
+        else None."""
         if sum(result.size for result in results) > self._limits.decoded_on_loop_bytes:
             return None
         if any(header.codec is not Codec.NONE for header in _headers(results)):
@@ -296,8 +299,8 @@ class Poller:
         return polled
 
     async def _reaches(self, batch: memoryview, header: BatchHeader, start: int) -> bool:
-        """Whether a batch has a record from `start` on. Compaction may have left only earlier ones of a batch that
-        `start` lies in: that one is looked into."""
+        """Whether a batch has a record from `start` on. If `start` is inside the batch, compaction may have left only
+        earlier records, so the batch is decoded to find out."""
         if header.last_offset < start or not header.record_count:
             return False
         is_whole = header.record_count == header.last_offset_delta + 1
@@ -314,7 +317,8 @@ class Poller:
 def _decode(
     request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
 ) -> Polled:
-    """Up to what cannot be decoded. If there is nothing before it, its readers are told, and how to step over it."""
+    """Decode each partition up to the first batch that cannot be decoded. If there are no messages at all before such a
+    batch, raise its error, which has the offset to skip to."""
     polled = Polled(results[0].where.topic_id)
     messages = min(request.messages_max, limits.poll_messages_max)
     room = min(request.bytes_max, limits.poll_bytes_max)
@@ -360,7 +364,7 @@ def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> It
 
 
 def _has_record_from(batch: memoryview, start: int, decompressed_bytes_max: int) -> bool:
-    """What cannot be decoded here may be decoded by whoever asked for it."""
+    """Returns True for a batch that cannot be decoded here: the client may be able to decode it."""
     try:
         records = iter_records(batch, decompressed_bytes_max=decompressed_bytes_max)
         return any(record.offset >= start for record in records)
@@ -379,7 +383,7 @@ def _record_counts(results: Sequence[FetchResult]) -> list[int]:
 
 
 def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> Standing:
-    """A reader that was given nothing stays where it is, unless it has no position yet."""
+    """A reader that received nothing keeps its position, unless it has none yet."""
     following = max(start, result.next_offset) if result.batches else start
     if following == OLDEST:
         following = max(result.log_start, 0)

@@ -1,7 +1,7 @@
-"""Threads on which many messages are encoded and decoded, so that nobody on the event loop waits for it.
+"""Threads that encode and decode large numbers of messages, so that they do not block the event loop.
 
-Their own, and few: what they do holds the interpreter, and a slow store must not hold it up. What takes very long has
-a thread apart, so that it holds up only its like.
+The pool is separate, so that a slow store cannot delay it, and small, because its work holds the interpreter lock.
+Very long work has a separate thread, so that it delays only other long work.
 """
 
 import asyncio
