@@ -48,8 +48,8 @@ def open_database(
 
 
 def shown_url(url: str) -> str:
-    """The URL without the user, password and parameters it may contain. Any part that cannot be told apart
-    from them is hidden, too."""
+    """The URL without the user, password and parameters it may contain. If these cannot be identified with
+    certainty, the part in question is hidden as a whole."""
     if url.startswith(SQLITE):
         return url  # a path, regardless of the characters in it
     scheme, separator, rest = url.partition("://")
