@@ -1,5 +1,5 @@
-"""The catalog: the SQL database that is the log's only sequencer and only judge.
+"""The catalog: the SQL database that assigns all offsets and decides every conflict between writers.
 
-Each module owns some tables: its named statements stand at its top, and its functions take the transaction they
-run in as their first argument, so that callers decide what belongs together.
+Each module owns some tables. Its named statements stand at its top. Its functions take the transaction they
+run in as first argument, so that callers decide which operations commit together.
 """

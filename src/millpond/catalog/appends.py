@@ -1,10 +1,10 @@
-"""Appending a flush: the statements that give bytes their offsets.
+"""Appends a flush: the statements that assign offsets to bytes.
 
-The order matters. Partition rows are locked first, in (topic id, partition) order, by the UPDATE that moves their
-end; an owner compares its epoch in the same statement. Only then, in statements of their own, are transactions
-and producer sequences checked: checked before the lock, a late batch could slip in behind its own transaction's
-marker. A share that is refused gives its offsets back while its row is still locked, so nobody sees a gap and
-its neighbours in the flush are not touched.
+The order matters. The UPDATE that moves a partition's end locks its row first, in (topic id, partition)
+order; for an owner the same statement compares its epoch. Transactions and producer sequences are checked
+only after that, in separate statements: if they were checked before the lock, a late batch could be appended
+behind its own transaction's marker. A refused share returns its offsets while its row is still locked, so no
+reader sees a gap and the other shares of the flush are not affected.
 """
 
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ IN_TRANSACTION: Final = """
     SELECT 1 FROM txn_partitions WHERE topic_id = ? AND partition = ? AND producer_id = ? AND producer_epoch = ?
 """
 FOREIGN: Final = -1
-"""The epoch of a writer that is not the owner: it takes the row lock and is fenced by its `writers` row."""
+"""The epoch of a writer that is not the owner. Such a writer takes the row lock, and its `writers` row fences it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One partition's part of a flush. Offsets in `sequences` count from the share's own start."""
+    """One partition's part of a flush. Offsets in `sequences` count from the start of the share."""
 
     where: TopicPartition
     epoch: int
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a share went."""
+    """The offset at which a share was appended."""
 
     base_offset: int
     epoch: int
@@ -83,8 +83,8 @@ _Extended = tuple[int, int, int, int]
 def append(
     tx: Transaction, shares: Sequence[Share], new_object: objects.NewObject | None, *, now_ms: int
 ) -> list[ShareResult]:
-    """Give each share its offsets, or say why not; results are in the order of `shares`. A partition appears
-    at most once. `new_object` is where the bytes are, None if every share is inline."""
+    """Assign offsets to each share, or refuse it with an error. Results are in the order of `shares`. A partition
+    appears at most once. `new_object` describes the object with the bytes; None if every share is inline."""
     ordered = sorted(shares, key=lambda share: share.where)
     extended = tx.each(EXTEND, [_extend_parameters(share) for share in ordered])
     placed: dict[TopicPartition, _Extended] = {}
@@ -170,8 +170,9 @@ def _follow(
 
 
 def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None:
-    """All transactional batches must belong to open transactions; nothing is touched if one does not.
-    Two statements are safe: ending a transaction needs the partition row, which this one has locked."""
+    """Record the first offsets of the share's transactions. Every transactional batch must belong to an open
+    transaction; if one does not, nothing is recorded. Two statements are safe: ending a transaction needs the
+    partition row, which this transaction has locked."""
     batches = [batch for batch in share.sequences if batch.transactional]
     keys = [(*share.where, batch.producer_id, batch.producer_epoch) for batch in batches]
     for batch, found in zip(batches, tx.each(IN_TRANSACTION, keys), strict=True):

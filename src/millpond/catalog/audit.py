@@ -1,6 +1,6 @@
-"""Questions that only an inspection asks: they read whole tables, and change nothing.
+"""Queries for inspection only: they read whole tables and change nothing.
 
-Each is one statement, hence one snapshot: counts and what they count cannot drift apart under running brokers.
+Each is one statement, hence one snapshot: a count and the rows it counts are consistent even while brokers run.
 """
 
 from typing import Final, NamedTuple
@@ -29,7 +29,8 @@ NEWEST_OBJECT: Final = "SELECT max(created_at) FROM objects"
 
 
 class ObjectCount(NamedTuple):
-    """An object as the catalog has it: `counted` extents by its own row, `actual` ones by theirs."""
+    """An object as the catalog knows it: `counted` is the extent count in its row, `actual` the number of
+    extent rows."""
 
     key: str
     session: Session
@@ -40,7 +41,7 @@ class ObjectCount(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """Where an open transaction begins in a partition, and the partition's bounds at that moment."""
+    """The first offset of an open transaction in a partition, and the partition's bounds at that moment."""
 
     producer_id: int
     first_offset: int
@@ -58,7 +59,7 @@ def objects(tx: Transaction) -> list[ObjectCount]:
 
 
 def stored_bytes(tx: Transaction, where: TopicPartition) -> tuple[int, int]:
-    """(what the partition's row says, what its extents add up to)"""
+    """(bytes according to the partition's row, sum of the bytes of its extents)"""
     rows = tx.rows(STORED_BYTES, where)
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
@@ -68,6 +69,6 @@ def open_transactions(tx: Transaction, where: TopicPartition) -> list[OpenTransa
 
 
 def newest_object_ms(tx: Transaction) -> int | None:
-    """When the newest object was registered, by its writer's clock."""
+    """When the newest object was registered, according to its writer's clock."""
     found: int | None = tx.rows(NEWEST_OBJECT)[0][0]
     return found

@@ -1,7 +1,8 @@
-"""A pause of retention because the wall clock jumped, written down so that it outlives the broker that saw it.
+"""A pause of retention because the wall clock jumped, stored so that it outlives the broker that noticed the jump.
 
-What is kept is how far the wall clock was ahead of another clock when it was last trusted: of PostgreSQL's own, or of
-the machine's time since it was started. While the wall clock is as far ahead of it again as it was then, it is right.
+The stored value is how far the wall clock was ahead of a reference clock when it was last trusted. The
+reference clock is PostgreSQL's, or the machine's time since boot. The wall clock is right again once it is as
+far ahead of the reference clock as it was then.
 """
 
 import json
@@ -18,8 +19,8 @@ END: Final = "DELETE FROM meta WHERE name = ?"
 
 
 class ClockReading(NamedTuple):
-    """How far the wall clock is ahead of the clock of this name. Readings of different clocks do not compare: a machine
-    that was started again has another one."""
+    """How far the wall clock is ahead of the clock with this name. Readings of different clocks are not
+    comparable: after a reboot a machine has another clock."""
 
     clock: str
     ahead_ms: int
@@ -31,13 +32,13 @@ def read_clock(tx: Transaction, clock: Clock) -> ClockReading:
 
 
 def read(tx: Transaction) -> ClockReading | None:
-    """The last trusted reading, if there is a pause."""
+    """The last trusted reading; None if there is no pause."""
     found = tx.rows(READ, (NAME,))
     return ClockReading(*json.loads(found[0][0])) if found else None
 
 
 def begin(tx: Transaction, trusted: ClockReading) -> None:
-    """A pause that is there already stays as it is: its reading is the older one."""
+    """An existing pause stays unchanged: its reading is the older one."""
     tx.rows(BEGIN, (NAME, json.dumps(trusted)))
 
 

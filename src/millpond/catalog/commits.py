@@ -1,9 +1,9 @@
-"""Numbered commits: many operations, one COMMIT, and an answer that survives a lost connection.
+"""Numbered commits: many operations in one COMMIT, with a result that survives a lost connection.
 
-A writer's k-th commit first moves its `writers` row from k-1 to k and last stores its result there. When the
-answer to COMMIT is lost, the same k is sent again: if the row already says k with our token, the stored result
-is the answer; if the first transaction is still undecided, the row lock makes the second wait for it. Each
-operation has its own savepoint, so one that fails leaves its neighbours alone.
+A writer's k-th commit first moves its `writers` row from k-1 to k, and last stores its result there. If the
+response to COMMIT is lost, the writer sends the same k again. If the row already holds k with the writer's
+token, the stored result is the response. If the first transaction is still undecided, the row lock makes the
+second one wait for it. Each operation has its own savepoint, so a failed operation does not undo the others.
 """
 
 import json
@@ -30,21 +30,22 @@ from millpond.model.ids import Session
 
 Json = Any
 Operation = Callable[[Transaction], Json]
-"""Runs inside the transaction; returns something json can keep. Raises a `MillpondError` to be undone alone."""
+"""Runs inside the transaction and returns a value that JSON can represent. Raises a `MillpondError` to be
+undone alone."""
 
-_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder each time
+_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps creates an encoder per call
 
 BUGS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 ATTEMPTS_MAX: Final = 6
 RETRY_DELAY_S: Final = 0.05
 LIFE_BYTES: Final = 4
-"""How much of a token is random: one session has few lives."""
+"""Random bytes in a token. Few are enough: a session has few `Committer` instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one operation came to: a value, or the error it was refused with."""
+    """The result of one operation: a value, or the error that refused it."""
 
     value: Json = None
     error: MillpondError | None = None
@@ -53,7 +54,7 @@ class Outcome:
 
 
 class Committer:
-    """The commits of one (session, lane), one at a time: call it from one thread."""
+    """The commits of one (session, lane), one at a time. Call it from one thread."""
 
     def __init__(
         self,
@@ -65,8 +66,8 @@ class Committer:
         random: Random | None = None,
         new_token: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        """`random` spreads retries; `new_token` returns random bytes as text, and tells this life's commits
-        apart from those of another."""
+        """`random` spreads retries. `new_token` returns random bytes as text; they distinguish the commits of
+        this instance from those of another."""
         self._database = database
         self._session = session
         self._lane = lane
@@ -77,8 +78,8 @@ class Committer:
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
 
     def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """All operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
-        committed, or `OutcomeUnknown` if even several tries could not tell."""
+        """Run all operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
+        committed, or `OutcomeUnknown` if several attempts could not determine the outcome."""
         tries = self.tries(operations)
         while True:
             try:
@@ -88,8 +89,8 @@ class Committer:
                 return outcomes
 
     def tries(self, operations: Sequence[Operation]) -> Generator[float, None, list[Outcome]]:
-        """What `commit` does, try by try: yields how many seconds to wait before the next one, for those who wait in
-        another way."""
+        """The attempts of `commit`, as a generator that yields the seconds to wait before the next attempt.
+        For callers that do not wait with `sleep`."""
         token = next(self._tokens)
         unknown: OutcomeUnknown | None = None
         for attempt in range(ATTEMPTS_MAX):
@@ -123,7 +124,8 @@ class Committer:
     def _already_taken(
         self, taken: writers.LastCommit, operations: Sequence[Operation], token: str
     ) -> list[Outcome]:
-        """Our own commit whose answer was lost, or an earlier one that nobody could resolve at the time."""
+        """The number belongs to this commit, whose response was lost, or to an earlier commit whose outcome
+        stayed unknown."""
         if taken.number < self._last:
             raise CatalogWentBack(
                 reason=f"commit {self._last} was confirmed, and now the last one is {taken.number}"
@@ -140,7 +142,7 @@ class _OnlyOneRefusedError(Exception):
 
 
 def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
-    """One operation needs no savepoint: the transaction itself can be rolled back, two round trips cheaper."""
+    """A single operation needs no savepoint: rolling back the transaction is enough and saves two round trips."""
     if len(operations) > 1:
         return [_run(tx, operation) for operation in operations]
     try:
@@ -152,8 +154,8 @@ def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
 
 
 def _outcome(tx: Transaction, operation: Operation) -> Outcome:
-    """The operation's value, if it can be kept. A bug in one operation is its own failure, not its neighbours';
-    errors of the engine are something else: they may have ended the transaction."""
+    """The operation's value, if JSON can represent it. A bug in one operation fails only that operation.
+    Errors of the engine are not caught here: they may have ended the transaction."""
     try:
         value = operation(tx)
         return Outcome(value, kept=_to_json([value]))
@@ -186,7 +188,7 @@ def _decode(result: str) -> list[Outcome]:
 
 
 def encode_error(error: MillpondError) -> Json:
-    """An error as it travels inside a stored result."""
+    """An error in the form in which a stored result contains it."""
     facts = {name: value for name, value in error.facts.items() if isinstance(value, int | str)}
     return [type(error).__name__, str(error), facts]
 

@@ -1,8 +1,8 @@
 """How far each partition has been compacted, and when: points (end offset, time), oldest first.
 
-Everything below a point had been compacted by its time. The last point is where the next compaction finds its
-first dirty record; a tombstone may go once the point above it is older than the topic's `delete.retention.ms`.
-Points below which no tombstone is left are kept as one, with the time `TOMBSTONES_GONE`.
+Everything below a point had been compacted by its time. The next compaction finds its first dirty record at the last
+point. A tombstone may be removed once the point above it is older than the topic's `delete.retention.ms`. Points
+below which no tombstone is left are merged into one, with the time `TOMBSTONES_GONE`.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ from millpond.catalog.database import Transaction
 from millpond.model.ids import TopicId, TopicPartition
 
 TOMBSTONES_GONE: Final = 0
-"""The time of a point that nothing waits for any more."""
+"""The time of a point below which no tombstone is left."""
 POINTS_PER_RETENTION: Final = 32
-"""How finely tombstones are told apart by age: they stay up to a thirty-second of `delete.retention.ms` longer."""
+"""How finely tombstones are distinguished by age: they stay up to a thirty-second of `delete.retention.ms`
+longer."""
 
 READ: Final = """
     SELECT end_offset, compacted_at FROM compactions WHERE topic_id = ? AND partition = ? ORDER BY end_offset
@@ -40,20 +41,20 @@ def read(tx: Transaction, where: TopicPartition) -> tuple[CompactionPoint, ...]:
 
 
 def marks(tx: Transaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
-    """For each partition of an owner that has been compacted something that is another after each compaction."""
+    """For each compacted partition of an owner, a value that changes with each compaction."""
     rows = tx.rows(MARKS, (owner,))
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): (row[2], int(row[3])) for row in rows}
 
 
 def write(tx: Transaction, where: TopicPartition, points: Sequence[CompactionPoint]) -> None:
-    """In place of those that are there. Whoever calls it holds the partition's row."""
+    """Replace the partition's points. The caller holds the partition's row."""
     tx.rows(CLEAR, where)
     tx.each(ADD, [(*where, *point) for point in points])
 
 
 def thinned(points: Sequence[CompactionPoint], delete_retention_ms: int) -> list[CompactionPoint]:
-    """So few points that they do not pile up however often a log is compacted. Leaving one out is always safe: what
-    lies below it waits for the next one."""
+    """Drop points, so that they do not accumulate however often a log is compacted. Dropping a point is
+    always safe: tombstones below it wait for the next point."""
     apart_ms = delete_retention_ms // POINTS_PER_RETENTION
     kept: list[CompactionPoint] = []
     for point in points:

@@ -1,4 +1,5 @@
-"""Coordinator shards: who may write the groups and transactions that hash to a shard, and with which epoch."""
+"""Coordinator shards: which broker may write the groups and transactions that hash to a shard, and with which
+epoch."""
 
 import zlib
 from collections.abc import Iterable
@@ -22,20 +23,21 @@ def shard_of(name: str) -> int:
 
 
 def claim(tx: Transaction, shards: Iterable[int], owner: str) -> dict[int, int]:
-    """Take shards over; returns the epoch to write with, by shard."""
+    """Take shards over. Returns the epoch to write with, by shard."""
     wanted = sorted(shards)
     claimed = tx.each(CLAIM, [(owner, shard) for shard in wanted])
     return {shard: rows[0][0] for shard, rows in zip(wanted, claimed, strict=True)}
 
 
 def hold(tx: Transaction, shard: int, owner: str, epoch: int) -> None:
-    """Lock the shard for the rest of the transaction, or raise `NotOwner` if it has moved on."""
+    """Lock the shard for the rest of the transaction. Raises `NotOwner` if it has another owner or epoch."""
     if not tx.rows(HOLD, (shard, owner, epoch)):
         raise NotOwner(f"Coordinator shard {shard} has moved to another broker.")
 
 
 def lock(tx: Transaction, shard: int) -> None:
-    """Lock the shard for the rest of the transaction, whoever owns it: for one who only writes beside its owner."""
+    """Lock the shard for the rest of the transaction, regardless of its owner. For callers that write beside
+    the owner."""
     tx.rows(LOCK, (shard,))
 
 

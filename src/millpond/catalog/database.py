@@ -1,7 +1,7 @@
-"""The seam between the catalog's SQL and the two engines that run it.
+"""The boundary between the catalog's SQL and the two engines that run it, SQLite and PostgreSQL.
 
-One set of statements serves both, written in the dialect they share: `?` for parameters, BIGINT, TEXT and BLOB
-(BYTEA on PostgreSQL), INSERT … ON CONFLICT, RETURNING. An engine hides connections, locks and error codes.
+One set of statements serves both engines, written in the dialect they share: `?` for parameters, BIGINT, TEXT and
+BLOB (BYTEA on PostgreSQL), INSERT … ON CONFLICT, RETURNING. An engine hides connections, locks and error codes.
 """
 
 from collections.abc import Sequence
@@ -16,46 +16,47 @@ Row = tuple[Any, ...]
 
 
 class Transaction(Protocol):
-    """A place to run statements. Each statement sees its own snapshot unless the transaction writes."""
+    """Runs statements. Each statement sees its own snapshot unless the transaction writes."""
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run one statement and return all its rows. Raises `InvalidRequest` for a value that the database
-        cannot hold."""
+        cannot store."""
 
     def each(self, sql: str, many: Sequence[Parameters]) -> list[list[Row]]:
         """Run one statement for each set of parameters, in order, in as few round trips as the engine can."""
 
     def lease_clock(self) -> tuple[str, int]:
-        """The clock that judges leases, as (whose, milliseconds): the database's own, or this machine's
-        monotonic one with its boot id. Two readings compare only if they come from the same clock."""
+        """Read the clock that leases are compared against, as (clock name, milliseconds). It is the
+        database's clock, or this machine's monotonic clock, named by its boot id. Two readings are comparable
+        only if they come from the same clock."""
 
     def cut_off(self, names: Sequence[str]) -> None:
-        """End the connections of databases that were opened under these names, so that a transaction which a paused
-        process left open holds no locks. On SQLite nobody can end another's."""
+        """End the connections of databases that were opened under these names, so that a transaction which a
+        paused process left open releases its locks. On SQLite no process can end another's connection."""
 
     def be_patient(self) -> None:
-        """Wait for locks as long as it takes, however short the database's own patience is (`lock_wait_ms`)."""
+        """Wait for locks without a limit, even if the database was opened with a `lock_wait_ms`."""
 
 
 class Database(Protocol):
-    """Thread-safe. Errors: `CatalogUnavailable` (nothing happened, try again), `OutcomeUnknown` (the connection
+    """Thread-safe. Errors: `CatalogUnavailable` (nothing happened, retry), `OutcomeUnknown` (the connection
     was lost during COMMIT), `CorruptCatalog`."""
 
     def write(self) -> AbstractContextManager[Transaction]:
-        """A transaction that commits when the block ends and rolls back when it raises. Writers wait for
-        each other; on SQLite that includes other processes."""
+        """A transaction that commits when the block ends and rolls back when the block raises. Writers wait
+        for each other; on SQLite that includes writers of other processes."""
 
     def read(self) -> AbstractContextManager[Transaction]:
-        """Statements that do not write. Does not wait for writers."""
+        """Statements that do not write. They do not wait for writers."""
 
     def changed_elsewhere(self) -> bool:
-        """Whether somebody else may have committed since the last call."""
+        """Whether another connection may have committed since the last call."""
 
     def migrate(self) -> None:
-        """Bring the schema up to this code's version, once, however many processes start together."""
+        """Bring the schema up to this code's version. Runs once, even if many processes start together."""
 
     def close(self) -> None:
-        """Release connections. Transactions under way fail."""
+        """Release connections. Transactions in progress fail."""
 
 
 def savepoint(tx: Transaction) -> "Savepoint":
@@ -63,8 +64,9 @@ def savepoint(tx: Transaction) -> "Savepoint":
 
 
 class Savepoint:
-    """Undo one operation that raised a `MillpondError` without losing its neighbours. Any other error leaves
-    the savepoint alone: it ends the whole transaction, and the engine may have rolled it back already."""
+    """Undoes one operation that raised a `MillpondError` without undoing the other operations of the
+    transaction. Any other error leaves the savepoint untouched: it ends the whole transaction, and the engine
+    may have rolled it back already."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

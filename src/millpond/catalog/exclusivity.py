@@ -1,8 +1,9 @@
-"""Exclusive subscriptions: which consumer has one, over all brokers.
+"""Exclusive subscriptions: which consumer holds one, across all brokers.
 
-A consumer attaches at every broker that owns a partition, and each of them notes it here under its own session. Whoever
-comes is refused while another broker that lives has noted another consumer. What the dead have noted does not count;
-nor what the broker itself has noted, which knows who is attached to it: such a row is only left over.
+A consumer attaches at every broker that owns a partition, and each of these brokers records it here under its
+own session. A consumer is refused while another living broker has recorded another consumer. Rows of dead
+brokers do not count. Rows of the broker itself do not count either: the broker knows which consumer is
+attached to it, so such a row is only a leftover.
 """
 
 from typing import Final
@@ -28,7 +29,8 @@ RELEASE: Final = "DELETE FROM exclusive_consumers WHERE subscription_id = ? AND 
 
 
 def hold(tx: Transaction, subscription: Subscription, session: Session, consumer: str, token: str) -> None:
-    """Note a consumer, or raise `SubscriptionBusy` if another one has the subscription at another broker."""
+    """Record a consumer, or raise `SubscriptionBusy` if another consumer holds the subscription at another
+    broker."""
     lock(tx, subscription)
     found = tx.rows(ANOTHER, (subscription.id, consumer, session))
     if found:
@@ -39,5 +41,5 @@ def hold(tx: Transaction, subscription: Subscription, session: Session, consumer
 
 
 def release(tx: Transaction, subscription: Subscription, session: Session, token: str) -> None:
-    """The consumer is gone; unless it, or another, has been noted since under another token."""
+    """Remove the consumer's row, unless this or another consumer has been recorded since under another token."""
     tx.rows(RELEASE, (subscription.id, session, token))

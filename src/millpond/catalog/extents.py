@@ -1,9 +1,10 @@
 """Extents: which bytes hold which offsets. Every read is an index scan that stops at its budget.
 
 `high_timestamp` is the newest timestamp of the partition up to and including the extent. It never falls from
-one extent to the next, so a timestamp is found by bisection, without an index of its own to keep up to date.
+one extent to the next, so a timestamp is found by bisection, without a separate index.
 
-Whoever changes extents locks in this order, as appends do: the partition's row, its extents, their objects.
+Every function that changes extents locks in the same order as appends: the partition's row, its extents,
+their objects.
 """
 
 import dataclasses
@@ -31,8 +32,8 @@ END_OFFSET: Final = 3
 FROM: Final = (
     "FROM extents e LEFT JOIN objects o ON o.id = e.object_id WHERE e.topic_id = ? AND e.partition = ?"
 )
-# One statement, hence one snapshot: looked up first and scanned after, an extent that a merge replaces in between
-# would be skipped without a trace.
+# One statement, hence one snapshot. With a lookup followed by a separate scan, an extent that a merge replaces in
+# between would be skipped silently.
 SCAN: Final = f"""
     SELECT {COLUMNS}, e.inline {FROM} AND e.base_offset >= coalesce(
       (SELECT max(f.base_offset) FROM extents f WHERE f.topic_id = ? AND f.partition = ? AND f.base_offset <= ?), 0)
@@ -67,7 +68,8 @@ EXACTLY: Final = """
     topic_id = ? AND partition = ? AND base_offset = ? AND end_offset = ? AND position = ? AND length = ?
       AND appended_at = ? AND coalesce(object_id, 0) = coalesce((SELECT id FROM objects WHERE key = ?), 0)
 """
-"""An extent as it was found. The append time is part of it: with it its timestamps may have changed (`examined`)."""
+"""Matches an extent that is unchanged since it was read. The append time is compared because `examined` may
+have changed the timestamps together with it."""
 REMOVE_EXACT: Final = f"""
     DELETE FROM extents WHERE {EXACTLY} RETURNING object_id, length, base_offset, high_timestamp, appended_at, late_at
 """  # noqa: S608  # our own text
@@ -128,7 +130,7 @@ class NewExtent:
 
 @dataclass(frozen=True, slots=True)
 class ExtentTotals:
-    """How many rows there are, and how much of the data rides in the catalog."""
+    """The number of rows, and how much of the data is inline in the catalog."""
 
     extents: int
     inline: int
@@ -142,7 +144,7 @@ def insert(tx: Transaction, rows: Sequence[NewExtent]) -> None:
 def find(
     tx: Transaction, where: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
 ) -> list[Extent]:
-    """Extents from the one that holds `offset` (or the next, in a gap) on, until a budget is used up."""
+    """Extents from the one that contains `offset` (or the next one, in a gap) on, until a budget is used up."""
     taken: list[Extent] = []
     room = bytes_max
     for row in tx.rows(SCAN, (*where, *where, offset, extents_max + 1)):
@@ -155,24 +157,24 @@ def find(
 
 
 def facts(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Extent]:
-    """Extents from base offset `offset` on without their inline bytes: what plans need."""
+    """Extents from base offset `offset` on, without their inline bytes. Plans need no more."""
     return [_extent(row) for row in tx.rows(SCAN_FACTS, (*where, offset, limit))]
 
 
 def outlines(tx: Transaction, where: TopicPartition, limit: int) -> list[Extent]:
-    """The first extents without their indexes, too: for whoever looks at a whole partition."""
+    """The first extents, also without their indexes. For callers that look at a whole partition."""
     return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*where, 0, limit))]
 
 
 def first_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int) -> Extent | None:
-    """The first extent that holds a record of this time or later. O(log n) unless retention has taken the
-    extent that reached it first, which only times that run backwards can bring about."""
+    """The first extent that contains a record with this timestamp or a later one. O(log n), unless retention has
+    removed the extent that first reached the timestamp; that can happen only if timestamps run backwards."""
     low, high = tx.rows(BOUNDS, where)[0]
     if low is None:
         return None
     while low < high:
         middle = (low + high) // 2
-        reached = tx.rows(HIGH_AT, (*where, middle))  # empty if retention has been here meanwhile
+        reached = tx.rows(HIGH_AT, (*where, middle))  # empty if retention has removed these extents since
         if reached and reached[0][1] >= timestamp:
             high = reached[0][0]
         else:
@@ -181,13 +183,13 @@ def first_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int)
 
 
 def next_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int, offset: int) -> Extent | None:
-    """The first extent from base offset `offset` on that holds a record of this time or later."""
+    """The first extent from base offset `offset` on that contains a record with this timestamp or a later one."""
     found = tx.rows(BY_MAX_TIMESTAMP, (*where, timestamp, offset))
     return _extent(found[0]) if found else None
 
 
 def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | None:
-    """The first extent among those that hold the newest timestamp."""
+    """The first of the extents that contain the newest timestamp."""
     newest = tx.rows(HIGH_AT, (*where, BASE_OFFSET_MAX))
     if not newest:
         return None
@@ -199,7 +201,8 @@ def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | No
 
 
 def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
-    """A time that no record of the topic is older than; None if it has none. Reads every row of the topic."""
+    """A lower bound for the timestamps of the topic's records; None if the topic has no extents. Reads every
+    row of the topic."""
     oldest: int | None = tx.rows(OLDEST_TIMESTAMP, (topic_id,))[0][0]
     return oldest
 
@@ -207,8 +210,8 @@ def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
 def spans_in_time(
     tx: Transaction, where: TopicPartition, start_ms: int, end_ms: int, *, offset: int, limit: int
 ) -> list[tuple[int, int]]:
-    """The offsets (base, end) of extents that may hold records of these times, or some without a time, whatever their
-    order; from the one that holds `offset` on."""
+    """Offsets (base, end) of the extents that may contain records of this time range, or records without a
+    timestamp, in any order of timestamps. Starts with the extent that contains `offset`."""
     return [(row[0], row[1]) for row in tx.rows(SPANS_IN_TIME, (*where, offset, end_ms, start_ms, limit))]
 
 
@@ -219,8 +222,8 @@ def hold(tx: Transaction, where: TopicPartition) -> int | None:
 
 
 def remove_below(tx: Transaction, where: TopicPartition, offset: int, *, limit: int, now_ms: int) -> int:
-    """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns how many went. Those of a
-    deleted topic, too: its partitions are gone before their extents."""
+    """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns the number removed.
+    Also works for a deleted topic, whose partition rows are removed before its extents."""
     hold(tx, where)
     gone = _remove_oldest(tx, where, offset, limit)
     if gone:
@@ -237,8 +240,8 @@ def _remove_oldest(tx: Transaction, where: TopicPartition, offset: int, limit: i
 def replace(
     tx: Transaction, old: Sequence[Extent], new: NewExtent, new_object: objects.NewObject, *, now_ms: int
 ) -> None:
-    """Put one extent in the place of several. Raises `ExtentsChanged` unless all of them are as they were and the
-    partition is still there."""
+    """Replace several extents by one. Raises `ExtentsChanged` unless all of them are unchanged and the
+    partition still exists."""
     if hold(tx, new.where) is None:
         raise ExtentsChanged
     replace_all(tx, new.where, old, [(new, new_object)], now_ms=now_ms)
@@ -253,10 +256,12 @@ def replace_all(
     now_ms: int,
     expired_below: int = 0,
 ) -> None:
-    """Put new extents, each with its object, in the place of old ones of the same partition; each new one covers
-    whole old ones. Raises `ExtentsChanged` unless all old ones are as they were. What lies wholly below
-    `expired_below` is removed as well, and old ones there may be gone already; every new one ends above it.
-    Whoever calls it holds the partition's row."""
+    """Replace extents of one partition by new ones, each with its own object; each new extent covers whole
+    old ones. Raises `ExtentsChanged` unless all old extents are unchanged.
+
+    Extents that lie wholly below `expired_below` are removed as well, and old extents there may be gone
+    already. Every new extent ends above `expired_below`. The caller holds the partition's row.
+    """
     expired = _remove_oldest(tx, where, expired_below, BASE_OFFSET_MAX) if expired_below else []
     living = [e for e in old if e.end_offset > expired_below]
     removed = [row for rows in tx.each(REMOVE_EXACT, [_exactly(e) for e in living]) for row in rows]
@@ -273,9 +278,9 @@ def replace_all(
 def _registered(
     tx: Transaction, new: NewExtent, new_object: objects.NewObject, removed: Sequence[Row], now_ms: int
 ) -> NewExtent:
-    """With its object's id. What was the newest timestamp up to the last extent replaced still bounds those up to
-    here, and does not fall from one extent to the next. Append times, unless they are given, are the newest of those
-    replaced, and none if one of them has none."""
+    """The new extent with its object's id. Its `high_timestamp` is at least that of the last extent replaced
+    up to its end, so it still does not fall from one extent to the next. Its append time is the newest of its
+    own and those of the extents it replaces; if one of these has none, its own remains."""
     object_id = objects.add(tx, new_object, extents=1, now_ms=now_ms)
     last = max((row for row in removed if row[2] < new.end_offset), key=lambda row: row[2])
     replaced = [row for row in removed if new.base_offset <= row[2] < new.end_offset]
@@ -294,7 +299,7 @@ def _registered(
 
 
 def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
-    """Of what follows an extent that takes the place of one whose timestamps were too low."""
+    """Raise `high_timestamp` of all that follows an extent whose predecessor had too low timestamps."""
     high, start = row.max_timestamp, (*row.where, row.base_offset)
     found = tx.rows(NEXT_AS_HIGH, (*start, high))
     tx.rows(RAISE, (high, *start, found[0][0] if found else BASE_OFFSET_MAX))
@@ -302,8 +307,9 @@ def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
 
 
 def examined(tx: Transaction, extent: Extent, oldest: int, newest: int, *, appended_at: int) -> None:
-    """Store the true timestamps of an extent whose batches say nothing lower, and an append time. Raises
-    `ExtentsChanged` unless it is as it was."""
+    """Store the timestamps that an examination found in an extent, and an append time. Its batch headers need
+    no correction; an extent that needs one is replaced instead. Raises `ExtentsChanged` unless the extent is
+    unchanged."""
     found = (oldest, newest, appended_at, appended_at)
     if hold(tx, extent.where) is None or not tx.rows(EXAMINED, (*found, *_exactly(extent))):
         raise ExtentsChanged
@@ -317,7 +323,7 @@ def _exactly(extent: Extent) -> tuple[int | bytes | str | None, ...]:
 def first_small(
     tx: Transaction, wheres: Sequence[TopicPartition], smaller_than: int
 ) -> dict[TopicPartition, int]:
-    """The base offset of each partition's first small extent, where there is one. Reads every row of theirs."""
+    """The base offset of each partition's first small extent, if it has one. Reads every row of these partitions."""
     found = tx.each(FIRST_SMALL, [(*where, smaller_than) for where in wheres])
     return {where: rows[0][0] for where, rows in zip(wheres, found, strict=True) if rows[0][0] is not None}
 

@@ -1,4 +1,4 @@
-"""Consumer groups and the offsets they committed. Writers hold the group's coordinator shard first."""
+"""Consumer groups and their committed offsets. Writers lock the group's coordinator shard first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ EXPIRE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """`members` is the coordinator's own JSON; the catalog does not look into it."""
+    """`members` is the coordinator's own JSON; the catalog does not interpret it."""
 
     group_id: str
     generation: int
@@ -75,7 +75,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """A group as it is listed. One of which only offsets are known has no protocol type."""
+    """A group in a listing. A group that has only offsets has no protocol type."""
 
     group_id: str
     protocol_type: str
@@ -106,18 +106,18 @@ def find(tx: Transaction, group_id: str) -> GroupRow | None:
 
 
 def all_groups(tx: Transaction) -> list[GroupName]:
-    """By name, also those of which there are only offsets."""
+    """Ordered by name. Includes groups that have only offsets."""
     return [GroupName(*row) for row in tx.rows(ALL)]
 
 
 def delete(tx: Transaction, group_id: str) -> bool:
-    """The group, its offsets, and those that transactions were about to commit. Whether there was any of them."""
+    """Delete the group, its offsets, and its offsets in open transactions. Returns whether any of them existed."""
     gone = [tx.rows(each, (group_id,)) for each in (DELETE_OFFSETS, DELETE_PENDING_OFFSETS, DELETE)]
     return any(gone)
 
 
 def forget_empty(tx: Transaction) -> int:
-    """Drop groups that have neither members nor offsets."""
+    """Remove groups that have neither members nor offsets."""
     return len(tx.rows(FORGET_EMPTY))
 
 
@@ -131,7 +131,7 @@ def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset
 def commit_offsets_now(
     tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
 ) -> None:
-    """Outside any transaction. What open transactions were to commit for these partitions is older, and loses."""
+    """Commit outside any transaction. This discards older offsets for these partitions in open transactions."""
     tx.each(FORGET_PENDING, [(group_id, *each.where) for each in offsets])
     commit_offsets(tx, group_id, offsets, now_ms=now_ms)
 
@@ -145,13 +145,13 @@ def has_offsets(tx: Transaction, group_id: str) -> bool:
 
 
 def pending_offsets(tx: Transaction, group_id: str) -> list[TopicPartition]:
-    """Partitions whose offsets hang on transactions that are not decided yet."""
+    """Partitions with offsets in transactions that are not decided yet."""
     rows = tx.rows(PENDING, (group_id,))
     return [TopicPartition(TopicId(bytes(topic_id)), partition) for topic_id, partition in rows]
 
 
 def delete_offsets(tx: Transaction, group_id: str, wheres: Sequence[TopicPartition]) -> int:
-    """Also those that transactions were about to commit, which are not counted."""
+    """Also deletes offsets in open transactions; the returned count does not include them."""
     named = [(group_id, *where) for where in wheres]
     deleted = tx.each(DELETE_OFFSET, named)
     tx.each(DELETE_PENDING_OFFSET, named)
@@ -159,7 +159,7 @@ def delete_offsets(tx: Transaction, group_id: str, wheres: Sequence[TopicPartiti
 
 
 def expire_offsets(tx: Transaction, *, unused_since_ms: int) -> int:
-    """Drop offsets of groups that have had no members and no commit since then."""
+    """Remove offsets of groups that have had no members and no commit since then."""
     return len(tx.rows(EXPIRE, (unused_since_ms, unused_since_ms)))
 
 

@@ -1,6 +1,6 @@
-"""Objects the catalog knows, each with the number of extents that still live in it.
+"""Objects that the catalog knows, each with the number of extents that still refer to it.
 
-An object dies when that number reaches nought. It may be deleted from the store once it has been dead for a
+An object is dead when that number reaches zero. It may be deleted from the store once it has been dead for a
 grace period and can no longer grow: it is sealed, or its writer's session is dead.
 """
 
@@ -41,7 +41,7 @@ TOTALS: Final = "SELECT kind, count(*), sum(bytes) FROM objects GROUP BY kind OR
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object as its writer describes it. `sealed` says that nothing more will be appended to it."""
+    """An object as its writer describes it. `sealed` means that nothing more will be appended to it."""
 
     key: str
     kind: str
@@ -58,7 +58,7 @@ def add(tx: Transaction, new: NewObject, *, extents: int, now_ms: int) -> int:
 
 
 def seal_earlier(tx: Transaction, session: Session, open_key: str) -> None:
-    """The writer has moved on to `open_key`: its earlier journals grow no more."""
+    """The writer has moved on to `open_key`. Its earlier journals no longer grow."""
     tx.rows(SEAL, (session, open_key))
 
 
@@ -72,7 +72,7 @@ def seal(tx: Transaction, key: str) -> None:
 
 
 def release(tx: Transaction, object_ids: Iterable[int], *, now_ms: int) -> None:
-    """One extent fewer for each id given (ids may repeat). Locks in id order."""
+    """Subtract one extent for each id given (ids may repeat). Locks in id order."""
     counts = Counter(object_ids)
     tx.each(RELEASE, [(gone, gone, now_ms, object_id) for object_id, gone in sorted(counts.items())])
 

@@ -1,4 +1,4 @@
-"""From a URL to a catalog: the one place that knows which engine serves which."""
+"""Opens the catalog that a URL names. Only this module knows which engine serves which URL."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
 from millpond.model.errors import InvalidSettings, NotInstalled
 
 CATALOG_FILE: Final = "catalog.db"
-"""Inside a data directory; the objects lie beside it, in `OBJECTS_FOLDER`."""
+"""Name of the catalog file in a data directory. The objects are beside it, in `OBJECTS_FOLDER`."""
 OBJECTS_FOLDER: Final = "objects"
 SQLITE: Final = "sqlite://"
 POSTGRES: Final = ("postgresql://", "postgres://")
@@ -22,17 +22,21 @@ def sqlite_url(path: Path) -> str:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file of an SQLite catalog; None for any other."""
+    """The file of an SQLite catalog; None for any other URL."""
     return Path(unquote(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else None
 
 
 def open_database(
     url: str, *, name: str = "", lock_wait_ms: int = 0, on_full: Callable[[], None] = lambda: None
 ) -> Database:
-    """`memory://`, `sqlite:///absolute/file.db` or `postgresql://…`; `InvalidSettings` for anything else. `name` is
-    what others know whoever opens it by, `lock_wait_ms` how long a statement waits for another's lock, if not as long
-    as it takes; SQLite has but one lock, which nobody can wait for less. `on_full` is called when a commit to SQLite
-    fails for want of disk space."""
+    """Open `memory://`, `sqlite:///absolute/file.db` or `postgresql://…`. Raises `InvalidSettings` for any
+    other URL.
+
+    `name` identifies the opener to other processes (see `Transaction.cut_off`). `lock_wait_ms` limits how
+    long a statement waits for another transaction's lock; 0 sets no limit. SQLite ignores it: it has a single
+    lock, and waiting for that lock cannot be limited. `on_full` is called when a commit to SQLite fails
+    because the disk is full.
+    """
     if url == "memory://":
         return SqliteMemoryDatabase()
     if (path := sqlite_path(url)) is not None:
@@ -44,15 +48,16 @@ def open_database(
 
 
 def shown_url(url: str) -> str:
-    """Without the user, password and parameters that it may carry. Where it is unclear what is what, that is hidden."""
+    """The URL without the user, password and parameters it may contain. If these cannot be identified with
+    certainty, the part in question is hidden as a whole."""
     if url.startswith(SQLITE):
-        return url  # a path, whatever characters are in it
+        return url  # a path, regardless of the characters in it
     scheme, separator, rest = url.partition("://")
     if not separator:
         return HIDDEN if "=" in url else url  # `password=…` is how libpq writes it without a URL
     rest, _, parameters = rest.partition("?")
     if "@" in parameters:
-        return f"{scheme}://{HIDDEN}"  # it may belong to a password with a question mark in it
+        return f"{scheme}://{HIDDEN}"  # the @ may follow a password that contains a question mark
     return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 

@@ -1,4 +1,4 @@
-"""The append row of each partition: who owns it, where its log starts and where it ends."""
+"""The append row of each partition: its owner, and where its log starts and ends."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ ONE: Final = f"{COLUMNS} WHERE topic_id = ? AND partition = ?"
 OWNED: Final = f"{COLUMNS} WHERE owner = ? ORDER BY topic_id, partition"
 OF_TOPIC: Final = f"{COLUMNS} WHERE topic_id = ? ORDER BY partition"
 MOVED: Final = "moved = (SELECT next FROM counters WHERE name = 'topology')"
-"""At which version of the topology: whoever changes an owner has moved it in the same transaction."""
+"""The current version of the topology. A change of owner raises it in the same transaction."""
 CLAIM_ALL: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, {MOVED} WHERE owner IS NULL OR owner <> ? RETURNING partition
 """  # noqa: S608  # our own text
@@ -54,7 +54,7 @@ def of_topic(tx: Transaction, topic_id: TopicId) -> list[PartitionRow]:
 
 
 def claim_all(tx: Transaction, owner: str) -> int:
-    """Take every partition, raising its epoch: whoever owned it before can no longer commit there."""
+    """Take every partition and raise its epoch, so that its former owner can no longer commit there."""
     return len(tx.rows(CLAIM_ALL, (owner, owner)))
 
 
@@ -67,7 +67,8 @@ def claim(tx: Transaction, where: TopicPartition, owner: str) -> int:
 
 
 def advance_log_start(tx: Transaction, where: TopicPartition, offset: int) -> int:
-    """Forget everything below `offset`; never goes back. Returns the log start that then holds."""
+    """Remove everything below `offset` from the log; the log start never goes back. Returns the resulting log
+    start."""
     if tx.rows(ADVANCE, (offset, *where, offset, offset)):
         return offset
     row = read(tx, where)

@@ -31,8 +31,8 @@ NEWEST: Final = f"{COLUMNS} ORDER BY r.started_at DESC, r.id LIMIT ?"
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """`state` is running, done, failed, or interrupted: its job died without a word, and its lease has run out or
-    somebody has buried it."""
+    """`state` is running, done, failed, or interrupted: its job died without reporting, and its lease has
+    expired or its session has been marked dead."""
 
     id: str
     pipeline: str

@@ -1,8 +1,8 @@
-"""PostgreSQL, through psycopg 3: READ COMMITTED, pipelines for many rows, a pool.
+"""The PostgreSQL engine, through psycopg 3: READ COMMITTED, pipelines for many rows, a connection pool.
 
-Correctness rests on compare-and-set of single rows and on the row locks an UPDATE takes, so nothing stronger
-than READ COMMITTED is needed. No NOTIFY and no session advisory locks: the first serialises every commit of
-the cluster, the second vanish with a connection.
+Correctness rests on compare-and-set of single rows and on the row locks that an UPDATE takes, so nothing
+stronger than READ COMMITTED is needed. NOTIFY and session advisory locks are not used: NOTIFY serialises
+every commit of the cluster, and session advisory locks vanish with their connection.
 """
 
 import time
@@ -32,30 +32,33 @@ CONNECT_TIMEOUT_S: Final = 10
 ACQUIRE_TIMEOUT_S: Final = 2.0
 """How long a transaction waits for a connection."""
 ACQUIRE_AGAIN_S: Final = 0.25
-"""And after it has waited in vain: whoever comes while the database is away is told soon."""
+"""The same wait after a transaction has waited in vain, so that callers fail quickly while the database is
+unreachable."""
 RECONNECT_S: Final = 1.0
-"""How long the pool tries by itself. It would wait twice as long after each failure, and a broker that is back last
-would be taken for dead by those who are back first; so whoever needs a connection has it tried again."""
+"""How long the pool retries a lost connection by itself. The pool doubles its delay after each failure, so
+with a longer time a broker that reconnects last would be declared dead by those that reconnect first. After
+this time each transaction that needs a connection starts a new attempt."""
 KEEPALIVE_IDLE_S: Final = 5
-"""Who waits for an answer asks after so long whether there is still somebody to give it: a machine that has vanished
-says nothing, and the kernel by itself would ask after two hours."""
+"""Idle time before the first TCP keepalive probe. A machine that has vanished sends nothing, and the kernel's
+default is to probe after two hours."""
 KEEPALIVE_EVERY_S: Final = 3
 KEEPALIVES_MAX: Final = 3
 UNANSWERED_MS: Final = (KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVES_MAX) * 1000
-"""How long the other side may be silent, to those questions or to what it was sent. Linux goes by this alone if it is
-set, whatever the number of questions."""
+"""How long the server may leave keepalive probes or sent data unacknowledged. If this is set, Linux ignores
+the number of probes."""
 STATEMENT_TIMEOUT_MS: Final = 60_000
 IDLE_IN_TRANSACTION_MS: Final = 10_000
-"""How long a process that stands still in mid-transaction keeps its locks, if nobody cuts it off before."""
+"""How long a process that stops in mid-transaction keeps its locks, unless another process cuts it off
+earlier (`cut_off`)."""
 APPLICATION: Final = "millpond "
-"""What connections are called in `pg_stat_activity`, before the name of who has opened them."""
+"""Prefix of the connections' application name in `pg_stat_activity`. The name of their opener follows it."""
 CUT_OFF: Final = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = ? AND datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
 """
 FOREIGN_CHECK_MS: Final = 1_000
 MIGRATION_LOCK: Final = 7_303_014
-"""An arbitrary number that every millpond uses for the same transaction-level lock."""
+"""An arbitrary number: every millpond process uses it for the same transaction-level lock."""
 
 UNSTORABLE: Final = (psycopg.DataError, UnicodeEncodeError)
 MUST_BE_ON: Final = ("fsync", "full_page_writes", "synchronous_commit")
@@ -94,8 +97,8 @@ class PostgresTransaction:
         return "postgres", self.rows(now)[0][0]
 
     def cut_off(self, names: Sequence[str]) -> None:
-        """A process that was stopped between two statements of a commit, or is cut off from here, would keep its own
-        row locked, and so could not even be declared dead."""
+        """A process that was stopped between two statements of a commit, or whose network is cut off, would
+        keep its own row locked. Other processes then could not even mark it dead."""
         self.each(CUT_OFF, [(f"{APPLICATION}{name}",) for name in names])
 
     def be_patient(self) -> None:
@@ -104,8 +107,8 @@ class PostgresTransaction:
 
 class PostgresDatabase:
     def __init__(self, url: str, *, schema: str | None = None, name: str = "", lock_wait_ms: int = 0) -> None:
-        """`name` is what others know whoever opens it by; see `cut_off`. A statement that has waited `lock_wait_ms` for
-        what another has locked fails, retriably; 0 waits for as long as a statement may take."""
+        """`name` identifies the opener to other processes; see `cut_off`. A statement that has waited `lock_wait_ms`
+        for another transaction's lock fails with a retriable error; 0 waits as long as a statement may take."""
         options = f"{OPTIONS} -c lock_timeout={lock_wait_ms}"
         if schema is not None:
             options += f" -c search_path={schema}"
@@ -160,7 +163,7 @@ class PostgresDatabase:
                     connection.autocommit = False
 
     def changed_elsewhere(self) -> bool:
-        """PostgreSQL has no cheap answer: assume so once a second."""
+        """PostgreSQL has no cheap way to tell: assume a change once a second."""
         now_ms = time.monotonic_ns() // 1_000_000
         due = now_ms - self._checked_ms >= FOREIGN_CHECK_MS
         if due:
@@ -191,7 +194,7 @@ class PostgresDatabase:
         finally:
             lost = connection.closed
             self._pool.putconn(connection)
-            if lost:  # its neighbours went with it if the server restarted: do not meet them one by one
+            if lost:  # a server restart closes every pooled connection: replace them now, not one by one
                 self._pool.check()
 
     def _refuse_unsafe(self) -> None:
@@ -203,7 +206,8 @@ class PostgresDatabase:
 
 
 def _check_address(url: str) -> None:
-    """Before the pool tries it, which would log again and again what libpq says, and that quotes passwords."""
+    """Raise `InvalidSettings` for a malformed URL before the pool tries it. The pool would repeatedly log
+    libpq's message, which quotes passwords."""
     try:
         conninfo_to_dict(url)
     except psycopg.Error:
@@ -214,7 +218,7 @@ def _check_address(url: str) -> None:
 
 
 def _commit(connection: Connection) -> None:
-    """COMMIT is the one statement whose lost answer leaves the outcome unknown."""
+    """COMMIT is the only statement whose lost response leaves the outcome unknown."""
     try:
         connection.commit()
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:

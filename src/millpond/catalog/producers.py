@@ -1,4 +1,4 @@
-"""What each partition remembers of its idempotent producers, and producer ids handed out in blocks."""
+"""What each partition stores of its idempotent producers, and the allocation of producer ids in blocks."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -58,7 +58,7 @@ def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState
 def raise_epochs(
     tx: Transaction, wheres: Iterable[TopicPartition], producer_id: int, epoch: int, *, now_ms: int
 ) -> None:
-    """A marker of a higher epoch fences whoever still sends under a lower one; the next sequence is 0."""
+    """A marker with a higher epoch fences producers that still send under a lower one. The next sequence is 0."""
     none = pack_batches(())
     tx.each(RAISE, [(*where, producer_id, epoch, none, now_ms) for where in wheres])
 
@@ -68,7 +68,7 @@ def expire(tx: Transaction, *, unused_since_ms: int) -> int:
 
 
 def take_ids(tx: Transaction, count: int) -> range:
-    """A block of producer ids that nobody else will get."""
+    """Allocate a block of producer ids; no other caller gets them."""
     end: int = tx.rows(TAKE_IDS, (count,))[0][0]
     return range(end - count, end)
 

@@ -1,7 +1,7 @@
-"""Settings of the brokers that others must know: jobs on Spark work on the same topics, and no broker need be running.
+"""Broker settings that other processes must know: Spark jobs work on the same topics, and no broker need be running.
 
-Each broker writes them when it joins. If brokers have different ones, those of the broker that joined last hold. A
-catalog to which no broker has written them has the defaults.
+Each broker writes them when it joins. If brokers have different settings, those of the broker that joined
+last apply. A catalog to which no broker has written them has the defaults.
 """
 
 from dataclasses import dataclass, fields
@@ -19,7 +19,8 @@ WRITE: Final = """
 @dataclass(frozen=True, slots=True)
 class PublishedSettings:
     retention_grace_ms: int = 5 * 60 * 1000
-    """Age expires nothing that has been stored for a shorter time, or for less than its retention."""
+    """Retention by age removes nothing that has been stored for less than this, or for less than its
+    retention time."""
     auto_create_topics: bool = True
     """Whether producing to an unknown topic creates it."""
     default_partitions: int = 1

@@ -1,7 +1,7 @@
 """The tables, as numbered migrations that run once on either engine.
 
-Expand first, contract later: a migration only adds, so that the version before it can go on working beside it;
-what an old version would break is announced by raising `min_code_version`, and older code then refuses to start.
+Expand first, contract later: a migration only adds, so that the previous version can keep running beside the new
+one. A migration that older code would break raises `min_code_version`, and older code then refuses to start.
 """
 
 import secrets
@@ -14,7 +14,7 @@ CODE_VERSION: Final = 5
 """The newest migration this code knows."""
 
 MIN_CODE_VERSION: Final = 4
-"""The oldest code that may run on the schema this code makes."""
+"""The oldest code that may run on the schema this code creates."""
 
 COORDINATOR_SHARDS: Final = 64
 
@@ -54,7 +54,7 @@ FIRST: Final = (
       created_at BIGINT NOT NULL, dead_since BIGINT)
     """,
     "CREATE INDEX objects_dead ON objects (dead_since) WHERE dead_since IS NOT NULL",
-    # Inline bytes come last, so that a scan of the other columns never touches their overflow pages.
+    # Inline bytes are the last column, so that a scan of the other columns never reads their overflow pages.
     """
     CREATE TABLE extents (
       topic_id BLOB NOT NULL, partition BIGINT NOT NULL, base_offset BIGINT NOT NULL,
@@ -172,7 +172,7 @@ THIRD: Final = (
     """,
 )
 
-# Code before this takes every partition when it joins.
+# Code older than this migration claims every partition when it joins.
 FOURTH: Final = (
     "ALTER TABLE writers ADD COLUMN node_id BIGINT NOT NULL DEFAULT 0",
     "ALTER TABLE writers ADD COLUMN leaving BIGINT NOT NULL DEFAULT 0",
@@ -188,7 +188,8 @@ FOURTH: Final = (
     """,
 )
 
-# Older code may run beside this: what it appends or merges has no append time, and is examined before it expires.
+# Older code may run beside this one. Extents that it appends or merges have no append time, so maintenance examines
+# them before it lets them expire.
 FIFTH: Final = (
     "ALTER TABLE extents ADD COLUMN appended_at BIGINT NOT NULL DEFAULT -1",
     "ALTER TABLE extents ADD COLUMN late_at BIGINT NOT NULL DEFAULT -1",
@@ -207,7 +208,7 @@ POSTGRES_TUNING: Final = (
 
 
 def migrate(tx: Transaction, *, dialect: Dialect) -> None:
-    """Apply the migrations that are missing. Runs inside one transaction that nobody else can share."""
+    """Apply the missing migrations. Runs inside one transaction, which excludes every other migration."""
     tx.rows(_in_dialect(META, dialect))
     meta: dict[str, str] = dict(tx.rows("SELECT name, value FROM meta"))
     if int(meta.get("min_code_version", "0")) > CODE_VERSION:

@@ -1,9 +1,10 @@
-"""What makes a sink exactly once: its newest batch, moved up in the same transaction as the batch's extents.
+"""Makes a sink exactly-once: the number of its newest batch is raised in the same transaction that adds the
+batch's extents.
 
-A sink's batches come in rising numbers, one at a time. A series of numbers is that of one writer into one topic: who
-writes several topics under one number has a sink for each. One that comes again finds its number taken and changes
-nothing, whether it is the last one or an older one. A *passing* sink has one batch only, a random name, and is
-forgotten when no lost answer can make anybody ask for it again.
+A sink's batches have rising numbers and come one at a time. A series of numbers belongs to one writer into
+one topic; a writer of several topics under one number has a sink for each topic. A repeated batch, the last
+one or an older one, finds its number taken and changes nothing. A *passing* sink has a random name and only
+one batch. It is removed when it is so old that no writer can still ask for it after a lost response.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from millpond.model.ids import Session, TopicPartition
 PASSING: Final = "passing/"
 PASSING_KEPT_MS: Final = 24 * 60 * 60 * 1000
 TOPIC_OF_EACH_ROW: Final = "*"
-"""In the place of a topic's name, which cannot be this."""
+"""Stands for the topic's name. No topic can have this name."""
 
 CLAIM: Final = """
     INSERT INTO sink_commits (sink, batch, session, committed_at) VALUES (?, ?, ?, ?)
@@ -37,7 +38,7 @@ def passing_sink() -> str:
 
 
 def batch_sink(name: str, topic: str | None) -> str:
-    """The sink of batches that somebody numbers. Without a topic each row says where it goes."""
+    """The sink of batches that the caller numbers. Without a topic, each row names its own."""
     return f"batch/{name}/{topic or TOPIC_OF_EACH_ROW}"
 
 
@@ -46,7 +47,7 @@ def stream_sink(query: str, topic: str | None) -> str:
 
 
 def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: int) -> bool:
-    """Whether this batch of the sink is new. If not, it was committed before, and nothing is to be done."""
+    """Returns whether this batch of the sink is new. If not, it was committed before, and there is nothing to do."""
     return bool(tx.rows(CLAIM, (sink, batch, session, now_ms)))
 
 
@@ -56,18 +57,20 @@ def newest_batch(tx: Transaction, sink: str) -> int | None:
 
 
 def is_newest(tx: Transaction, sink: str, batch: int, session: Session) -> bool:
-    """Whether the sink's newest batch is this one, claimed by this session: then a lost answer was asked for again."""
+    """Whether the sink's newest batch is this one, claimed by this session. If so, the commit took effect and
+    its response was lost."""
     return [tuple(row) for row in tx.rows(NEWEST, (sink,))] == [(batch, session)]
 
 
 def forget_passing(tx: Transaction, *, now_ms: int) -> None:
-    """Drop the rows of passing sinks that are a day old."""
+    """Remove the rows of passing sinks that are a day old."""
     after_all = PASSING[:-1] + chr(ord("/") + 1)
     tx.rows(FORGET_PASSING, (PASSING, after_all, now_ms - PASSING_KEPT_MS))
 
 
 def lock_partitions(tx: Transaction, wheres: Sequence[TopicPartition]) -> None:
-    """Keep the append rows until the transaction ends. Give them in order, as every writer takes them."""
+    """Lock the append rows until the transaction ends. Pass them in order, the order in which every writer
+    locks them."""
     for where, rows in zip(wheres, tx.each(LOCK_PARTITION, wheres), strict=True):
         if not rows:
             raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)

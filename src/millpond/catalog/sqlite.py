@@ -1,9 +1,9 @@
-"""SQLite, through apsw, whose wheel carries a current SQLite.
+"""The SQLite engine, through apsw, whose wheel includes a current SQLite.
 
 Several processes may write one catalog. SQLite's own busy handler starves writers (seconds of waiting, then
-"database is locked"), so a writer first takes a blocking flock on a file beside the database and then always
-finds BEGIN IMMEDIATE free. The database file itself is never opened with plain open(): closing it would drop
-the locks SQLite holds on it (POSIX).
+"database is locked"). A writer therefore first takes a blocking flock on a file beside the database; BEGIN
+IMMEDIATE then never has to wait. The database file itself is never opened with plain open(): closing it would
+drop the locks that SQLite holds on it (POSIX).
 """
 
 import contextlib
@@ -33,15 +33,17 @@ from millpond.model.errors import (
 
 BUSY_TIMEOUT_MS: Final = 5_000
 PAGE_BYTES: Final = 8_192
-"""Of a new catalog. A row with 2 kB inline still fits its page; with SQLite's 4 KiB half of that overflows."""
+"""Page size of a new catalog. A row with 2 kB inline still fits its page; with SQLite's default of 4 KiB half
+of those bytes would overflow."""
 CHECKPOINT_PAGES: Final = 2_000
 READERS_MAX: Final = 8
 CACHE_KIB: Final = 16_384
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 FATAL: Final = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC, apsw.SQLITE_IOERR_WRITE)
-"""After a failed fsync the kernel may have dropped the pages: trying again would lie (fsyncgate). Other I/O errors
-(no room to map the WAL's index, say) are over when their cause is."""
+"""Errors after which this process must not write again. After a failed fsync the kernel may have dropped the
+pages, so a retry could succeed without the data being stored (fsyncgate). Other I/O errors (no room to map
+the WAL's index, for example) end when their cause ends."""
 
 UNSTORABLE: Final = (OverflowError, UnicodeEncodeError, apsw.TooBigError)
 
@@ -67,17 +69,17 @@ class SqliteTransaction:
         return self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
     def cut_off(self, names: Sequence[str]) -> None:
-        """What a paused process has locked stays locked until it goes on or ends."""
+        """Does nothing: locks of a paused process stay until the process continues or ends."""
 
     def be_patient(self) -> None:
-        """It always is."""
+        """Does nothing: SQLite's writers always wait without a limit."""
 
 
 class SqliteDatabase:
-    """A catalog in one file. Reads go to their own connections and never wait for the writer."""
+    """A catalog in one file. Reads use their own connections and never wait for the writer."""
 
     def __init__(self, path: Path, *, on_full: Callable[[], None] = lambda: None) -> None:
-        """`on_full` is called, on the thread that writes, when a commit fails for want of disk space."""
+        """`on_full` is called, on the writing thread, when a commit fails because the disk is full."""
         self._path = path
         self._on_full = on_full
         self._boot_id = _boot_id()
@@ -113,7 +115,7 @@ class SqliteDatabase:
                 self._give_back(connection)
 
     def changed_elsewhere(self) -> bool:
-        """The writer connection's data_version moves only when another connection commits."""
+        """The writer connection's data_version changes only when another connection commits."""
         with self._write_turn, _errors_translated():
             version = self._data_version()
         changed = version != self._seen_version
@@ -135,7 +137,7 @@ class SqliteDatabase:
             os.close(self._lock_file)
 
     def lock(self) -> None:
-        """Keep other processes out. The caller has this process's turn."""
+        """Lock out other processes. The caller already holds this process's write lock."""
         started = time.perf_counter()
         self._refuse_if_unusable()
         fcntl.flock(self._lock_file, fcntl.LOCK_EX)
@@ -146,15 +148,15 @@ class SqliteDatabase:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
     def fail(self, failure: CatalogFailed) -> None:
-        """Nothing is written any more until the process starts anew."""
+        """Refuse all further writes until the process restarts."""
         self._failure = failure
 
     def make_room(self) -> None:
-        """The disk is full: whatever is kept in reserve for that is released."""
+        """Report that the disk is full, so that space kept in reserve is released."""
         self._on_full()
 
     def _connect(self) -> apsw.Connection:
-        """Opening may need space, too: for the WAL's index."""
+        """Connect; if the disk is full, make room and connect again. Opening may need space for the WAL's index."""
         try:
             return _connect(self._path)
         except apsw.Error as error:
@@ -190,7 +192,8 @@ class SqliteDatabase:
 
 
 class SqliteMemoryDatabase:
-    """The in-memory twin: one connection, taken in turns. Gone when it is closed."""
+    """The in-memory counterpart: one connection that all threads share, one at a time. Closing it discards
+    the data."""
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
@@ -239,8 +242,9 @@ def _configure(connection: apsw.Connection) -> None:
 
 
 class _WriteTurn:
-    """This process's turn, the other processes' lock, BEGIN; then COMMIT, or ROLLBACK unless SQLite has done so
-    by itself. A class and not a generator: it is on the path of every append."""
+    """A write transaction: takes this process's lock and the lock between processes, then BEGIN; at the end
+    COMMIT, or ROLLBACK unless SQLite has rolled back by itself. It is a class and not a generator because
+    every append uses it."""
 
     __slots__ = ("_connection", "_database", "_transaction", "_turn")
 
@@ -287,7 +291,7 @@ class _WriteTurn:
                 self._connection.execute("ROLLBACK")
 
     def _raise_ours(self, error: BaseException) -> None:
-        """Raise the translation of an SQLite error; others go on as they are."""
+        """Raise the translation of an SQLite error. Returns for any other error, which the caller lets propagate."""
         ours = _translated(error)
         if isinstance(ours, CatalogFailed) and self._database is not None:
             self._database.fail(ours)
@@ -323,7 +327,7 @@ def _errors_translated() -> Iterator[None]:
 
 
 def _translated(error: BaseException) -> MillpondError | None:
-    """What an SQLite error means to us; None for one that is a mistake of ours, or no SQLite error at all."""
+    """Translate an SQLite error. None for an error that is a bug in this code, or that is not an SQLite error."""
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return CorruptCatalog(reason=str(error))

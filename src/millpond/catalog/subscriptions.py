@@ -1,8 +1,8 @@
-"""Subscriptions, and for each partition what they are done with.
+"""Subscriptions, and the messages that each has settled in each partition.
 
-A dispatcher takes its partition's state with `take`, which raises the epoch in the row; whatever is saved later names
-that epoch, so that a former dispatcher's `save` changes nothing. All that is saved is absolute: saving it again, when
-the answer to a COMMIT was lost, does no harm. `member` is empty except for multicast, where each consumer has its own.
+A dispatcher takes its partition's state with `take`, which raises the epoch in the row. Every later save names that
+epoch, so a `save` by a former dispatcher changes nothing. All saved values are absolute: saving them again after a
+lost COMMIT response does no harm. `member` is empty except for multicast, where each consumer has its own state.
 """
 
 import json
@@ -19,7 +19,7 @@ from millpond.model.subscriptions import SubscriptionConfig, config_from
 
 SubscriptionId = NewType("SubscriptionId", bytes)
 EVERYBODY: Final = ""
-"""The member under whose name the consumers of a subscription share their state."""
+"""The member name of the state that all consumers of a subscription share."""
 CHUNK_OFFSETS: Final = 8192
 FULL_CHUNK: Final = b"\xff" * (CHUNK_OFFSETS // 8)
 
@@ -41,7 +41,8 @@ DELETE: Final = "DELETE FROM subscriptions WHERE id = ?"
 STATE_TABLES: Final = (
     *("subscription_state", "subscription_chunks", "subscription_retries", "redrives", "exclusive_consumers"),
 )
-"""Not `dead_letters`: what waits there is on its way to its topic, whatever becomes of the subscription."""
+"""Tables with state of a subscription. `dead_letters` is not among them: its rows are still to be written to
+their topics, even if the subscription is deleted."""
 INSERT_STATE: Final = """
     INSERT INTO subscription_state (subscription_id, member, partition, topic_id, epoch, floor)
     VALUES (?, ?, ?, ?, 0, ?)
@@ -137,12 +138,12 @@ class Subscription:
     name: str
     config: SubscriptionConfig
     version: int
-    """Grows with whatever makes dispatchers begin anew."""
+    """Raised by every change that makes dispatchers start again."""
     created_at: int
 
 
 class Standing(NamedTuple):
-    """Whose state it is: (subscription, member, partition)."""
+    """The key of a stored state: (subscription, member, partition)."""
 
     subscription_id: SubscriptionId
     member: str
@@ -162,10 +163,10 @@ class DeadLetter:
     standing: Standing
     offset: int
     target: str
-    """The topic it goes to."""
+    """The topic that it is written to."""
     dead_at: int
     record: bytes
-    """A record batch of this one message, as it will lie there."""
+    """A record batch with this one message, in the form in which it is appended to the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,8 @@ def create(
     topic: str,
     now_ms: int,
 ) -> Subscription:
-    """`floors` say where each partition begins; a partition that is added later begins at its start."""
+    """`floors` are the offsets at which each partition begins. A partition that is added later begins at its
+    start."""
     created = Subscription(SubscriptionId(uuid.uuid4().bytes), topic_id, name, config, 1, now_ms)
     row = (created.id, topic_id, name, json.dumps(config.to_json()), now_ms)
     if not tx.rows(INSERT, row):
@@ -231,8 +233,8 @@ def delete(tx: Transaction, subscription: Subscription) -> None:
 
 
 def take(tx: Transaction, subscription: Subscription, standing: Standing, *, owner: str, topic: str) -> int:
-    """Begin to dispatch: the epoch to save with. Only the owner of the partition may; whoever did so before can save
-    nothing any more, so that what `load` finds afterwards stays."""
+    """Start dispatching. Returns the epoch to save with. Only the owner of the partition may do so. The
+    former dispatcher can no longer save, so the state that `load` returns afterwards stays valid."""
     where = TopicPartition(subscription.topic_id, standing.partition)
     if partitions.read(tx, where).owner != owner:
         raise NotOwner
@@ -245,8 +247,8 @@ def take(tx: Transaction, subscription: Subscription, standing: Standing, *, own
 
 
 def load(tx: Transaction, standing: Standing) -> Loaded | None:
-    """What the partition's consumers are done with. The epoch tells whether it is as it was taken; None if it is
-    deleted."""
+    """The partition's settled offsets and retries; None if the state is deleted. The epoch shows whether
+    another dispatcher has taken the state since."""
     found = tx.rows(STATE, standing)
     if not found:
         return None
@@ -256,7 +258,7 @@ def load(tx: Transaction, standing: Standing) -> Loaded | None:
 
 
 def save(tx: Transaction, saves: Sequence[Save]) -> list[bool]:
-    """Whether each was still the one that may: those that were not have changed nothing."""
+    """Returns for each save whether its epoch was still current. A save with an old epoch changes nothing."""
     ordered = sorted(range(len(saves)), key=lambda index: saves[index].standing)
     moved = tx.each(
         MOVE, [(saves[index].floor, *saves[index].standing, saves[index].epoch) for index in ordered]
@@ -271,7 +273,7 @@ def save(tx: Transaction, saves: Sequence[Save]) -> list[bool]:
 def reset(
     tx: Transaction, subscription: Subscription, floors: Mapping[int, int], members: Iterable[str]
 ) -> None:
-    """Begin anew at these floors."""
+    """Start the subscription again at these floors."""
     lock(tx, subscription)
     for member in sorted({EVERYBODY, *members}):
         for partition, floor in sorted(floors.items()):
@@ -283,17 +285,17 @@ def reset(
 
 
 def floors(tx: Transaction, subscription_id: SubscriptionId) -> dict[tuple[str, int], int]:
-    """Of every member and partition, as they are stored."""
+    """The stored floors, by (member, partition)."""
     return {(row[0], row[1]): row[3] for row in tx.rows(FLOORS, (subscription_id,))}
 
 
 def epochs(tx: Transaction, subscription_id: SubscriptionId, member: str) -> dict[int, int]:
-    """Of each partition, under which number it was last taken or reset."""
+    """The epoch with which each partition was last taken or reset."""
     return {row[1]: row[2] for row in tx.rows(FLOORS, (subscription_id,)) if row[0] == member}
 
 
 def settled_above_floors(tx: Transaction, subscription_id: SubscriptionId) -> dict[tuple[str, int], int]:
-    """How many offsets above the floors are settled, as they are stored."""
+    """How many offsets above the stored floors are settled, by (member, partition)."""
     counts: dict[tuple[str, int], int] = {}
     below = {(row[0], row[1]): row[3] for row in tx.rows(FLOORS, (subscription_id,))}
     for member, partition, number, bits in tx.rows(ALL_CHUNKS, (subscription_id,)):
@@ -304,7 +306,7 @@ def settled_above_floors(tx: Transaction, subscription_id: SubscriptionId) -> di
 
 
 def dead_letters(tx: Transaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
-    """Those that wait to be written to their topics; a partition's in the order of their messages."""
+    """Dead letters that are still to be written to their topics. Those of a partition are in message order."""
     place = (*after.standing, after.offset) if after is not None else BEFORE_ALL_LETTERS
     return [
         DeadLetter(
@@ -320,20 +322,20 @@ def dead_letters_waiting(tx: Transaction, subscription_id: SubscriptionId) -> in
 
 
 def remove_dead_letters(tx: Transaction, letters: Sequence[DeadLetter]) -> int:
-    """How many of them were still there."""
+    """Returns how many of them were still stored."""
     removed = tx.each(UNEARTH, [(*letter.standing, letter.offset) for letter in letters])
     return sum(len(rows) for rows in removed)
 
 
 def redriven(tx: Transaction, subscription_id: SubscriptionId, topic_id: TopicId) -> dict[int, int]:
-    """Up to where dead letters have been sent back, for each partition of this topic of theirs."""
+    """The offset up to which dead letters have been redriven, for each partition of their topic."""
     return {row[0]: row[1] for row in tx.rows(REDRIVEN, (subscription_id, topic_id))}
 
 
 def set_redriven(
     tx: Transaction, subscription_id: SubscriptionId, where: TopicPartition, before: int, after: int
 ) -> bool:
-    """Whether it was still as it was `before`: otherwise somebody else has sent these letters back."""
+    """Returns False if the offset is no longer `before`: another process has redriven these letters."""
     return bool(tx.rows(REDRIVE, (subscription_id, *where, after, before)))
 
 

@@ -1,7 +1,7 @@
 """Topics and their partition rows: create, describe, configure, grow, delete and create again.
 
-A deleted topic keeps its row, without partitions, until its extents are gone; its name is free at once, and the
-next topic of that name has another id.
+A deleted topic keeps its row, without partitions, until its extents are gone. Its name is free immediately,
+and the next topic of that name has another id.
 """
 
 import json
@@ -62,7 +62,7 @@ def create(
     now_ms: int,
     owner: str | None = None,
 ) -> Topic:
-    """Its partitions go to `owner`, or are spread over the brokers that live."""
+    """The partitions go to `owner`, or are spread over the living brokers."""
     check_topic_name(name)
     check_partition_count(partitions)
     check_configs(overrides)
@@ -86,7 +86,7 @@ def find(tx: Transaction, name: str) -> Topic:
 
 
 def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str]) -> TopicConfig:
-    """What a topic's configs come to now, where a broker has these defaults."""
+    """The topic's effective configs, given the defaults of a broker."""
     found = tx.rows(BY_ID, (topic_id,))
     if not found:
         raise UnknownTopic(topic=topic_id.hex())
@@ -94,7 +94,7 @@ def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str
 
 
 def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) -> Topic:
-    """Set configs, or with None go back to the default."""
+    """Set configs. None resets a config to its default."""
     check_configs({key: value for key, value in changes.items() if value is not None})
     topology.move(tx)
     topic = _lock(tx, name)
@@ -118,7 +118,7 @@ def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None 
 
 
 def delete(tx: Transaction, name: str, *, now_ms: int) -> Topic:
-    """The partition rows go now, which refuses every later commit; extents go in `maintenance`."""
+    """Removes the partition rows, which makes every later commit fail. `maintenance` removes the extents."""
     topology.move(tx)
     topic = _lock(tx, name)
     tx.rows(DELETE_PARTITIONS, (topic.id,))
@@ -138,7 +138,8 @@ def forget(tx: Transaction, topic_id: TopicId) -> None:
 
 
 def _lock(tx: Transaction, name: str) -> Topic:
-    """Find a topic and keep its row until the transaction ends: what is read here is what gets changed."""
+    """Find a topic and lock its row until the transaction ends, so that it does not change between read and
+    write."""
     found = tx.rows(LOCK, (name,))
     if not found:
         raise UnknownTopic(topic=name)

@@ -1,8 +1,10 @@
-"""What the cluster looks like: which brokers there are, and who owns what. Its version tells whether that has changed.
+"""The topology of the cluster: which brokers exist, and which broker owns what. A version shows whether it
+has changed.
 
-Whatever changes topics, brokers or owners moves the version in the same transaction. That also puts such changes in a
-row: the version's row is locked until they commit, so no two of them are made from the same view. Each partition keeps
-the version at which it got its owner (`moved`), so that of a hundred thousand only those are read that are news.
+Every change of topics, brokers or owners raises the version in the same transaction. This also serialises
+such changes: the version's row stays locked until they commit, so no two of them start from the same view.
+Each partition stores the version at which it got its owner (`moved`), so that a reader with a hundred
+thousand partitions reads only those that changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,16 +49,16 @@ TAKE_SHARD: Final = f"""
     UPDATE coordinators SET owner = ?, epoch = epoch + 1
     WHERE shard = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
 """  # noqa: S608  # our own text
-"""The comparison is made under the row's lock: whoever was given the row meanwhile keeps it."""
+"""The comparison runs under the row's lock: a broker that has been given the row since keeps it."""
 
 
 class Member(NamedTuple):
-    """A broker that lives. One that is leaving keeps nothing and gets nothing."""
+    """A living broker. A broker that is leaving keeps nothing and gets nothing."""
 
     session: Session
     node_id: int
     address: str
-    """JSON: where each of its faces is reached."""
+    """JSON: the address of each of its interfaces."""
     leaving: bool
 
 
@@ -69,7 +71,7 @@ class Owner(NamedTuple):
 class Topology:
     version: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
-    """By session, in the order of their numbers."""
+    """By session, ordered by node id."""
     partitions: Mapping[TopicPartition, Owner] = field(default_factory=dict)
     shards: Mapping[int, Owner] = field(default_factory=dict)
 
@@ -78,7 +80,7 @@ class Topology:
 
 
 def move(tx: Transaction) -> int:
-    """The next version. To be called before anything else is read that decides what is changed."""
+    """Raise the version and return it. Call this before reading anything that decides what is changed."""
     version: int = tx.rows(MOVE)[0][0]
     return version
 
@@ -89,8 +91,8 @@ def version(tx: Transaction) -> int:
 
 
 def read(tx: Transaction, known: Topology | None = None) -> Topology:
-    """The version is read first: what is read after it is that version, or a newer one that will be read again. Of the
-    partitions only those are read that have moved since `known`."""
+    """The version is read first, so everything read after it is of that version, or of a newer one that will
+    be read again. Only those partitions are read that have moved since `known`."""
     at = version(tx)
     found: dict[str, Member] = {each.session: each for each in members(tx)}
     return Topology(at, found, _owners_since(tx, known, at), shards(tx))
@@ -105,7 +107,7 @@ def owners(tx: Transaction) -> dict[TopicPartition, Owner]:
 
 
 def _owners_since(tx: Transaction, known: Topology | None, at: int) -> dict[TopicPartition, Owner]:
-    """Rows that are gone have not moved: if there are now fewer partitions than there were, all are read."""
+    """Deleted rows have not moved. If the number of partitions does not match, all of them are read."""
     if known is None or known.version > at:
         return owners(tx)
     found = {**known.partitions, **_owners(tx.rows(OWNERS_SINCE, (known.version,)))}
@@ -124,20 +126,21 @@ def shards(tx: Transaction) -> dict[int, Owner]:
 
 
 def receivers(tx: Transaction) -> list[str]:
-    """Brokers that may be given something; if all are leaving, they have to do."""
+    """Brokers that may be given partitions and shards. If all brokers are leaving, all of them may."""
     found = members(tx)
     return [each.session for each in found if not each.leaving] or [each.session for each in found]
 
 
 def set_leaving(tx: Transaction, session: str, *, leaving: bool) -> bool:
-    """Whether there is such a broker. Its row comes before the version, as whoever commits locks them."""
+    """Returns whether the broker exists. Its row is locked before the version's, the order in which commits
+    lock them."""
     found = bool(tx.rows(SET_LEAVING, (int(leaving), session)))
     move(tx)
     return found
 
 
 def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | None]:
-    """An owner for each new partition of a topic."""
+    """Choose an owner for each new partition of a topic."""
     brokers = receivers(tx)
     if len(brokers) == 1:
         return [brokers[0]] * len(numbers)
@@ -147,7 +150,7 @@ def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | 
 
 
 def adopt(tx: Transaction) -> int:
-    """Give away what nobody who lives owns, to those who live. How many partitions and shards that were."""
+    """Give partitions and shards without a living owner to living brokers. Returns how many."""
     brokers = receivers(tx)
     wheres = [TopicPartition(TopicId(bytes(row[0])), row[1]) for row in tx.rows(ORPHANS)]
     taken = spread(wheres, brokers, dict(tx.rows(COUNTS)), family=topic_of) if wheres else {}
@@ -161,7 +164,8 @@ def adopt(tx: Transaction) -> int:
 
 
 def give(tx: Transaction, session: str, gifts: Mapping[TopicPartition, tuple[int, str]]) -> int:
-    """Hand partitions over: each with the epoch under which it is owned and who gets it. How many were."""
+    """Hand over partitions, each given with the epoch under which it is owned and its new owner. Returns how
+    many changed owner."""
     living = {each.session for each in members(tx)}
     wanted = [(to, *where, session, epoch) for where, (epoch, to) in sorted(gifts.items()) if to in living]
     return sum(map(len, tx.each(GIVE, wanted)))

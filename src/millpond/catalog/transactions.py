@@ -1,10 +1,12 @@
 """Kafka's transactions, as rows.
 
-An open transaction has a row for each partition it writes. A batch is appended only while its row is there
-(`appends`), and ending the transaction takes the same partition locks, writes the markers, and removes the rows
-in one commit: no batch can land behind its own marker. Whoever loses its epoch by an end (a timeout, a new
-instance, a bump of its own) loses it on the partitions too: markers bear the new epoch, as Kafka's do, and raise
-what the partition remembers. Lock order: coordinator shard, transaction, partitions.
+An open transaction has a row for each partition it writes. A batch is appended only while its row exists
+(`appends`). Ending the transaction takes the same partition locks, writes the markers and removes the rows in
+one commit, so no batch can be appended behind its own marker.
+
+An end that takes the epoch from its holder (a timeout, a new instance, an epoch bump by the holder itself)
+takes it on the partitions too: the markers carry the new epoch, as Kafka's do, and raise the epoch that the
+partition stores for the producer. Lock order: coordinator shard, transaction, partitions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import MarkerKind, build_control_batch
 
 PRODUCER_EPOCH_MAX: Final = 32_766
-"""Kafka keeps 32,767 for the marker that fences; past this a transactional id gets a new producer id."""
+"""Kafka reserves 32,767 for the marker that fences. Beyond this epoch a transactional id gets a new producer id."""
 
 NEVER_MS: Final = 2**62
 
@@ -117,7 +119,7 @@ class State(StrEnum):
 
 
 class ProducerEpoch(NamedTuple):
-    """What tells one holder of a transactional id from the next."""
+    """Distinguishes one holder of a transactional id from the next."""
 
     producer_id: int
     epoch: int
@@ -125,7 +127,7 @@ class ProducerEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A transactional id and who holds it."""
+    """A transactional id and its current holder."""
 
     transactional_id: str
     producer_id: int
@@ -144,8 +146,8 @@ class Aborted:
 
 
 class Marker(NamedTuple):
-    """A marker in one partition. `first_offset` is where what it aborts begins; None if nothing was written
-    there, or if it commits."""
+    """A marker in one partition. `first_offset` is the first offset that it aborts; None if the transaction
+    wrote nothing there, or if the marker commits."""
 
     where: TopicPartition
     offset: int
@@ -155,7 +157,8 @@ class Marker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """All markers of one end; they differ only in where they are. If they `fence`, their epoch is a new one."""
+    """All markers of one end; they differ only in partition and offset. If they `fence`, their epoch is a new
+    one."""
 
     kind: MarkerKind
     producer_id: int
@@ -170,7 +173,7 @@ class Markers:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a step came to: the producer that goes on, and the markers that were written on the way."""
+    """The result of a step: the producer to continue with, and the markers that the step wrote."""
 
     producer: Producer
     markers: Markers | None = None
@@ -178,8 +181,9 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTransactions:
-    """A partition's transactions at the moment when its log ended at `end_offset`. `open` tells each producer's
-    epoch and first offset; `aborted` comes by marker, and is complete for markers from `aborted_from` on."""
+    """A partition's transactions at the moment when its log ended at `end_offset`. `open` maps each producer
+    id to its epoch and first offset. `aborted` is ordered by marker, and is complete for markers from
+    `aborted_from` on."""
 
     end_offset: int
     open: Mapping[int, tuple[int, int | None]]
@@ -200,7 +204,8 @@ class _Row(NamedTuple):
 
     @property
     def former(self) -> tuple[int | None, int | None]:
-        """Who has last asked to go on under another epoch, or ended its transaction. Not who was pushed out."""
+        """The holder that last asked to continue under another epoch, or ended its transaction. A holder that
+        was fenced is not recorded."""
         return self.ended_producer_id, self.ended_epoch
 
 
@@ -215,10 +220,11 @@ def begin_producer(
     now_ms: int,
     known: ProducerEpoch | None = None,
 ) -> Transition:
-    """A new epoch for this transactional id; whatever its former holder left open is aborted.
+    """Assign a new epoch to this transactional id and abort the transaction that its former holder left open.
 
-    `known` is who asks, if it has been here before (KIP-360): it goes on only if nobody else came meanwhile. A
-    repeat of its question, because the answer was lost, is answered again.
+    `known` is the caller's identity, if it has held the id before (KIP-360). The caller continues only if no
+    other producer has taken the id since. If the caller repeats the request because the response was lost, it
+    gets the same response.
     """
     row = _find(tx, transactional_id)
     if row is None:
@@ -248,7 +254,7 @@ def add_partitions(
 
 
 def open_transaction(tx: Transaction, producer: Producer, *, now_ms: int) -> None:
-    """Open it, or leave it open."""
+    """Open the transaction if it is not open yet."""
     if not tx.rows(OPEN, (State.ONGOING, now_ms, now_ms, producer.transactional_id, *producer.identity)):
         _check_holder(tx, producer)
 
@@ -262,8 +268,9 @@ def add_offsets(
     now_ms: int,
     opens: bool = False,
 ) -> None:
-    """Offsets that become the group's when the transaction commits. Only a client whose epoch changes with each
-    transaction may open one this way: of any other, this may be a late message about one that has ended."""
+    """Add offsets that become the group's when the transaction commits. Only a client whose epoch changes
+    with each transaction may open one this way. From any other client, this may be a late request for a
+    transaction that has ended."""
     if opens:
         open_transaction(tx, producer, now_ms=now_ms)
     elif not tx.rows(GO_ON, (now_ms, producer.transactional_id, *producer.identity, State.ONGOING)):
@@ -279,8 +286,8 @@ def add_offsets(
 
 
 def end(tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, now_ms: int) -> Transition:
-    """Commit or abort: markers, aborted list, group offsets, and the open rows go, all at once. Repeating an end
-    that took effect changes nothing and is answered the same."""
+    """Commit or abort. One commit writes the markers, the aborted list and the group offsets, and removes the
+    open rows. Repeating an end that took effect changes nothing and returns the same result."""
     done = State.COMMITTED if commit else State.ABORTED
     fresh = _next_epoch(tx, producer) if bump_epoch else producer
     if _close(tx, producer, fresh, done, now_ms=now_ms, former=producer.identity):
@@ -291,13 +298,13 @@ def end(tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, 
     state = _check_holder(tx, producer).state
     if commit or not bump_epoch:
         raise InvalidTransactionState(producer_id=producer.producer_id)
-    # KIP-890: a client cannot tell whether its transaction was opened, so it may abort one that was not.
+    # KIP-890: a client cannot tell whether its transaction was opened, so it may abort one that was never opened.
     _close(tx, producer, fresh, done, now_ms=now_ms, former=producer.identity, state=state)
     return Transition(fresh)
 
 
 def abort_timed_out(tx: Transaction, producer: Producer, *, now_ms: int) -> Transition | None:
-    """Abort a transaction that is still the one that was found, and still late. Its holder is out."""
+    """Abort a transaction if it is still the one that was found, and still timed out. This fences its holder."""
     fresh = _next_epoch(tx, producer)
     if not _close(tx, producer, fresh, State.ABORTED, now_ms=now_ms, former=None, before_ms=now_ms):
         return None
@@ -305,7 +312,7 @@ def abort_timed_out(tx: Transaction, producer: Producer, *, now_ms: int) -> Tran
 
 
 def forget(tx: Transaction, transactional_id: str, *, unused_since_ms: int) -> bool:
-    """Drop a transactional id that has not been used since then and has nothing open."""
+    """Remove a transactional id that has not been used since then and has no open transaction."""
     return bool(tx.rows(FORGET, (transactional_id, unused_since_ms)))
 
 
@@ -313,11 +320,12 @@ def forget_aborted(tx: Transaction, where: TopicPartition, log_start: int) -> No
     tx.rows(FORGET_ABORTED, (*where, log_start))
 
 
-# -- questions ------------------------------------------------------------------------------------------------
+# -- queries --------------------------------------------------------------------------------------------------
 
 
 def of_partition(tx: Transaction, where: TopicPartition, *, aborted_max: int) -> PartitionTransactions:
-    """The first statement is one moment; the aborted are read after it, so they may be newer but lack nothing."""
+    """The first statement reads one snapshot. Aborted transactions are read after it, so they may be newer,
+    but none is missing."""
     rows = tx.rows(OPEN_AT_END, where)
     if not rows:
         raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
@@ -351,7 +359,7 @@ def unused(tx: Transaction, *, unused_since_ms: int) -> list[str]:
     return [row[0] for row in tx.rows(UNUSED, (unused_since_ms,))]
 
 
-# -- transitions as they travel -------------------------------------------------------------------------------
+# -- encoding of transitions ----------------------------------------------------------------------------------
 
 
 def encode_transition(transition: Transition) -> Json:
@@ -380,7 +388,7 @@ def decode_transition(encoded: Json) -> Transition:
     )
 
 
-# -- inside ---------------------------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------------------
 
 
 def _find(tx: Transaction, transactional_id: str) -> _Row | None:
@@ -414,8 +422,9 @@ def _check_holder(tx: Transaction, producer: Producer) -> _Row:
 
 
 def _is_repeated(row: _Row, producer: Producer, done: State, bump_epoch: bool) -> bool:
-    """Who ended is compared exactly: a zombie of an earlier epoch, whose own transaction was aborted, must not
-    take its successor's commit for its own. Had the end bumped the epoch, its holder would have another now."""
+    """Whether this producer's end took effect before. The producer's identity is compared exactly: a zombie
+    of an earlier epoch, whose own transaction was aborted, must not mistake its successor's commit for its
+    own. If the end bumped the epoch, the holder must have another identity by now."""
     bumped = row.identity != producer.identity
     return row.former == producer.identity and row.state == done and (bumped or not bump_epoch)
 
@@ -436,7 +445,7 @@ def _close(
 
 
 def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, now_ms: int) -> Markers:
-    """Everything that an end does beside the transaction's own row."""
+    """Everything that an end changes besides the transaction's own row."""
     kind = MarkerKind.COMMIT if commit else MarkerKind.ABORT
     epoch = producer.epoch + 1 if fence else producer.epoch
     markers = _write(tx, Markers(kind, producer.producer_id, epoch, fence, now_ms))
@@ -451,14 +460,15 @@ def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, n
 
 
 def _write(tx: Transaction, markers: Markers) -> Markers:
-    """The markers, with the places they got: one in each partition of the transaction that still exists."""
+    """Append one marker to each partition of the transaction that still exists. Returns the markers with
+    their offsets."""
     data, now_ms = markers.data(), markers.timestamp
     wheres = list(_first_offsets(tx, markers.producer_id))
     shares = [_marker_share(where, data, now_ms) for where in wheres]
     results = zip(wheres, append(tx, shares, None, now_ms=now_ms), strict=True)
     placed = {where: result for where, result in results if isinstance(result, Placed)}
-    # First offsets are read again now that the markers have locked the partitions: read before, the first batch
-    # of a flush under way would be missed, and its aborted records shown to readers.
+    # First offsets are read again now that the markers have locked the partitions. If they were read only before,
+    # the first batch of a flush in flight would be missed, and readers would see its aborted records.
     firsts = {} if markers.kind is MarkerKind.COMMIT else _first_offsets(tx, markers.producer_id)
     places = tuple(
         Marker(where, each.base_offset, each.epoch, firsts.get(where)) for where, each in placed.items()

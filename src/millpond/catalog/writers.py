@@ -1,8 +1,8 @@
-"""Writers: every process that commits has a row, and every commit of it a number.
+"""Writers: every process that commits has a row, and each of its commits has a number.
 
-A session marked dead can never commit again, which is what makes its unreferenced bytes safe to collect.
-A broker's heartbeat renews `expires_at`; it is judged only by the clock that wrote it. A session that ended in order
-had nothing under way when it did; one that died otherwise may have been uploading.
+A session marked dead can never commit again, which makes its unreferenced bytes safe to collect. A broker's
+heartbeat renews `expires_at`, which is compared only with the clock that wrote it. A session that ended in
+order had nothing in flight when it ended. A session that died in any other way may have been uploading.
 """
 
 from collections.abc import Sequence
@@ -85,8 +85,9 @@ def register(
     wall_ms: int | None = None,
     node_id: int = 0,
 ) -> None:
-    """Lane 0 comes first. A further lane holds the rows of its session, so that a dead one cannot get a new life.
-    `wall_ms` is what the wall clock shows, for others to compare theirs with (`wall_clock_ahead`)."""
+    """Lane 0 is registered first. Registering a further lane locks the rows of its session, so that a dead
+    session cannot come back. `wall_ms` is the wall clock's time, for other processes to compare theirs with
+    (`wall_clock_ahead`)."""
     if lane > 0:
         renew(tx, session, lease_ms)
     clock, now_ms = tx.lease_clock()
@@ -95,62 +96,63 @@ def register(
 
 
 def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
-    """Raises `WriterDead` if somebody has given this session up."""
+    """Raises `WriterDead` if another process has marked this session dead."""
     clock, now_ms = tx.lease_clock()
     if not tx.rows(RENEW, (clock, now_ms + lease_ms, session)):
         raise WriterDead(session=session)
 
 
 def bury(tx: Transaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
-    """Declare a session dead. `in_order`: whoever does it knows that nothing of it is being uploaded."""
+    """Mark a session dead. `in_order` says that the caller knows that none of its bytes are being uploaded."""
     tx.rows(BURY, (now_ms, int(in_order), session))
 
 
 def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
-    """For the holder of the data directory's lock: every other broker on it must be gone."""
+    """For the holder of the data directory's lock: every other broker of that directory must be gone."""
     return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
 
 
 def bury_expired_tools(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
-    """Declare dead every writer that is no broker and has not renewed its lease."""
+    """Mark dead every writer other than a broker whose lease has expired."""
     clock, lease_now_ms = tx.lease_clock()
     rows = tx.rows(BURY_EXPIRED_TOOLS, (now_ms, session, clock, lease_now_ms))
     return sorted({Session(row[0]) for row in rows})
 
 
 def expired_brokers(tx: Transaction, session: Session) -> list[Session]:
-    """Brokers that have not renewed their leases, except the caller: it is evidently alive, even if the machine slept
+    """Brokers whose leases have expired, except the caller: it is evidently alive, even if the machine slept
     through its lease."""
     return [Session(row[0]) for row in tx.rows(EXPIRED_BROKERS, (session, *tx.lease_clock()))]
 
 
 def bury_expired_brokers(tx: Transaction, sessions: Sequence[Session], now_ms: int) -> list[Session]:
-    """Declare those of them dead that still have not renewed. In a fixed order, since others may do the same."""
+    """Mark dead those of these brokers whose leases are still expired. In a fixed order, since other brokers
+    may do the same."""
     clock, lease_now_ms = tx.lease_clock()
     wanted = [(now_ms, session, clock, lease_now_ms) for session in sorted(sessions)]
     return sorted({Session(row[0]) for rows in tx.each(BURY_BROKER, wanted) for row in rows})
 
 
 def lease_rests(tx: Transaction) -> dict[Session, int]:
-    """How many milliseconds each living broker's lease still has."""
+    """The milliseconds until each living broker's lease expires."""
     clock, now_ms = tx.lease_clock()
     return {Session(row[0]): row[1] - now_ms for row in tx.rows(LEASES, (clock,))}
 
 
 def dead_sessions(tx: Transaction) -> list[DeadSession]:
-    """Oldest name first."""
+    """Ordered by session name, oldest first."""
     return [DeadSession(Session(row[0]), row[1], bool(row[2])) for row in tx.rows(DEAD)]
 
 
 def forget(tx: Transaction, session: Session) -> None:
-    """Drop a dead session's row. Without a row it still cannot commit."""
+    """Remove a dead session's row. Without a row it still cannot commit."""
     tx.rows(FORGET, (session,))
 
 
 def take_number(tx: Transaction, session: Session, lane: int, number: int, token: str) -> LastCommit | None:
-    """Claim commit `number`. None: it is ours. A `LastCommit`: it was taken before, and this was its result.
-    Raises `WriterDead`, unless it is our own commit that took effect before the session died, and `CatalogWentBack`
-    if the session has committed and is not there."""
+    """Claim commit `number`. Returns None if it is claimed now, or the `LastCommit` with its result if it was
+    taken before. Raises `WriterDead`, unless the last commit is the caller's own and took effect before the
+    session died. Raises `CatalogWentBack` if the session has committed before and has no row."""
     if tx.rows(NUMBER, (number, token, session, lane, number - 1)):
         return None
     found = tx.rows(LAST_COMMIT, (session, lane))
@@ -163,8 +165,8 @@ def take_number(tx: Transaction, session: Session, lane: int, number: int, token
 
 
 def _unknown(session: Session, number: int) -> MillpondError:
-    """Only the dead are forgotten, a day later; whoever has committed before that and is not known is in a catalog of
-    another time, and must not simply come back as somebody new."""
+    """Only dead sessions are removed, a day after their death. If a session has committed and has no row, the
+    catalog is of another time; the session must not simply register again."""
     if number == 1:
         return WriterDead(session=session)
     return CatalogWentBack(reason=f"it does not know a session that has committed {number - 1} times")
@@ -175,11 +177,11 @@ def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> No
 
 
 def living(tx: Transaction) -> list[tuple[Session, str, str]]:
-    """(session, kind, address) of whoever has not been declared dead."""
+    """(session, kind, address) of every writer that has not been marked dead."""
     return [(Session(row[0]), row[1], row[2]) for row in tx.rows(LIVING)]
 
 
 def wall_clock_ahead(tx: Transaction, clock: str) -> int | None:
-    """How far the wall clock was ahead of this lease clock when a writer that lives, and told it, was registered."""
+    """How far the wall clock was ahead of this lease clock when a living writer that reported it registered."""
     found = tx.rows(WALL_AHEAD, (clock,))
     return int(found[0][0]) if found else None

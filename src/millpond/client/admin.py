@@ -25,7 +25,7 @@ Response = TypeVar("Response", bound=Proto)
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`configs` are those that were set for this topic alone."""
+    """`configs` are those that are set for this topic."""
 
     name: str
     id: str
@@ -36,7 +36,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`oldest` is the number of the oldest message that is retained, `next` the one the next message will get."""
+    """`oldest` is the number of the oldest retained message, `next` the number that the next message will get."""
 
     partition: int
     oldest: int
@@ -79,8 +79,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """`read_from` is the number of the message the group reads next. None, and with it the lag, if a member reads the
-    partition and has committed nothing yet."""
+    """`read_from` is the number of the message that the group reads next. It is None, and so is the lag, if a
+    member reads the partition and has committed nothing yet."""
 
     topic: str
     partition: int
@@ -95,7 +95,7 @@ class GroupDescription:
     members: list[Member]
     positions: list[GroupPosition]
     lag: int | None
-    """Of all positions together; None if one of them is unknown, or if there are none."""
+    """The sum over all positions; None if one of them is unknown, or if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class BrokerDescription:
 
 
 class AsyncAdmin(SubscriptionCalls, ClusterCalls):
-    """What creates or deletes reaches a broker once. If the answer is lost, `OutcomeUnknown` or `TimedOut` says so:
-    look before you repeat it."""
+    """A broker acts on a create or delete request at most once. If the response is lost, the call raises
+    `OutcomeUnknown` or `TimedOut`: check the state before you repeat it."""
 
     def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
         self._connections = Connections(address, timeout)
@@ -125,7 +125,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return _topic(await self._call_carefully("CreateTopic", request, pb.Topic))
 
     async def list_topics(self) -> list[Topic]:
-        """By name."""
+        """Ordered by name."""
         found = await self._call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse)
         return [_topic(each) for each in found.topics]
 
@@ -144,7 +144,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     async def alter_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
     ) -> Topic:
-        """More partitions, other configs (None goes back to the default), or both."""
+        """Add partitions, change configs (None resets to the default), or both."""
         changes = {} if configs is None else configs
         arguments.configs("configs", changes, (str, type(None)))
         request = pb.AlterTopicRequest(
@@ -160,8 +160,8 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         await self._call_carefully("DeleteTopic", request, pb.DeleteTopicResponse)
 
     async def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
-        """Forget the messages below number `before` (None: all of them); returns the number of the oldest that is
-        left."""
+        """Delete the messages below number `before` (None: all of them). Returns the number of the oldest
+        message left."""
         request = pb.DeleteMessagesRequest(
             topic=arguments.label("topic", topic),
             partition=arguments.integer("partition", partition, 0, arguments.UINT32_MAX),
@@ -170,7 +170,8 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return (await self._call_carefully("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
 
     async def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """By partition: the number of the first message at or after a time, or the one that the next will get."""
+        """By partition: the number of the first message at or after a time, or the number that the next
+        message will get."""
         at_ms = arguments.integer("timestamp_ms", timestamp_ms, -arguments.INT64_MAX)
         request = pb.FindByTimeRequest(topic=arguments.label("topic", topic), timestamp_ms=at_ms)
         found = await self._call("FindByTime", request, pb.FindByTimeResponse)
@@ -179,7 +180,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     # -- groups -----------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[Group]:
-        """By name."""
+        """Ordered by name."""
         found = await self._call("ListGroups", pb.ListGroupsRequest(), pb.ListGroupsResponse)
         return [_group(each) for each in found.groups]
 
@@ -203,7 +204,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         )
 
     async def commit_positions(self, group: str, topic: str, read_from: Mapping[int, int]) -> None:
-        """Set where a group that has no members reads next, by partition."""
+        """Set the positions of a group without members, by partition."""
         request = pb.CommitPositionsRequest(
             group=arguments.label("group", group),
             topic=arguments.label("topic", topic),
@@ -236,12 +237,12 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         return await self._connections.call(ADMIN, name, request, response)
 
     async def _call_carefully(self, name: str, request: Proto, response: type[Response]) -> Response:
-        """For what must not be done twice."""
+        """For requests that must not take effect twice."""
         return await self._connections.call_carefully(ADMIN, name, request, response)
 
 
 def _partitions(partitions: int | None) -> int:
-    """0 is for the broker to choose."""
+    """0 lets the broker choose."""
     return 0 if partitions is None else check_partition_count(arguments.number("partitions", partitions))
 
 

@@ -1,8 +1,9 @@
-"""Checks of the arguments of public calls: the one place that decides what the client library accepts.
+"""Checks of the arguments of public calls: only this module decides what the client library accepts.
 
-A mistake is refused at the call that makes it, before anything is queued or sent, so it cannot fail other messages. A
-value of the wrong type is a `TypeError`, a value outside its range an `InvalidArgument` (a `ValueError`); both name the
-argument and what is expected. bool is not an int. Topic names, records and positions have errors of their own.
+A wrong argument is refused at the call that passes it, before anything is queued or sent, so it cannot fail other
+messages. A value of the wrong type is a `TypeError`, a value outside its range an `InvalidArgument` (a
+`ValueError`); both name the argument and what is expected. bool is not an int. Topic names and records have their
+own errors (`InvalidTopicName`, `InvalidRecord`). A position of the wrong type is an `InvalidArgument`, too.
 """
 
 import math
@@ -25,7 +26,7 @@ INT64_MAX: Final = 2**63 - 1
 TIMESTAMP_MS_MAX: Final = 2**62
 SECONDS_MAX: Final = threading.TIMEOUT_MAX
 SHOWN_MAX: Final = 200
-"""Characters of a wrong value that an error shows."""
+"""Characters of a wrong value that an error message shows."""
 OLDEST, NEWEST = "oldest", "newest"
 
 Checked = TypeVar("Checked")
@@ -51,7 +52,7 @@ def text(name: str, value: object) -> str:
 
 
 def label(name: str, value: object) -> str:
-    """Text that is not empty: the name of something."""
+    """Text that is not empty: a name."""
     if not text(name, value):
         raise _out_of_range(name, value, "a name, which is not empty")
     return str(value)
@@ -64,7 +65,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def integer(name: str, value: object, least: int = 0, most: int = INT64_MAX) -> int:
-    """An int, or what counts as one, such as numpy's."""
+    """An int, or a value that converts to one without loss, such as numpy's integers."""
     found = _index(name, value)
     if not least <= found <= most:
         raise _out_of_range(name, found, f"an integer from {least} to {most}")
@@ -95,7 +96,7 @@ def patience(name: str, value: object) -> float | None:
 
 
 def timeout(name: str, value: object) -> float:
-    """A duration that leaves time for an attempt."""
+    """A duration that is long enough for an attempt, that is, more than 0."""
     found = real(name, value)
     if not 0 < found <= SECONDS_MAX:
         raise _out_of_range(name, value, "seconds, more than 0")
@@ -139,7 +140,7 @@ def path(name: str, value: object) -> Path:
 
 
 def addresses(name: str, value: object) -> list[str]:
-    """Where to ask first: what is given, else what the environment says, else this machine."""
+    """The addresses to try first: the given ones, else those in the environment, else this machine."""
     if value is None:
         name, value = ADDRESS_VARIABLE, os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     given = [value] if isinstance(value, str) else value
@@ -183,13 +184,13 @@ def content(name: str, value: object) -> bytes | None:
 
 
 def buffer(name: str, value: object) -> None:
-    """Bytes that are sent as they are: they may be large, and are not copied."""
+    """Bytes that are sent unchanged: they may be large, and are not copied."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError(f"{name} must be bytes, not {type(value).__name__}")
 
 
 def values(name: str, value: object) -> Iterable[object]:
-    """Many contents. A single one is a mistake: its bytes would become messages."""
+    """An iterable of contents. A single content is a mistake: each of its bytes would become a message."""
     if isinstance(value, bytes | bytearray | memoryview | str | Mapping) or not isinstance(value, Iterable):
         raise _wrong_type(name, "an iterable of bytes, such as a list,", value)
     return value
@@ -259,7 +260,7 @@ def numbers(name: str, value: object) -> dict[int, int]:
 
 
 def read_from(start: object) -> None:
-    """A message number, numbers by partition, or the name of a place."""
+    """A message number, numbers by partition, or the name of a position."""
     given = start.values() if isinstance(start, Mapping) else [start]
     for each in given:
         is_number = isinstance(each, int) and not isinstance(each, bool) and each >= 1
@@ -279,7 +280,7 @@ def _index(name: str, value: object, hint: str = "") -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        return operator.index(value)  # type: ignore[arg-type]  # which is what is tried here
+        return operator.index(value)  # type: ignore[arg-type]  # raises TypeError for other types
     except TypeError:
         raise TypeError(f"{name} must be an int, not {type(value).__name__}{hint}") from None
 

@@ -1,4 +1,4 @@
-"""One event loop for the clients of this process that have none of their own, in a thread of its own."""
+"""One event loop in a background thread, for the clients of this process that have none."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class Background:
-    """The one loop of this process, made when it is first needed."""
+    """The one loop of this process, created when it is first needed."""
 
     def __init__(self) -> None:
         self._making = threading.Lock()
@@ -22,7 +22,7 @@ class Background:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            with self._making:  # several threads may come first
+            with self._making:  # several threads may get here at the same time
                 self._loop = self._loop or self._started()
         return self._loop
 
@@ -36,7 +36,8 @@ background = Background()
 
 
 def run(call: Coroutine[Any, Any, Answer]) -> Answer:
-    """Whoever is interrupted while waiting (Ctrl-C) takes the call back."""
+    """Run a call on the background loop and wait for its result. If the caller is interrupted while waiting
+    (Ctrl-C), the call is cancelled."""
     try:
         forks.check()
         future = asyncio.run_coroutine_threadsafe(call, background.loop())

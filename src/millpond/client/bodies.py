@@ -1,4 +1,4 @@
-"""The body of a delivery, wherever it is: with it, in the log, or in the object store."""
+"""Fetches the body of a delivery: from the delivery itself, from the log, or from the object store."""
 
 from millpond.client.calls import LOG, Connections
 from millpond.client.delivery import BaseDelivery

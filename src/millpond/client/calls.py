@@ -1,8 +1,8 @@
-"""Connections to brokers, and single calls that are tried again while that may help.
+"""Connections to brokers, and single calls that are retried while that may help.
 
-What goes through `call` may be repeated without harm: it reads, or setting something twice is setting it once. What
-may not (a topic that is deleted twice may be another one the second time) goes through `call_carefully`, and reaches
-a broker that acts on it once. Producing has its own way (`sender`).
+Requests through `call` may be repeated without harm: they read, or they set a value that a repetition sets
+again. Requests that must not be repeated (a topic that is deleted twice may be another one the second time)
+go through `call_carefully`, and a broker acts on them at most once. Producing has its own retries (`sender`).
 """
 
 import asyncio
@@ -36,29 +36,29 @@ CLUSTER: Final = cluster_pb2.DESCRIPTOR.services_by_name["Cluster"]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 ATTEMPTS: Final = 2
-"""How many attempts a timeout has room for when a broker is silent."""
+"""How many attempts fit into a timeout if a broker is silent."""
 ATTEMPT_S_MAX: Final = 15.0
 OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # which is how long an attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # also the limit of one attempt to connect
     ("grpc.max_reconnect_backoff_ms", 1_000),
     (
         "grpc.use_local_subchannel_pool",
         1,
-    ),  # else a new channel would share the silent connection of an old one
+    ),  # otherwise a new channel would share the silent connection of an old one
 ]
 READY: Final = grpc.ChannelConnectivity.READY
 FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
 
 Response = TypeVar("Response", bound=Proto)
 Addresses = str | Sequence[str] | None
-"""`host:port`, or several; None takes MILLPOND_ADDRESS from the environment, or else 127.0.0.1:9999."""
+"""`host:port`, or several; None uses MILLPOND_ADDRESS from the environment, or else 127.0.0.1:9999."""
 
 
 class Pauses:
-    """How long to wait before the next attempt: longer each time, up to a second."""
+    """The delay before the next attempt: longer each time, up to a second."""
 
     def __init__(self) -> None:
         self._next_s = FIRST_PAUSE_S
@@ -69,11 +69,12 @@ class Pauses:
 
 
 class Connections:
-    """One channel for each broker, opened when it is first needed; every broker that was heard of is known."""
+    """One channel for each broker, opened when it is first needed. Remembers the address of every broker that
+    it learns of."""
 
     def __init__(self, address: Addresses, timeout_s: float, *, named: str = "address") -> None:
-        """`address` is where to ask first: one broker, or several of which any will do (a list, or commas between).
-        None is the default. `named` is what the caller calls it."""
+        """`address` is the broker to try first, or several of which any will do (a list, or separated by
+        commas). None is the default. `named` is the caller's name for this argument."""
         addresses = arguments.addresses(named, address)
         self.address = addresses[0]
         self.timeout_s = arguments.timeout("timeout", timeout_s)
@@ -87,7 +88,7 @@ class Connections:
         self._known[address] = None
 
     def another(self, address: str) -> str:
-        """Whom to ask when this one does not answer: each that is known in turn, and perhaps itself."""
+        """The broker to try if this one does not respond: each known broker in turn, perhaps the same one."""
         known = list(self._known)
         place = known.index(address) if address in self._known else -1
         return known[(place + 1) % len(known)]
@@ -102,7 +103,7 @@ class Connections:
         return channel
 
     def forget(self, address: str) -> None:
-        """The connection has gone silent: the next call to this broker makes a new one."""
+        """The connection has gone silent: the next call to this broker opens a new one."""
         channel = self._channels.pop(address, None)
         if channel is not None:
             closing = asyncio.ensure_future(channel.close())
@@ -118,8 +119,9 @@ class Connections:
         *,
         address: str = "",
     ) -> Response:
-        """Ask until there is an answer, the time is up, or the broker says that asking again will not help. What is
-        asked of the wrong broker is asked of the right one, and what one does not answer is asked of another."""
+        """Send the request until there is a response, the time is up, or the broker returns an error that is
+        not retriable. A broker that is not the owner redirects the request to the owner. If a broker does not
+        respond, another one is tried."""
 
         async def attempt(address: str, left_s: float) -> Response:
             timeout_s = min(left_s, self.attempt_s)
@@ -138,8 +140,8 @@ class Connections:
         *,
         address: str = "",
     ) -> Response:
-        """As `call`, for what must not be done twice: it is asked again only if it was certainly not done, since
-        there was no connection yet, or the broker said that it is not the one to ask."""
+        """Like `call`, for requests that must not take effect twice. They are sent again only if they certainly had
+        no effect: there was no connection yet, or the broker responded that it is not the owner."""
         is_sent = False
 
         async def attempt(address: str, left_s: float) -> Response:
@@ -193,11 +195,11 @@ class Connections:
             return address
         following = self.another(address)
         if address == self.address and not isinstance(error, NotCoordinator):
-            self.address = following  # whoever asks next need not wait for the one that is silent
+            self.address = following  # the next call need not wait for the silent broker
         return following
 
     async def _connect(self, address: str, timeout_s: float) -> None:
-        """Returns when there is a connection. If there is none, nothing was asked of anybody."""
+        """Returns when there is a connection. If it raises, nothing was sent."""
         channel = self.channel(address)
         try:
             async with asyncio.timeout(timeout_s):
@@ -221,7 +223,7 @@ class Connections:
         address: str,
         timeout_s: float,
     ) -> Response:
-        """Ask this broker, once."""
+        """Send the request to this broker, once."""
         method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
         try:
@@ -256,7 +258,7 @@ class Connections:
 
     @contextmanager
     def translating(self, address: str) -> Iterator[None]:
-        """What gRPC says of a stream, in our words."""
+        """Translate gRPC's errors of a stream."""
         try:
             yield
         except grpc.aio.AioRpcError as failure:
@@ -267,13 +269,13 @@ class Connections:
             raise self._ended(address) from None
 
     def upload_stream(self, address: str) -> Any:
-        """To be called with the requests."""
+        """Call the result with the requests."""
         method = PAYLOADS.methods_by_name["Upload"]
         answer = payloads_pb2.UploadResponse.FromString
         return self.channel(address).stream_unary(_path(method), _serialize, answer)
 
     def download_stream(self, address: str) -> Any:
-        """To be called with the request."""
+        """Call the result with the request."""
         method = PAYLOADS.methods_by_name["Download"]
         answer = payloads_pb2.DownloadResponse.FromString
         return self.channel(address).unary_stream(_path(method), _serialize, answer)
@@ -286,7 +288,7 @@ class Connections:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled this task; gRPC says the same when a channel is closed."""
+    """Whether this task was cancelled. gRPC raises the same error when a channel is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

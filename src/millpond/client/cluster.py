@@ -10,11 +10,12 @@ from millpond.stubs import cluster_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ClusterBroker:
-    """`lease_ms` is what is left of its lease; below 0 it has run out, and others will take over what it owns."""
+    """`lease_ms` is the rest of its lease; below 0 the lease has expired, and other brokers will take over
+    what it owns."""
 
     node_id: int
     listeners: Mapping[str, str]
-    """Where its faces are reached: `kafka`, `grpc`, `http`."""
+    """The addresses of its interfaces: `kafka`, `grpc`, `http`."""
     machine: str
     is_draining: bool
     partitions: int
@@ -23,13 +24,14 @@ class ClusterBroker:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it owns nothing: it can be stopped, and nobody notices."""
+        """Whether it owns nothing, so that it can be stopped without effect on clients."""
         return not self.partitions and not self.coordinator_shards
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`version` counts changes of topics, brokers and owners; `unowned` are partitions that nobody serves."""
+    """`version` counts changes of topics, brokers and owners; `unowned` is the number of partitions without a
+    living owner."""
 
     id: str
     version: int
@@ -42,7 +44,7 @@ class Cluster:
 
     @property
     def is_even(self) -> bool:
-        """Whether everything is served, by brokers that stay, and their shares differ by one at most."""
+        """Whether everything is owned by brokers that stay, and their shares differ by one at most."""
         leaving = [each for each in self.brokers if each.is_draining and not each.is_empty]
         staying = [each for each in self.brokers if not each.is_draining]
         shares = ([each.partitions for each in staying], [each.coordinator_shards for each in staying])
@@ -50,26 +52,26 @@ class Cluster:
 
 
 class ClusterCalls:
-    """Any broker answers for all of them."""
+    """Every broker can respond for the whole cluster."""
 
     _connections: Connections
 
     async def cluster(self) -> Cluster:
-        """Which brokers there are, and how much each of them owns."""
+        """The brokers of the cluster, and how much each of them owns."""
         return _cluster(
             await self._connections.call(CLUSTER, "Status", pb.ClusterStatusRequest(), pb.ClusterStatus)
         )
 
     async def drain(self, node_id: int, *, undo: bool = False) -> Cluster:
-        """Have a broker hand over everything it owns, and get nothing until that is undone. Returns when it was told
-        so; `cluster` shows how far it has come."""
+        """Make a broker hand over everything it owns, and receive nothing until this is undone. Returns when
+        the request is recorded; `cluster` shows the progress."""
         number = arguments.integer("node_id", node_id, 0, arguments.UINT32_MAX)
         request = pb.DrainRequest(node_id=number, undo=arguments.flag("undo", undo))
         return _cluster(await self._connections.call(CLUSTER, "Drain", request, pb.ClusterStatus))
 
     async def rebalance(self) -> Cluster:
-        """Have all brokers look again whether what they own is shared evenly. They do so by themselves whenever
-        something has changed."""
+        """Make all brokers check again whether ownership is even. They also check by themselves after every
+        change."""
         return _cluster(
             await self._connections.call(CLUSTER, "Rebalance", pb.RebalanceRequest(), pb.ClusterStatus)
         )

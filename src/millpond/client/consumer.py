@@ -1,13 +1,14 @@
-"""A consumer on an event loop: messages of one topic from a position of its own.
+"""A consumer on an event loop: messages of one topic, from a position that the client keeps.
 
     async with AsyncConsumer("orders", read_from=1) as consumer:
         messages, read_from = await consumer.poll(wait=3.0)
 
-The broker keeps no position. A consumer begins at `read_from`; or, if it is told to keep its positions in a file or
-under a group's name, where it left off. What a poll returned counts as done when the next one is called, or the
-consumer is closed: after a crash the messages in between come again.
+By default the broker keeps no position, and a consumer begins at `read_from`. A consumer that keeps its
+positions in a file or under a group's name continues where it stopped. The messages of a poll count as
+processed when the next poll is called, or the consumer is closed: after a crash they are read again.
 
-Positions are those of one topic, by its id. If it is deleted and made anew, reading begins anew, too.
+Positions belong to one topic, by its id. If the topic is deleted and created again, reading starts again from
+its beginning.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ from millpond.stubs import admin_pb2, log_pb2
 TIMEOUT_S: Final = 10.0
 FOLLOW_WAIT_S: Final = 30.0
 ROUND_S_MAX: Final = 10.0
-"""A longer wait is made of several, so that a connection that has gone silent is noticed."""
+"""A longer wait is split into several requests, so that a silent connection is noticed."""
 LOOK_AGAIN_S: Final = 5.0
-"""How long partitions that are added may stay unread."""
+"""How long new partitions may stay unread."""
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -46,8 +47,8 @@ Start = ReadFrom | Literal["oldest", "newest"]
 
 
 class AsyncConsumer:
-    """Reads all partitions of a topic, or one. With one partition positions are numbers, else numbers by partition.
-    Partitions that are added later are read from their first message on."""
+    """Reads all partitions of a topic, or one. With one partition, a position is a number; otherwise it is
+    numbers by partition. Partitions that are added later are read from their first message on."""
 
     def __init__(
         self,
@@ -63,11 +64,15 @@ class AsyncConsumer:
         address: Addresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
-        """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest message goes
-        on at the oldest; one above the end waits for its number to come. `strict` refuses both (OffsetOutOfRange), and
-        also a topic that was made anew since its positions were kept or read (TopicReplaced), where others begin at
-        its oldest message. `reader` names a consumer that wants the `group` to itself, and polls every few seconds: it
-        is refused (GroupInUse) while another such reader, or a member, uses the group."""
+        """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest
+        message continues at the oldest; a position above the end waits until that number is written.
+
+        `strict` refuses both (OffsetOutOfRange). It also refuses a topic that was created again since its positions
+        were kept or read (TopicReplaced); without `strict`, reading begins at the oldest message of the new topic.
+
+        `reader` names a consumer that needs the `group` for itself, and polls every few seconds. It is
+        refused (GroupInUse) while another such reader, or a member, uses the group.
+        """
         if group is not None and position_file is not None:
             raise ValueError("positions are kept under a group's name or in a file, not in both")
         arguments.read_from(read_from)
@@ -105,9 +110,10 @@ class AsyncConsumer:
     async def poll(
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
-        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. Several may
-        poll at the same time: they take turns, and no message is given to two of them. A batch that cannot be decoded
-        is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
+        """Messages from the position on, and the next position. Waits up to `wait` seconds for a first
+        message. Several tasks may poll at the same time: they take turns, and each message goes to one of
+        them only. A batch that cannot be decoded raises UnreadableBatch, after the messages before it were
+        returned; `seek` skips it."""
         wait_s = arguments.patience("wait", wait)
         messages_max = arguments.count("messages_max", messages_max)
         bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
@@ -121,7 +127,8 @@ class AsyncConsumer:
             return self._hand_out(messages_max)
 
     def _check_readable(self) -> None:
-        """Whoever polls again all the same asks again, and the other partitions go on."""
+        """If the caller polls again without a seek, the batch is fetched again, and the other partitions
+        continue."""
         if self._unreadable:
             raise self._unreadable.pop(min(self._unreadable))
 
@@ -134,15 +141,15 @@ class AsyncConsumer:
         return Polled(messages, self.read_from)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Every message, and new ones as they come; it does not end by itself. A message counts as done when the one
-        behind it is asked for, and positions are kept once for each poll."""
+        """Every message, and new ones as they arrive; the iteration does not end by itself. A message counts
+        as processed when the next one is requested, and positions are kept once for each poll."""
         while True:
             for message in (await self.poll(FOLLOW_WAIT_S)).messages:
                 yield message
 
     @property
     def read_from(self) -> int | dict[int, int]:
-        """Where the next poll reads from."""
+        """The position of the next poll."""
         if len(self._positions) == 1:
             return next(iter(self._positions.values()))
         if self._positions:
@@ -150,11 +157,11 @@ class AsyncConsumer:
         return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
 
     async def seek(self, read_from: Start) -> None:
-        """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
-        others stay where they are. Takes its turn with polls."""
+        """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
+        partition, while other partitions keep their positions. Takes turns with polls."""
         arguments.read_from(read_from)
         async with self._turn:
-            with contextlib.suppress(TopicReplaced):  # which is one reason to come here
+            with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
                 await self._ensure_open()
             found = await self._description()
             stand = self._positions if found.topic.id == self._topic_id else {}
@@ -167,18 +174,18 @@ class AsyncConsumer:
             self._begin_at(found, first)
 
     async def positions(self) -> dict[int, int]:
-        """The same, by partition, also before the first poll."""
+        """The position of the next poll by partition. Also works before the first poll."""
         async with self._turn:
             await self._ensure_open()
             return dict(self._positions)
 
     async def commit(self) -> None:
-        """Keep the positions now, where this consumer keeps them."""
+        """Keep the positions now, in the file or group of this consumer."""
         async with self._turn:
             await self._keep()
 
     async def _keep(self) -> None:
-        async with self._keeping:  # whoever closes does not wait for a poll
+        async with self._keeping:  # a separate lock: `close` does not wait for a poll
             if self._kept is None or not self._positions:
                 return
             await self._kept.renew()
@@ -188,7 +195,7 @@ class AsyncConsumer:
                 self._saved = positions
 
     async def _fetch(self, wait_s: float, bytes_max: int) -> None:
-        """Ask until there is something, the wait is over, or nobody has answered in time."""
+        """Send requests until there are messages, the wait is over, or no broker has responded in time."""
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_s
         answer_by = wait_until + self._connections.timeout_s
@@ -213,7 +220,7 @@ class AsyncConsumer:
         return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
 
     async def _recover(self, errors: list[MillpondError]) -> None:
-        """Partitions move; and a topic that was made anew is begun anew."""
+        """Learn the new owners of partitions. If the topic was created again, start again at its beginning."""
         found = await self._description()
         is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
         if is_replaced and found.topic.id != self._topic_id:
@@ -222,7 +229,8 @@ class AsyncConsumer:
             self._learn(found)
 
     async def _look_again(self) -> None:
-        """Now and then: partitions may have been added. If nobody answers, the poll that follows says so."""
+        """Check from time to time whether partitions were added. If no broker responds, the poll that follows
+        reports the error."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._look_at:
             return
@@ -239,8 +247,8 @@ class AsyncConsumer:
             self._learn(found)
 
     def _learn(self, found: admin_pb2.TopicDescription) -> None:
-        """Take over what is new: owners, and partitions that were added. Whether this is still the same topic is for
-        the owner of a partition to say, which is never behind."""
+        """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
+        still the same: its view is never outdated."""
         self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN_S
         self._owners |= self._owners_in(found)
         if found.topic.id == self._topic_id:
@@ -249,8 +257,9 @@ class AsyncConsumer:
                 self._positions.setdefault(number, 1)
 
     async def _ask_all(self, wait_s: float, bytes_max: int) -> list[MillpondError]:
-        """One round to every broker that owns some of the partitions; returns what went wrong. Only when none of them
-        has anything is it worth to wait for the first that will."""
+        """One round of requests to every broker that owns some of the partitions; returns the errors. With
+        several brokers, the first requests do not wait; only if none of them has messages does a second round
+        wait for the first broker that has."""
         by_owner: dict[str, list[int]] = {}
         for partition in self._fetch_from:
             by_owner.setdefault(self._owners[partition], []).append(partition)
@@ -303,7 +312,7 @@ class AsyncConsumer:
             return error
 
     def _take(self, response: log_pb2.PollResponse) -> None:
-        """A partition with a batch that cannot be read stays there."""
+        """A partition with an unreadable batch stays at that batch."""
         following = {each.partition: each.read_from for each in response.standings}
         for batch in response.batches:
             if batch.partition not in self._unreadable:
@@ -320,10 +329,10 @@ class AsyncConsumer:
             self._unreadable[number] = unreadable
             self._fetch_from[number] = max(self._fetch_from[number], unreadable.facts["offset"] + 1)
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def _ensure_open(self) -> None:
-        """Learn of the partitions and where to begin. Fails if there is no such topic (yet)."""
+        """Find the partitions and the first positions. Fails if the topic does not exist (yet)."""
         if self._positions:
             return
         found = await self._description()
@@ -371,7 +380,7 @@ class AsyncConsumer:
         return await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
 
     async def close(self) -> None:
-        """Keep the positions and leave. Whoever waits in a poll is sent away."""
+        """Keep the positions and close. A poll that is waiting fails."""
         if self._connections.is_closed:
             return
         try:
@@ -392,7 +401,8 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an error the positions stay where they were kept last: its messages were not dealt with."""
+        """After an error the positions stay as they were last kept: the messages of the last poll were not
+        processed."""
         if kind is None:
             await self.close()
         else:
@@ -404,14 +414,14 @@ def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
 
 
 def _first(start: Start, partition: int, end: int, otherwise: int) -> int:
-    """Where to begin; `otherwise` where nothing is said of a partition."""
+    """The first position in a partition; `otherwise` if `start` does not name the partition."""
     if start == arguments.NEWEST:
         return end
     return start.get(partition, otherwise) if isinstance(start, Mapping) else _number(start)
 
 
 def _number(start: object) -> int:
-    """The oldest message there is has at least this number."""
+    """The number of a position; 1 for "oldest", since no message has a lower number."""
     return start if isinstance(start, int) else 1
 
 

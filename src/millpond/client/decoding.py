@@ -1,6 +1,6 @@
-"""From record batches to messages. A batch that cannot be decoded does not take those before it with it.
+"""Decodes record batches to messages. A batch that cannot be decoded does not affect the batches before it.
 
-Pure: whoever calls decides when the error is raised.
+Pure: the caller decides when the error is raised.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 def decode(
     data: bytes, partition: int, read_from: int, following: int
 ) -> tuple[list[Message], UnreadableBatch | None]:
-    """The messages from number `read_from` on, up to a batch that cannot be read. `following` is the number that the
-    broker goes on at: it counts where a damaged header does not say how far its batch goes."""
+    """The messages from number `read_from` on, up to a batch that cannot be read. `following` is the number
+    at which the broker continues: it is used if a damaged header does not show where its batch ends."""
     messages: list[Message] = []
     offset, next_offset = read_from - 1, following - 1
     try:
@@ -31,7 +31,7 @@ def decode(
 
 
 def _messages(batch: memoryview, partition: int, read_from: int) -> list[Message]:
-    """All of a batch, or none."""
+    """All messages of a batch, or none."""
     records = iter_records(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     return [message_of(record, partition) for record in records if record.offset >= read_from - 1]
 

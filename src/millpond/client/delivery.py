@@ -1,4 +1,5 @@
-"""What a subscriber is given: a delivery, what is known of its message, and the answer to it."""
+"""Deliveries: what a subscriber receives, the metadata of their messages, and their acknowledgement (an ack,
+nack or extension)."""
 
 import asyncio
 import threading
@@ -17,18 +18,20 @@ _WAITING: Final = threading.Lock()
 
 
 class Outcome(Enum):
-    """What became of an answer. Only `OK` is certain; after any other the message may come again, to anybody."""
+    """The result of an acknowledgement. Only `OK` is certain; after any other, the message may be
+    redelivered, to any consumer."""
 
     OK = "ok"
-    """Durable."""
+    """The acknowledgement is durable."""
     STALE = "stale"
-    """Too late: answered before, delivered again since, or given out by a broker that no longer owns the partition."""
+    """Too late: the delivery was acknowledged before, was redelivered since, or came from a broker that no
+    longer owns the partition."""
     UNKNOWN = "unknown"
-    """No such delivery."""
+    """The broker does not know the delivery."""
     NOT_OWNER = "not_owner"
-    """The partition moved to another broker before the answer was durable."""
+    """The partition moved to another broker before the acknowledgement was durable."""
     LOST = "lost"
-    """The connection broke before the broker said what became of it."""
+    """The connection broke before the broker reported the result."""
 
     @property
     def is_ok(self) -> bool:
@@ -44,14 +47,14 @@ OUTCOMES: Final[Mapping[int, Outcome]] = {
 
 
 class Acknowledgement:
-    """An answer on its way. `await` it on the event loop, or ask for its `result` anywhere else; or do neither, and
-    `flush` the subscriber from time to time. It never raises: a refused answer is an `Outcome`."""
+    """An acknowledgement in flight. `await` it on the event loop, or call its `result` anywhere else; or do neither,
+    and `flush` the subscriber from time to time. It never raises: the result of a refused one is an `Outcome`."""
 
     __slots__ = ("_event", "_waiter", "outcome")
 
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
-        """None while it is on its way."""
+        """None while it is in flight."""
         self._event: threading.Event | None = None
         self._waiter: asyncio.Future[Outcome] | None = None
 
@@ -59,7 +62,7 @@ class Acknowledgement:
         return self.outcome is not None
 
     def result(self, timeout: float | None = None) -> Outcome:
-        """Waits; TimeoutError when the time is up."""
+        """Waits for the outcome. Raises TimeoutError when the time is up."""
         if self.outcome is None:
             with _WAITING:
                 event = self._event = self._event or threading.Event()
@@ -76,7 +79,7 @@ class Acknowledgement:
         return self.outcome
 
     def settle(self, outcome: Outcome) -> None:
-        """Once. Whoever has not asked yet finds it."""
+        """Set the outcome, once. Later callers find it."""
         self.outcome = outcome
         if self._event is not None:
             self._event.set()
@@ -86,22 +89,22 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything about a delivery but its body."""
+    """Everything about a delivery except its body."""
 
     topic: str
     partition: int
     number: int
     """Its place in the partition, counted from 1."""
     id: str
-    """One for each message of the cluster."""
+    """Unique among the messages of the cluster."""
     key: bytes | None
     attributes: Mapping[str, bytes | None]
-    """The message's headers; of those with the same name the last."""
+    """The message's headers; if several have the same name, the last one."""
     retry_count: int
-    """How many deliveries of it have failed before this one, by the broker's count."""
+    """How many earlier deliveries of the message have failed, according to the broker."""
     publish_time_ms: int
     age_s: float
-    """Since it was published, when this was asked for."""
+    """The time since it was published, when the metadata was read."""
 
 
 class Kind(IntEnum):
@@ -113,12 +116,12 @@ class Kind(IntEnum):
 ACK: Final = Kind.ACK
 NACK: Final = Kind.NACK
 EXTEND: Final = Kind.EXTEND
-"""By these names: Python 3.11 takes ten times as long to find a member in its class."""
+"""Module constants, because Python 3.11 takes ten times as long to look up an enum member in its class."""
 
 
 class BaseDelivery:
-    """A message that was given to this subscriber, to be answered. `value` is None if the message has none, or if it is
-    large and was left out: `data` knows."""
+    """A message that was delivered to this subscriber, to be acknowledged. `value` is None if the message has
+    none, or if it is large and was left out: `data` returns it."""
 
     __slots__ = (
         *("_answer", "_raw", "ack_id", "deadline", "epoch"),
@@ -140,9 +143,9 @@ class BaseDelivery:
         self.key = key or (key if raw.HasField("key") else None)
         self.value = value or (value if raw.HasField("value") else None)
         self.deadline = deadline
-        """When the broker has certainly given it up."""
+        """When the broker has certainly stopped waiting for its acknowledgement."""
         self.is_live = True
-        """Whether it waits to be taken, and is still worth it."""
+        """Whether it is still valid and waits to be taken."""
 
     @property
     def metadata(self) -> Metadata:
@@ -165,14 +168,14 @@ class BaseDelivery:
         return self._answer is not None
 
     def ack(self) -> Acknowledgement:
-        """It has been dealt with. The first answer counts; later ones return it."""
+        """The message has been processed. The first ack or nack counts; later calls return its `Acknowledgement`."""
         if self._answer is None:
             self._answer = self.link.answer(ACK, self)
         return self._answer
 
     def nack(self, delay: float | None = None) -> Acknowledgement:
-        """It has not been dealt with: it will come again, to anybody, after `delay` seconds, or after the
-        subscription's backoff. Later messages of its key wait for it."""
+        """The message has not been processed: it is redelivered, to any consumer, after `delay` seconds, or
+        after the subscription's backoff. Later messages of its key wait for it."""
         arguments.optional(arguments.real, "delay", delay)
         if self._answer is None:
             self._answer = self.link.answer(NACK, self, delay)
@@ -183,7 +186,7 @@ class BaseDelivery:
         self._answer = acknowledgement
 
     def extend(self, seconds: float) -> Acknowledgement:
-        """Dealing with it takes longer: it is not given to anybody else for so long from now on."""
+        """Processing takes longer: the message is not redelivered for this many seconds from now."""
         duration_s = arguments.real("seconds", seconds)
         return self.link.answer(EXTEND, self, duration_s)
 
@@ -195,6 +198,6 @@ class AsyncDelivery(BaseDelivery):
     __slots__ = ()
 
     async def data(self) -> bytes | None:
-        """The body, wherever it is: in the message, in the log if it was too large to be delivered, or in the object
-        store if the message refers to it."""
+        """The body. It is fetched from the log if it was too large to be delivered, or from the object store
+        if the message refers to it."""
         return await self.link.body_of(self, self._raw)

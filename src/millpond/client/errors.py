@@ -1,4 +1,4 @@
-"""From what gRPC says to the errors of `millpond.model.errors`, which the application catches."""
+"""Translates gRPC's errors into the errors of `millpond.model.errors`, which the application catches."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -31,12 +31,12 @@ BROKEN: Final = frozenset(
         grpc.StatusCode.UNKNOWN,
     }
 )
-"""What gRPC says of a connection that broke. A broker's own errors bring details with them."""
+"""Status codes of a broken connection. A broker's own errors carry details."""
 REDIRECT: Final = "owner_grpc"
 
 
 def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> MillpondError:
-    """The broker's own error if there is one, else what it looks like from here."""
+    """The broker's own error if the call carries one, else the error that matches the status code."""
     for key, value in call.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
             return _from_status(value)
@@ -54,7 +54,7 @@ def error_of_result(error: log_pb2.Error) -> MillpondError:
 
 
 def redirect_of(error: MillpondError) -> str | None:
-    """Where the broker says that somebody else should be asked."""
+    """The address of the owner, if the broker redirects the request to it."""
     owner = error.facts.get(REDIRECT)
     return owner if isinstance(error, errors.NotOwner | errors.NotCoordinator) and owner else None
 

@@ -1,7 +1,8 @@
-"""gRPC's event loop has threads, and a forked child has not got them: there, its calls would never return.
+"""Detects a fork after a client was used. gRPC's event loop has threads that a forked child does not have, so
+its calls would never return there.
 
-So a child of a process that used a client is told so at once. One that is started anew (multiprocessing's "spawn" or
-"forkserver"), or forked before any client was made, is not concerned.
+A child of a process that used a client therefore gets an error immediately. A child that is started fresh
+(multiprocessing's "spawn" or "forkserver"), or was forked before the first client was created, is not affected.
 """
 
 import os
@@ -14,20 +15,20 @@ REASON = (
 )
 
 
-# gRPC's own handling of forks, meant for its synchronous API, crashes one child in three of a process that uses the
-# asynchronous one, whatever the child does. Who wants it all the same sets the variable.
+# gRPC's own handling of forks is meant for its synchronous API. In a process that uses the asynchronous one, it
+# crashes one child in three, regardless of what the child does. Users who need it anyway can set the variable.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 class _Uses:
-    """Whether a client was used in this process, and whether that was before it was forked."""
+    """Whether a client was used in this process, and whether one was used before it was forked."""
 
     here = False
     before_fork = False
 
 
 def check() -> None:
-    """A client is about to be used. Raises if it would hang."""
+    """Call before a client is used. Raises if the client would hang."""
     if _Uses.before_fork:
         raise InvalidRequest(reason=REASON)
     _Uses.here = True

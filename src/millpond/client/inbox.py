@@ -1,9 +1,9 @@
-"""Deliveries that have come and that nobody has taken, of all brokers. Pure, but for the lock: any thread may take.
+"""Deliveries of all brokers that have arrived and are not taken yet. Pure, except for the lock: any thread may take.
 
-What is not worth taking any more is dropped before anybody can: what the broker revoked, what lay here until its time
-was up, and whatever came from a former owner of a partition. What is in order behind a message that was refused is held
-until the broker has said what it revoked. Room is given back for each that was taken or dropped, until it is closed:
-then nothing more is to come.
+Deliveries that are no longer valid are dropped before they can be taken: those that the broker revoked, those
+whose time ran out here, and those from a former owner of a partition. Deliveries that follow a nacked message
+in order are held until the broker has reported what it revoked. Credit is returned for each delivery that is
+taken or dropped, until the inbox is closed: after that no more deliveries are wanted.
 """
 
 import threading
@@ -17,7 +17,7 @@ from millpond.model.errors import MillpondError
 
 
 class Order(Enum):
-    """Which messages come in order with each other."""
+    """Which messages are delivered in order with each other."""
 
     NONE = "none"
     KEY = "key"
@@ -33,13 +33,14 @@ class Order(Enum):
 
 GiveBack = Callable[[BaseDelivery], None]
 Place = tuple[int, bytes | None]
-"""What is in order with each other: a partition, or a key of it."""
+"""The scope of an order: a partition, or a key of it."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """Those behind `number` wait for so many answers; then some are let go, and the others wait until those are taken,
-    so that none that was held is overtaken by one that somebody had looked at already."""
+    """Holds deliveries behind `number` until the results of `refusals` nacks have arrived. Then the held ones
+    are released, and the others wait until those are taken. This way, a delivery that a worker has already
+    looked at does not overtake one that was held."""
 
     number: int
     refusals: int = 0
@@ -55,7 +56,7 @@ class _Hold:
         self.held, self.let_go = {**self.let_go, **self.held}, {}
 
     def next(self) -> list[BaseDelivery]:
-        """Those to be let go now, in their order."""
+        """The deliveries to release now, in order."""
         if self.refusals or any(each.is_live for each in self.let_go.values()):
             return []
         live = sorted((each for each in self.held.values() if each.is_live), key=lambda each: each.number)
@@ -71,8 +72,8 @@ class Inbox:
     def __init__(
         self, give_back: GiveBack, now: Callable[[], float], on_let_go: Callable[[], None] = lambda: None
     ) -> None:
-        """`give_back` is told of each delivery that leaves, `on_let_go` when some that were held can be taken after
-        all; neither may wait."""
+        """`give_back` is called for each delivery that leaves the inbox, `on_let_go` when held deliveries can
+        be taken again. Neither may block."""
         self._give_back = give_back
         self._now = now
         self._on_let_go = on_let_go
@@ -86,7 +87,7 @@ class Inbox:
         self.closed = False
         self.failure: MillpondError | None = None
 
-    # -- what brokers say -------------------------------------------------------------------------------------
+    # -- events from brokers ----------------------------------------------------------------------------------
 
     def arrive(self, partition: int, epoch: int, deliveries: Sequence[BaseDelivery]) -> None:
         with self._changed:
@@ -106,7 +107,8 @@ class Inbox:
             self._drop(self._live[each] for each in ack_ids if each in self._live)
 
     def lose(self, link: object, partition: int | None = None) -> None:
-        """The broker counts on them no more: a partition of it went away, or the connection."""
+        """Drop deliveries that the broker no longer expects to be acknowledged: it has lost a partition, or
+        the connection is lost."""
         with self._changed:
             self._drop(
                 each
@@ -115,7 +117,7 @@ class Inbox:
             )
 
     def close(self, failure: MillpondError | None = None) -> None:
-        """Nothing more is taken; whoever waits is let go."""
+        """Nothing more can be taken. Wakes up waiting threads."""
         with self._changed:
             self.closed = True
             self.failure = self.failure or failure
@@ -129,27 +131,28 @@ class Inbox:
     def has_some(self) -> bool:
         return bool(self._waiting)
 
-    # -- what the application does ----------------------------------------------------------------------------
+    # -- calls by the application -----------------------------------------------------------------------------
 
     def take(self) -> BaseDelivery | None:
         with self._lock:
             return self._take()
 
     def take_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
-        """For threads: waits. None when the time is up, or it was closed."""
+        """For threads: waits. None when the time is up, or the inbox is closed."""
         return self._in_time(self._take, timeout_s)
 
     def look(self) -> BaseDelivery | None:
-        """The next one, which stays droppable: whoever gets to it asks `claim`."""
+        """The next delivery, which can still be dropped: call `claim` before using it."""
         with self._lock:
             return self._look()
 
     def look_until(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
-        """For threads: waits. None when it is over, as `wake` makes it ask, or it was closed."""
+        """For threads: waits. None when `is_over` returns true (`wake` makes it check again), or the inbox is
+        closed."""
         return self._in_time(self._look, None, is_over)
 
     def wake(self) -> None:
-        """Whoever waits looks again whether it is over."""
+        """Make waiting threads check again whether they are done."""
         with self._changed:
             self._changed.notify_all()
 
@@ -167,19 +170,20 @@ class Inbox:
             return found
 
     def claim(self, delivery: BaseDelivery) -> bool:
-        """Whether it may be given to the application now."""
+        """Take this delivery. Returns whether it may be handed to the application now."""
         with self._lock:
             return self._claim(delivery)
 
     def refuse(self, refused: BaseDelivery) -> None:
-        """What is in order behind it is not taken until the broker has answered."""
+        """Hold deliveries that follow this nacked one in order until the broker has responded."""
         place = self._place(refused)
         if place is not None:
             with self._changed:
                 self._holds.setdefault(place, _Hold(refused.number)).refuse(refused.number)
 
     def release(self, refused: BaseDelivery) -> None:
-        """The broker has answered: what it revoked is gone by now, and what is left may be taken."""
+        """The broker has responded to the nack: the deliveries it revoked are gone by now, and the others may
+        be taken."""
         place = self._place(refused)
         with self._changed:
             hold = self._holds.get(place) if place is not None else None
@@ -189,8 +193,9 @@ class Inbox:
             self._let_go(place, hold)
 
     def _place(self, delivery: BaseDelivery) -> Place | None:
-        """None if it is in order with nothing. Of a key something may be behind it whatever its window was when this
-        subscriber attached: that can be altered."""
+        """The order's scope that a delivery belongs to; None if it is not ordered. A key's deliveries are
+        always ordered, even if the key window allowed only one in flight when this subscriber attached: the
+        window can be altered."""
         if self.order is Order.PARTITION:
             return delivery.partition, None
         if self.order is Order.KEY and delivery.key is not None:

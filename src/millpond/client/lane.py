@@ -1,20 +1,22 @@
-"""One partition's messages on their way to the broker: a pure machine, without sockets or time.
+"""The messages of one partition on the client side: a pure state machine, without sockets or time.
 
-Messages wait, become a batch, are in flight, and are answered, in this order and in no other. A batch carries the
-producer's identity and a sequence, so a batch that is sent again after a lost answer is stored once. The rules that
-keep it so:
+Messages wait, are packed into a batch, are in flight, and get a response, in this order and in no other. A
+batch carries the producer's identity and a sequence, so a batch that is sent again after a lost response is
+stored once. These rules guarantee it:
 
-* Batches stay in the order of their sequences until they are answered. One that must be sent again goes before
-  anything behind it, with the same bytes, and only when nothing behind it is in flight.
-* A batch whose outcome is unknown (an answer was lost) keeps its place and its sequence until a broker says what
-  became of it, even if nobody waits for it any longer: a copy of it may still be on its way. Only what was certainly
-  not stored may be dropped or numbered anew.
-* What is dropped leaves a gap in the sequences. What comes after it goes on under the next epoch, which also fences
-  every copy of an older one, as soon as nothing of unknown outcome is left under the old one.
-* A broker remembers five batches of a producer, so no more than that are in flight; and while an outcome is unknown
-  nothing new goes out, which the broker would remember instead of it. One that has not heard of a producer takes any
-  sequence for its first, so the first batch of an epoch goes alone. So does the first on a new connection: a network
-  that breaks under five batches may carry one.
+* Batches stay in sequence order until they get a response. A batch that must be sent again goes before all
+  later ones, with the same bytes, and only when no later batch is in flight.
+* A batch whose outcome is unknown (its response was lost) keeps its place and its sequence until a broker
+  reports its outcome, even if no caller waits for it any longer: a copy of it may still be in flight. Only a
+  batch that was certainly not stored may be dropped or renumbered.
+* A dropped batch leaves a gap in the sequences. Later batches continue under the next epoch, which also
+  fences every copy of an older batch. The lane changes the epoch as soon as no batch of unknown outcome is
+  left under the old one.
+* A broker remembers five batches of a producer, so no more than five are in flight. While an outcome is
+  unknown, no new batch is sent, since the broker would remember it in place of the unknown one. A broker that
+  does not know a producer accepts any sequence as its first, so the first batch of an epoch is sent alone.
+  The first batch on a new connection is sent alone, too: a network that breaks under five batches may carry
+  one.
 """
 
 import asyncio
@@ -37,11 +39,11 @@ IN_FLIGHT_MAX: Final = 5
 SEQUENCE_END: Final = 2**31
 EPOCH_MAX: Final = 2**15 - 1
 UNCERTAIN: Final = (OutcomeUnknown, CatalogFailed, TimedOut)
-"""Refusals after which a batch may be stored all the same."""
+"""Errors after which a batch may be stored nevertheless."""
 
 
 Answer: TypeAlias = "asyncio.Future[Placed] | Sent"
-"""Whom to tell: somebody on this event loop, or in another thread."""
+"""Receives the result: a future on this event loop, or a `Sent` that another thread waits for."""
 
 
 class Identity(NamedTuple):
@@ -61,7 +63,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OutBatch:
-    """Messages that were put together. `deadline` is that of the oldest."""
+    """Messages that are sent together. `deadline` is that of the oldest one."""
 
     entries: list[Entry]
     deadline: float
@@ -69,12 +71,12 @@ class OutBatch:
     sequence: int
     data: bytes = b""
     size: int = field(init=False)
-    """What it holds of the producer's buffer: nothing once its messages were given up."""
+    """The bytes it occupies in the producer's buffer: 0 once its messages have failed."""
     in_flight: bool = False
     is_uncertain: bool = False
-    """Whether an attempt's outcome is unknown: it may be stored already, or may yet be."""
+    """Whether the outcome of an attempt is unknown: the batch may be stored already, or may still be."""
     is_given_up: bool = False
-    """Whether its messages have been refused, so that nobody waits for its answer."""
+    """Whether its messages have failed, so that no caller waits for its response."""
     failure: MillpondError | None = None
     """Why the last attempt certainly failed."""
 
@@ -87,7 +89,7 @@ class OutBatch:
                 entry.answer.set_result(Placed(partition, first_number + delta))
 
     def refuse(self, error: MillpondError) -> int:
-        """Nobody waits for it any longer. Returns what it held."""
+        """Fail its messages: no caller waits for it any longer. Returns the bytes that this frees."""
         for entry in self.entries:
             entry.refuse(error)
         self.is_given_up = True
@@ -96,7 +98,7 @@ class OutBatch:
 
 
 class Lane:
-    """An `identity` is asked for by whoever drives it: `needs_identity` says when."""
+    """The driver of a lane provides its `identity`; `needs_identity` shows when."""
 
     def __init__(self, partition: int, address: str, *, batch_bytes: int, compression: Codec) -> None:
         self.partition = partition
@@ -112,7 +114,7 @@ class Lane:
         self._goes_alone = True
         self.resume_at = 0.0
 
-    # -- in ---------------------------------------------------------------------------------------------------
+    # -- adding -----------------------------------------------------------------------------------------------
 
     def add(self, entry: Entry, deadline: float) -> None:
         self._waiting.append((entry, deadline))
@@ -120,28 +122,28 @@ class Lane:
 
     @property
     def is_full(self) -> bool:
-        """Whether a whole batch waits."""
+        """Whether enough messages wait for a whole batch."""
         return self._waiting_bytes >= self.batch_bytes
 
     @property
     def is_idle(self) -> bool:
         return not (self._waiting or self._open)
 
-    # -- out --------------------------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------------------
 
     @property
     def needs_identity(self) -> bool:
-        """At the beginning, and when the epochs of the last one are used up."""
+        """True at the beginning, and when the epochs of the last identity are used up."""
         return self._identity is None
 
     def take_identity(self, identity: Identity) -> None:
-        """A fresh one. Batches that were certainly not stored are numbered anew, and there are no others."""
+        """Use a fresh identity. All open batches were certainly not stored, and are renumbered."""
         self._identity, self._sequence, self._has_gap, self._goes_alone = identity, 0, False, True
         for batch in self._open:
             batch.identity, batch.sequence, batch.data = identity, self._advance(len(batch.entries)), b""
 
     def next_batch(self, now: float, now_ms: int) -> OutBatch | None:
-        """What to send now, if anything. It is in flight from here on."""
+        """The batch to send now, if any. It is in flight from here on."""
         if self._has_gap:
             self._close_gap()
         if now < self.resume_at or self._identity is None or self._in_flight() >= self._in_flight_max():
@@ -161,8 +163,8 @@ class Lane:
         return 1 if self._goes_alone else IN_FLIGHT_MAX
 
     def _failed_batch(self) -> OutBatch | None:
-        """The first to be sent again, unless something behind it is in flight: that is answered first. Beyond a gap
-        only what has an outcome to be learned is sent again as it is."""
+        """The first batch to send again, unless a later one is in flight: its response must come first.
+        Beyond a gap, only a batch whose outcome is unknown is sent again unchanged."""
         found = None
         for batch in self._open:
             if batch.in_flight and found is not None:
@@ -172,8 +174,8 @@ class Lane:
         return found
 
     def _new_batch(self) -> OutBatch | None:
-        """A small batch waits while another is in flight, so that it grows; a full one goes at once, unless an
-        outcome is to be learned first."""
+        """A small batch waits while another is in flight, so that it grows. A full one is sent immediately,
+        unless the outcome of an earlier batch is unknown."""
         must_wait = (self._open and not self.is_full) or any(batch.is_uncertain for batch in self._open)
         if not self._waiting or self._has_gap or self._identity is None or must_wait:
             return None
@@ -197,7 +199,7 @@ class Lane:
             self.take_identity(Identity(self._identity.producer_id, self._identity.epoch + 1))
 
     def _advance(self, count: int) -> int:
-        """Sequences run to 2^31-1 and go on at 0, as Kafka's do."""
+        """Sequences run to 2^31-1 and continue at 0, as Kafka's do."""
         sequence, self._sequence = self._sequence, (self._sequence + count) % SEQUENCE_END
         return sequence
 
@@ -211,11 +213,11 @@ class Lane:
             now_ms=now_ms,
         )
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------------------
 
     def settle(self, outcome: int | MillpondError) -> int | None:
-        """The oldest batch in flight was answered: the number of its first message, or why not. Returns how many
-        bytes of the producer's buffer that frees, or None if the batch is to be sent again."""
+        """Handle the response to the oldest batch in flight: the number of its first message, or an error.
+        Returns the bytes of the producer's buffer that this frees, or None if the messages are sent again."""
         batch = next(each for each in self._open if each.in_flight)
         batch.in_flight = False
         if isinstance(outcome, int):
@@ -235,7 +237,8 @@ class Lane:
         return batch.refuse(outcome)
 
     def _may_go_later(self, batch: OutBatch, error: MillpondError) -> bool:
-        """Out of order is what everything behind a failure is told; beyond a gap it also says: not stored."""
+        """Whether the batch may be sent again. Every batch behind a failed one gets an out-of-order error.
+        Beyond a gap this error also shows that the batch was not stored."""
         if isinstance(error, OutOfOrderSequence) and (self._has_gap or batch is not self._open[0]):
             batch.is_uncertain &= not self._has_gap or self._uncertain_before(batch)
             batch.failure = self._open[0].failure if batch is not self._open[0] else None
@@ -244,7 +247,7 @@ class Lane:
         return error.retriable
 
     def _uncertain_before(self, batch: OutBatch) -> bool:
-        """Whether copies of earlier batches could still be stored, and then copies of this one, too."""
+        """Whether copies of earlier batches could still be stored, and after them copies of this one."""
         for each in self._open:
             if each is batch:
                 return False
@@ -257,7 +260,8 @@ class Lane:
         self._has_gap = True
 
     def _split(self, batch: OutBatch) -> None:
-        """One of its messages is at fault, and the others shall not suffer: try halves."""
+        """One of its messages is invalid. The batch is sent again in halves, so that its other messages do
+        not fail."""
         place = self._open.index(batch)
         self._drop(batch)
         if batch.is_given_up:
@@ -267,17 +271,17 @@ class Lane:
             self._open.insert(place, OutBatch(entries, batch.deadline, batch.identity, batch.sequence))
 
     def lose_answers(self) -> None:
-        """The connection is gone: what is in flight may have been stored or not, and is sent again as it is."""
+        """The connection is lost: batches in flight may be stored or not, and are sent again unchanged."""
         for batch in self._open:
             batch.is_uncertain |= batch.in_flight
             batch.in_flight = False
         self._goes_alone = True
 
-    # -- ends -------------------------------------------------------------------------------------------------
+    # -- expiry -----------------------------------------------------------------------------------------------
 
     def expire(self, now: float, timed_out: MillpondError, never_sent: MillpondError) -> int:
-        """Give up what is too old, and return how many bytes that frees. What may be stored keeps its place until
-        it is answered, but nobody waits for it any longer."""
+        """Fail messages past their deadline. Returns the bytes that this frees. A batch that may be stored
+        keeps its place until it gets a response, but no caller waits for it any longer."""
         freed = 0
         for batch in [each for each in self._open if each.deadline <= now and not each.is_given_up]:
             may_be_stored = batch.in_flight or batch.is_uncertain
@@ -289,7 +293,7 @@ class Lane:
         return freed
 
     def abandon(self, error: MillpondError) -> int:
-        """Everything fails: the producer is closed or cannot go on."""
+        """Fail everything: the producer is closed or cannot continue."""
         freed = sum(batch.refuse(error) for batch in self._open)
         self._open.clear()
         self._has_gap = True

@@ -1,7 +1,9 @@
-"""A subscriber's stream to one broker: a task writes credit and answers, another reads what the broker says.
+"""A subscriber's stream to one broker: one task writes credit and acknowledgements (acks, nacks, extensions),
+another reads the broker's responses.
 
-Lives on an event loop; only `answer` and `give_back` may be called from any thread. When a broker says nothing for a
-while it is sent an empty answer, which it answers whatever else it is busy with; if it stays silent, it is given up.
+Lives on an event loop; only `answer` and `give_back` may be called from any thread. If a broker is silent for
+a while, the link sends an empty request as heartbeat, to which a broker responds no matter how busy it is. If
+the broker stays silent, the link closes the connection.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from millpond.stubs import queue_pb2 as pb
 HEARTBEAT_S: Final = 5.0
 WATCH_S: Final = 1.0
 DUE_PART: Final = 4
-"""Credit is given back when so great a part of it (1/4) has come together."""
+"""Credit is granted again when this part of it (1/4) has been returned."""
 DELAY_MS_MAX: Final = 2**32 - 1
 
 Fetch = Callable[[BaseDelivery, pb.Delivery], Coroutine[Any, Any, bytes | None]]
@@ -31,7 +33,7 @@ Fetch = Callable[[BaseDelivery, pb.Delivery], Coroutine[Any, Any, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Attaching:
-    """How a subscriber attaches, to every broker."""
+    """The parameters with which a subscriber attaches to every broker."""
 
     topic: str
     subscription: str
@@ -52,7 +54,8 @@ class Attaching:
 
 
 class Credit:
-    """What one broker may send: never more than its share is granted and not taken. Any thread may give back."""
+    """The credit of one broker: the deliveries that are granted and not yet taken never exceed its share. Any
+    thread may return credit."""
 
     def __init__(self, messages: int, size: int) -> None:
         self._changing = threading.Lock()
@@ -62,21 +65,21 @@ class Credit:
         self._free_bytes = size
 
     def resize(self, messages: int, size: int) -> None:
-        """Another share: less is only reached as it is given back."""
+        """Set another share. A smaller share is reached only as credit is returned."""
         with self._changing:
             self._free_messages += messages - self._messages
             self._free_bytes += size - self._bytes
             self._messages, self._bytes = messages, size
 
     def give_back(self, size: int) -> bool:
-        """One delivery less. Whether it is time to grant again."""
+        """Return the credit of one delivery. Returns whether it is time to grant again."""
         with self._changing:
             self._free_messages = messages = self._free_messages + 1
             self._free_bytes = free = self._free_bytes + size
             return messages > 0 and (messages * DUE_PART >= self._messages or free * DUE_PART >= self._bytes)
 
     def take(self) -> tuple[int, int] | None:
-        """What to grant now, if it is worth a request."""
+        """The credit to grant now; None if it is too little for a request."""
         with self._changing:
             if not self._is_due():
                 return None
@@ -114,7 +117,7 @@ class Link:
         self.attached: pb.Attached | None = None
         self.paused = False
         self.departs = False
-        """Whether it has been told to leave."""
+        """Whether `leave` has been called."""
         self.credit = credit
         self._connections = connections
         self._attaching = attaching
@@ -144,7 +147,7 @@ class Link:
         if kind is NACK:
             self._inbox.refuse(delivery)
         self.outbox.add(Item(kind, delivery, acknowledgement, ms))
-        if self._ended:  # looked at after adding: whoever ends it looks the other way round
+        if self._ended:  # checked after adding: `_end` sets it before it empties the outbox
             self._end_again()
         if not self._is_waking:
             self.wake()
@@ -155,27 +158,28 @@ class Link:
             self.wake()
 
     def wake(self) -> None:
-        """There is something to write. Waking another thread's loop is dear: once is enough."""
+        """Signal that there is something to write. Waking another thread's loop is expensive: once is enough."""
         if not self._is_waking:
             self._is_waking = True
             if threading.get_ident() == self._thread:
                 self._news.set()
             else:
-                with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and its writer has ended
                     self._loop.call_soon_threadsafe(self._news.set)
 
     def _end_again(self) -> None:
-        """An answer came too late. Whoever flushes next must hear of it, so on the loop it is lost at once."""
+        """An acknowledgement was added after the end. The next `flushed` must see its outcome, so on the loop
+        it is lost immediately."""
         if threading.get_ident() == self._thread:
             self._end()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller waits
                 self._loop.call_soon_threadsafe(self._end)
 
     # -- the stream -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it has left in order. Raises why it ended otherwise."""
+        """Run until the link has left in order. Raises the reason if it ended in any other way."""
         with self._connections.translating(self.address):
             call = self._connections.subscribe_stream(self.address)
         tasks = [asyncio.create_task(each) for each in (self._write(call), self._watch(call))]
@@ -194,7 +198,7 @@ class Link:
             self._end()
 
     async def leave(self, timeout_s: float) -> None:
-        """When everything is answered, or the time is up."""
+        """Detach when the broker has responded to every acknowledgement, or the time is up."""
         self.departs = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -262,7 +266,7 @@ class Link:
             await call.write(pb.SubscribeRequest(detach=pb.Detach()))
             await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            pass  # whoever reads hears why
+            pass  # the reader raises the reason
 
     async def _wait(self) -> None:
         await self._news.wait()
@@ -270,7 +274,7 @@ class Link:
         self._is_waking = False
 
     async def _watch(self, call: Any) -> None:
-        """When nothing is said for a while, ask for something; who does not answer is not there."""
+        """Send a heartbeat after a silence. A broker that does not respond to it is considered gone."""
         while True:
             await asyncio.sleep(min(WATCH_S, HEARTBEAT_S))
             if self.outbox.is_late:
@@ -284,7 +288,7 @@ class Link:
                 self._news.set()
 
     def _next_request(self) -> pb.SubscribeRequest | None:
-        """Everything that there is to say, or as much of it as fits."""
+        """Everything that there is to send, or as much of it as fits."""
         if self.attached is None:
             return None
         flow = self._next_flow()
@@ -308,7 +312,7 @@ class Link:
         return self.outbox.next_request()
 
     def _note(self, item: Item) -> None:
-        """An answer that is more than an ack that was taken."""
+        """Handle the result of a nack, or of an acknowledgement that was not accepted."""
         if item.kind is NACK:
             self._inbox.release(item.delivery)
             self._on_arrival()

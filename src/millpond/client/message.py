@@ -1,4 +1,4 @@
-"""What a client sends and gets."""
+"""The messages that a client sends and receives."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from millpond.client import arguments
 from millpond.records import NO_TIMESTAMP, Header, Record
 
 Headers = Mapping[str, bytes | None] | Iterable[Header]
-"""By name, or (name, value) pairs where a name comes more than once."""
+"""By name, or (name, value) pairs if a name occurs more than once."""
 
 NO_HEADERS: Final[tuple[Header, ...]] = ()
 _WAITING: Final = threading.Lock()
@@ -31,16 +31,17 @@ class Message:
 
 
 class Placed(NamedTuple):
-    """Where a message went."""
+    """The partition and number of a stored message."""
 
     partition: int
     number: int
 
 
 class Sent:
-    """A message on its way, for code without an event loop: `result` waits until it is durable.
+    """A message in flight, for code without an event loop: `result` waits until it is durable.
 
-    As little as a future can be, since there is one for each message: waiting costs something, being told does not.
+    It is a minimal future, since there is one for each message: only waiting has a cost, setting the result
+    has none.
     """
 
     __slots__ = ("_error", "_event", "_placed")
@@ -54,8 +55,8 @@ class Sent:
         return self._placed is not None or self._error is not None
 
     def result(self, timeout: float | None = None) -> Placed:
-        """Where the message went. Raises what it was refused with, or TimeoutError when the time is up; it may then
-        still be stored."""
+        """The partition and number of the message. Raises the error that refused it, or TimeoutError when the
+        time is up; the message may then still be stored."""
         if not self.done():
             with _WAITING:
                 event = self._event = self._event or threading.Event()
@@ -78,7 +79,8 @@ class Sent:
 
 
 class Polled(NamedTuple):
-    """What a poll found, and where the next one reads from. `read_from` can be given to a new consumer as it is."""
+    """The messages that a poll found, and the position of the next poll. `read_from` can be passed to a new
+    consumer as it is."""
 
     messages: list[Message]
     read_from: int | dict[int, int]
@@ -91,7 +93,7 @@ def message_of(record: Record, partition: int) -> Message:
 def record_of(
     value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int | None
 ) -> Record:
-    """Checked here, at the call: what is in a batch already would fail its neighbours."""
+    """Checked here, at the call: an invalid record in a batch would fail the other messages of the batch."""
     return Record(
         arguments.content("value", value),
         arguments.content("key", key),
@@ -101,7 +103,8 @@ def record_of(
 
 
 def records_of(values: Iterable[bytes | None]) -> Iterable[Record]:
-    """One record for each value. A list or tuple is checked at once; others may be longer than memory."""
+    """One record for each value. A list or tuple is checked immediately; other iterables may be larger than
+    memory."""
     checked = arguments.values("values", values)
     records = (Record(arguments.content("value", value)) for value in checked)
     return list(records) if isinstance(values, list | tuple) else records

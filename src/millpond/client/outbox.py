@@ -1,8 +1,9 @@
-"""Answers of one connection on their way to its broker: pure, but that any thread may add one.
+"""Acknowledgements (acks, nacks, extensions) of one connection, to be sent to its broker. Pure, except that
+any thread may add one.
 
-While some are under way the next ones collect, so single answers are quick and thousands travel together. A broker
-answers a request when all its partitions are saved: when that takes long, each partition gets requests of its own, so
-that one that cannot be saved holds up no other.
+While some are in flight, the next ones accumulate, so single ones are fast and thousands are sent together. A
+broker responds to a request when all its partitions are saved. If that takes long, each partition gets its
+own requests, so that a partition that cannot be saved does not delay the others.
 """
 
 from collections import deque
@@ -15,13 +16,15 @@ from millpond.stubs import queue_pb2 as pb
 
 UNDER_WAY_MAX: Final = 4
 ACKS_UNDER_WAY_MAX: Final = 2
-"""Requests: one that is being made durable, and one for the broker's next commit, which a third would only join."""
+"""Requests in flight: one that is being made durable, and one for the broker's next commit, which a third
+would only join."""
 LATE_S: Final = 1.0
-"""A request that has waited for so long waits for a partition that cannot be saved."""
+"""A request without a response after this time waits for a partition that cannot be saved."""
 UNDER_WAY_WHEN_LATE_MAX: Final = 28
-"""One of each partition. Brokers read no further when 32 are under way, and a heartbeat must get through."""
+"""One request for each partition. Brokers stop reading at 32 requests in flight, and a heartbeat must still
+get through."""
 ANSWERS_MAX: Final = 5_000
-"""In one request; brokers take 10,000."""
+"""In one request; brokers accept 10,000."""
 
 
 ANSWER_OK: Final = pb.ANSWER_OK
@@ -38,7 +41,7 @@ class Request(NamedTuple):
     sent_at: float
     items: list[Item]
     partition: int | None
-    """If it is of one partition only, because others are late."""
+    """Set if it contains only this partition, because other requests are late."""
 
 
 class Outbox:
@@ -46,9 +49,9 @@ class Outbox:
         self._now = now
         self._pending: deque[Item] = deque()
         self._hurries = False
-        """Whether there may be more than acks among what is pending."""
+        """Whether the pending items may include nacks or extends."""
         self._apart: dict[int, deque[Item]] = {}
-        """While a request is late: what is pending, by partition."""
+        """While a request is late: the pending items, by partition."""
         self._under_way: dict[int, Request] = {}
         """The oldest first."""
         self._number = 0
@@ -64,17 +67,17 @@ class Outbox:
 
     @property
     def is_late(self) -> bool:
-        """Whether an answer of the broker is long due."""
+        """Whether a response of the broker is overdue."""
         oldest = next(iter(self._under_way.values()), None)
         return oldest is not None and oldest.sent_at + LATE_S <= self._now()
 
     @property
     def beats(self) -> bool:
-        """Whether a heartbeat is under way."""
+        """Whether a heartbeat is in flight."""
         return any(not request.items for request in self._under_way.values())
 
     def heartbeat(self) -> pb.Answers:
-        """A request without answers, which is answered, too."""
+        """An empty request. The broker responds to it like to any other."""
         return self._sent([], pb.Answers())
 
     def next_request(self) -> pb.Answers | None:
@@ -85,7 +88,7 @@ class Outbox:
             self._rejoin()
         if not self._pending or len(self._under_way) >= self._under_way_max or self._waits_for_company():
             return None
-        hurried, self._hurries = self._hurries, False  # before anything is taken: another thread may add more
+        hurried, self._hurries = self._hurries, False  # before taking items: another thread may add more
         request = self._request_of(self._pending)
         if hurried and self._pending:
             self._hurries = True
@@ -97,7 +100,7 @@ class Outbox:
             self._apart.setdefault(item.delivery.partition, deque()).append(item)
 
     def _rejoin(self) -> None:
-        """Of a partition nothing overtakes what came before it."""
+        """Within a partition, later items stay behind earlier ones."""
         apart, self._apart = self._apart, {}
         self._pending.extendleft(reversed([*chain.from_iterable(apart.values())]))
         self._hurries = True
@@ -127,7 +130,8 @@ class Outbox:
         return self._sent([item for items in taken for item in items], request, partition)
 
     def settle(self, results: pb.Results) -> list[Item]:
-        """The broker's word. Returns what is worth a look: refusals, by either side."""
+        """Handle the broker's results. Returns the items that need attention: nacks, and items that the
+        broker did not accept."""
         request = self._under_way.pop(results.request, None)
         if request is None:
             return []
@@ -139,7 +143,7 @@ class Outbox:
         return notable
 
     def lose(self) -> Sequence[Item]:
-        """The connection is gone, and every delivery with it."""
+        """The connection is lost, and with it every delivery. Returns the items without a result."""
         lost = [item for request in self._under_way.values() for item in request.items]
         lost += chain.from_iterable(self._apart.values())
         self._under_way, self._apart = {}, {}
@@ -150,13 +154,14 @@ class Outbox:
         return lost
 
     def _waits_for_company(self) -> bool:
-        """A request costs both sides as much as a hundred acks: a second one goes when it has as many as the first."""
+        """Whether to wait for more acks. A request costs both sides as much as a hundred acks, so a second
+        one is sent only when it has as many items as the first."""
         oldest = next(iter(self._under_way.values()), None)
         return oldest is not None and not self._hurries and len(self._pending) < len(oldest.items)
 
     @property
     def _under_way_max(self) -> int:
-        """Acks wait for company. Others may not fit into one request, and do not wait for each other."""
+        """Acks wait until there are more of them. Other items may not fit into one request, and do not wait."""
         return UNDER_WAY_MAX if self._hurries else ACKS_UNDER_WAY_MAX
 
     def _sent(self, items: list[Item], request: pb.Answers, partition: int | None = None) -> pb.Answers:
@@ -167,8 +172,8 @@ class Outbox:
 
 
 def _taken(pending: deque[Item]) -> tuple[list[Item], list[Item], list[Item]]:
-    """Acks, nacks and extends from the front, as long as one request can say it: it has one delay for all nacks,
-    one time for extends."""
+    """Acks, nacks and extends from the front, as many as one request can express: it has one delay for all
+    nacks, and one duration for all extends."""
     taken: tuple[list[Item], list[Item], list[Item]] = ([], [], [])
     for _ in range(min(len(pending), ANSWERS_MAX)):
         item = pending[0]

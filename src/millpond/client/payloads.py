@@ -1,11 +1,12 @@
-"""Bodies by reference, on an event loop: put one beside the log, and get the one that a message refers to.
+"""Bodies by reference, on an event loop: uploads a body to the object store, and downloads the one that a
+message refers to.
 
     async with AsyncPayloads() as payloads, AsyncProducer("films") as producer:
         reference = await payloads.upload("films", body)
         await producer.send(b"", headers=[reference.header()])
 
-A body goes straight to the object store and comes straight from it where the store has URLs, and through the broker
-where it has none. The message must follow soon, or the body is collected.
+A body is transferred directly to and from the object store if the store has URLs, and through the broker if
+it has none. The message must follow soon, or the body is collected.
 """
 
 import asyncio
@@ -34,14 +35,14 @@ TIMEOUT_S: Final = 30.0
 ATTEMPTS_MAX: Final = 4
 CHUNK_BYTES: Final = 1024 * 1024
 SLOWEST_BYTES_PER_S: Final = 256 * 1024
-"""A transfer through the broker that is slower than this is given up."""
+"""A transfer through the broker that is slower than this is cancelled."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadReference:
-    """What a message carries of its body."""
+    """The reference to its body that a message carries."""
 
     topic: str
     id: str
@@ -49,12 +50,12 @@ class PayloadReference:
     crc32c: int
 
     def header(self) -> Header:
-        """For the message."""
+        """The header for the message."""
         return HEADER, str(Reference(parse_payload_id(self.id), self.bytes, self.crc32c)).encode()
 
     @classmethod
     def from_headers(cls, topic: str, headers: Iterable[Header]) -> Self | None:
-        """None if the message has its body with it. `InvalidPayload` if nobody can read what it says."""
+        """None if the message contains its body. `InvalidPayload` if the reference is malformed."""
         value = next((value for name, value in headers if name == HEADER), None)
         if value is None:
             return None
@@ -63,7 +64,7 @@ class PayloadReference:
 
 
 class AsyncPayloads:
-    """`connections` are those of another client, which then closes them."""
+    """`connections` are those of another client, which closes them itself."""
 
     def __init__(
         self,
@@ -73,13 +74,13 @@ class AsyncPayloads:
         timeout: float = TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
-        """`timeout` is how long there may be silence, not how long a transfer may take."""
+        """`timeout` limits how long a transfer may make no progress, not how long it may take."""
         self._connections = connections or Connections(address, timeout)
         self._is_owner = connections is None
         self._clock = clock or SystemClock()
 
     async def upload(self, topic: str, body: Buffer) -> PayloadReference:
-        """Returns when the body is durable. An upload that fails leaves nothing, or something that is collected."""
+        """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
         arguments.topic("topic", topic)
         arguments.buffer("body", body)
         if not body:
@@ -93,13 +94,13 @@ class AsyncPayloads:
                 await self._upload(address, reference, body)
             except PayloadExists:
                 if number == 1:
-                    raise  # else an earlier attempt has succeeded after all: nobody else has this id
+                    raise  # otherwise an earlier attempt has succeeded after all: the id is unique
 
         await self._repeat(attempt)
         return reference
 
     async def download(self, reference: PayloadReference) -> bytes:
-        """The body, if it is the one that the message speaks of (else `CorruptPayload`)."""
+        """The body. `CorruptPayload` if it does not match the message's reference."""
         arguments.instance("reference", reference, PayloadReference)
 
         async def attempt(address: str, _: int) -> bytes:
@@ -167,7 +168,7 @@ class AsyncPayloads:
         return await self._connections.call(PAYLOADS, name, request, pb.PayloadPlace, address=address)
 
     async def _repeat(self, attempt: Callable[[str, int], Awaitable[Answer]]) -> Answer:
-        """Any broker can be asked: payloads belong to none of them."""
+        """Retries with any broker: no broker owns payloads."""
         address, pauses = self._connections.address, Pauses()
         for number in range(1, ATTEMPTS_MAX):
             try:

@@ -1,7 +1,7 @@
-"""Where a consumer keeps its positions: in a file, under a group's name at the broker, or nowhere.
+"""Stores for a consumer's positions: a file, or a consumer group at the broker.
 
-Positions are message numbers to read next, by partition. They belong to a topic's id: one that is made anew under the
-same name counts from 1 again.
+Positions are the numbers of the messages to read next, by partition. They belong to a topic's id: a topic
+that is created again under the same name counts from 1 again.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ Answer = TypeVar("Answer")
 
 
 class Positions(Protocol):
-    """Kept between two lives of a consumer."""
+    """Positions that outlive a consumer."""
 
     async def load(self, topic_id: str) -> dict[int, int]:
-        """What was saved last; empty if nothing was. Raises TopicReplaced if it was of another topic of this name."""
+        """The positions saved last; empty if there are none. Raises TopicReplaced if they belong to an
+        earlier topic of this name."""
         ...
 
     async def save(self, topic_id: str, read_from: Mapping[int, int]) -> None:
@@ -35,7 +36,7 @@ class Positions(Protocol):
         ...
 
     async def renew(self) -> None:
-        """Called now and then: nothing has changed, and the consumer lives."""
+        """Called regularly while the consumer is alive, even if its positions have not changed."""
         ...
 
     async def release(self) -> None:
@@ -44,18 +45,19 @@ class Positions(Protocol):
 
 
 class FilePositions:
-    """A small JSON file, replaced as a whole: it holds the old positions or the new ones, never half of them. What it
-    holds of other partitions stays."""
+    """A small JSON file, replaced as a whole: it contains the old positions or the new ones, never a mixture.
+    Positions of other partitions in the file are preserved."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self._path = path
         self._topic = topic
         self._found: dict[int, int] = {}
         self._found_id = ""
-        self._turn = threading.Lock()  # whoever was cancelled while saving leaves a thread that still does
+        self._turn = threading.Lock()  # a save that was cancelled still runs on its thread
 
     async def load(self, topic_id: str) -> dict[int, int]:
-        """Also fails where nothing could be saved later. A file without an id is an old one, and taken as it is."""
+        """Also fails if positions could not be saved later. A file without a topic id was written by an older
+        version, and is accepted."""
         found_id, found = await asyncio.to_thread(self._try, self._load)
         if found_id not in ("", topic_id):
             raise TopicReplaced(topic=self._topic)
@@ -68,10 +70,10 @@ class FilePositions:
         await asyncio.to_thread(self._try, lambda: self._save(topic_id, positions))
 
     async def renew(self) -> None:
-        """A file has no claims."""
+        """A file needs no claim."""
 
     async def release(self) -> None:
-        """A file has no claims."""
+        """A file needs no claim."""
 
     def _try(self, work: Callable[[], Answer]) -> Answer:
         try:
@@ -86,7 +88,7 @@ class FilePositions:
         return found
 
     def _read(self) -> tuple[str, dict[int, int]]:
-        """Of which topic, by its id, and where."""
+        """The topic id and the positions."""
         try:
             kept = json.loads(self._path.read_bytes())
             topic, topic_id = kept["topic"], kept.get("topic_id", "")
@@ -127,8 +129,9 @@ class FilePositions:
 
 
 class GroupPositions:
-    """The offsets of a consumer group, which Kafka's tools see, too. The group must have no members. Groups know topics
-    by name, as Kafka's do. With a `reader` they are claimed for it: `GroupInUse` while another has them."""
+    """The committed offsets of a consumer group, which Kafka's tools can see, too. The group must have no
+    members. Groups refer to topics by name, as Kafka's do. A `reader` claims the positions for itself:
+    `GroupInUse` while another reader holds them."""
 
     def __init__(
         self, group: str, topic: str, connections: Connections, partition: int | None, reader: str | None
@@ -139,7 +142,7 @@ class GroupPositions:
         self._partition = partition
         self._reader = reader
         self._renew_at: float | None = None
-        """When to renew the claim, by the event loop's clock; None while there is none."""
+        """When to renew the claim, according to the event loop's clock; None while there is no claim."""
 
     async def load(self, topic_id: str) -> dict[int, int]:
         await self._claim()
@@ -165,7 +168,7 @@ class GroupPositions:
             await self._claim()
 
     async def release(self) -> None:
-        """As far as that is possible at once: else the claim ends by itself."""
+        """Try for a short time only: otherwise the claim expires by itself."""
         if self._renew_at is None:
             return
         self._renew_at = None

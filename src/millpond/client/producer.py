@@ -1,10 +1,10 @@
-"""A producer on an event loop: messages to one topic, durable when they are answered, stored once.
+"""A producer on an event loop: messages to one topic, acknowledged when they are durable, stored once.
 
     async with AsyncProducer("orders") as producer:
         number = await producer.send(b"one", key=b"k")
 
-Messages that are sent at the same time travel together: the first goes at once, and while it is on its way the
-next batch fills.
+Messages that are submitted at the same time are sent together: the first is sent immediately, and while it is
+in flight the next batch fills.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ TIMEOUT_S: Final = 10.0
 BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
 TURN_BYTES: Final = 16 * 1024
-"""How much without a key goes to one partition before it is the next one's turn."""
+"""Bytes without a key that go to one partition before the next partition is used."""
 LEARN_AGAIN_S: Final = 60.0
-"""How often a producer that is used asks for the topic's partitions and limits."""
+"""How often a producer in use asks for the topic's partitions and limits."""
 LEARN_PLANNED_AGAIN_S: Final = 1.0
-"""The same while the topic is not known to exist: another client may create it with other partitions."""
+"""The same while the topic is not known to exist: another client may create it with another number of partitions."""
 STALE: Final = (UnknownPartition, RecordTooLarge)
-"""Refusals of `put` that may rest on a description that is no longer true."""
+"""Errors of `put` that may be caused by an outdated description of the topic."""
 CODECS: Final = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -44,7 +44,8 @@ CODECS: Final = {
 
 
 class AsyncProducer:
-    """`timeout` is how long a message may take, attempts included. `compression` is none, gzip, snappy, lz4 or zstd."""
+    """`timeout` is the maximum time for a message, including retries. `compression` is none, gzip, snappy,
+    lz4 or zstd."""
 
     def __init__(
         self,
@@ -65,10 +66,11 @@ class AsyncProducer:
         self._sender = Sender(self._connections, topic)
         self._lanes: list[Lane] = []
         self.configs: Mapping[str, str] = {}
-        """The topic's, as soon as they are known."""
+        """The topic's configs, once they are known."""
         self._size_max = 0
         self._exists = False
-        """Whether the topic was there when it was last described; else it is known as it would be created."""
+        """Whether the topic existed when it was last described. If not, the description shows how it would be
+        created."""
         self._turn = 0
         self._turn_bytes = 0
         self._learning: asyncio.Task[None] | None = None
@@ -86,15 +88,15 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Returns the message's number, when it is durable."""
+        """Returns the message's number when it is durable."""
         record = record_of(value, key, headers, timestamp_ms)
         return (await (await self.submit_record(record, partition))).number
 
     async def send_many(
         self, values: Iterable[bytes | None], *, partition: int | None = None
     ) -> list[Placed]:
-        """Returns where they went, in their order, when all of them are durable. A list or tuple is checked as a whole
-        before any of it is sent."""
+        """Returns their partitions and numbers, in order, when all of them are durable. A list or tuple is
+        checked as a whole before any of it is sent."""
         futures = [await self.submit_record(record, partition) for record in records_of(values)]
         return list(await asyncio.gather(*futures))
 
@@ -107,8 +109,8 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> "asyncio.Future[Placed]":
-        """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its way.
-        Messages to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued. Waits while the buffer is full. Messages
+        to a partition are stored in the order of their submits."""
         return await self.submit_record(record_of(value, key, headers, timestamp_ms), partition)
 
     async def submit_record(self, record: Record, partition: int | None = None) -> "asyncio.Future[Placed]":
@@ -122,7 +124,7 @@ class AsyncProducer:
         return future
 
     async def ready(self) -> None:
-        """The topic is known, and there is room for another message."""
+        """Wait until the topic is known and there is room for another message."""
         self._check_open()
         if not self._lanes:
             await self._learned()
@@ -133,7 +135,7 @@ class AsyncProducer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `ready` has nothing to wait for."""
+        """Whether `ready` returns without waiting."""
         return bool(self._lanes) and self.has_room
 
     @property
@@ -141,18 +143,18 @@ class AsyncProducer:
         return self._sender.held_bytes < self._buffer_bytes_max
 
     async def place(self, entry: Entry, partition: int | None, deadline: float) -> None:
-        """The rest of `submit_record`, when the producer is ready. What is refused by what is known of the topic is
-        tried once more after asking."""
+        """The rest of `submit_record`, when the producer is ready. If the known description of the topic
+        refuses the message, the topic is described again and the message is tried once more."""
         try:
             self.put(entry, partition, deadline)
         except STALE:
             if self._learning is not None:
-                await asyncio.wait([self._learning])  # which may have asked too early
+                await asyncio.wait([self._learning])  # its request may have been sent too early
             await self._learned()
             self.put(entry, partition, deadline)
 
     def put(self, entry: Entry, partition: int | None, deadline: float) -> None:
-        """As `place`, by what is known. Its answer may be for another thread."""
+        """Like `place`, with the known description only. The result may go to another thread."""
         self._check_open()
         if entry.size + HEADER_SIZE > self._size_max:
             self._check_size(entry.record)
@@ -167,13 +169,13 @@ class AsyncProducer:
             raise self._sender.failure.copy()
 
     def _check_size(self, record: Record) -> None:
-        """Exactly, for one that may be too large."""
+        """Exact check of a record that may be too large."""
         size = len(build_batch([record], compression=self._codec))
         if size > self._size_max:
             raise RecordTooLarge(size=size, limit=self._size_max)
 
     async def flush(self) -> None:
-        """Wait until everything that was submitted is answered."""
+        """Wait until every submitted message has a result."""
         await self._sender.flush()
 
     def _lane(self, entry: Entry, partition: int | None) -> Lane:
@@ -189,7 +191,8 @@ class AsyncProducer:
         return self._keyless_lane(entry.size)
 
     def _keyless_lane(self, size: int) -> Lane:
-        """Messages without a key go together, one partition after the other: single ones in turn, many in runs."""
+        """Messages without a key go to one partition after the other: single messages in turn, many messages
+        in runs."""
         lane = self._lanes[self._turn]
         if self._turn_bytes and (self._turn_bytes >= TURN_BYTES or lane.is_idle):
             self._turn, self._turn_bytes = (self._turn + 1) % len(self._lanes), 0
@@ -197,10 +200,10 @@ class AsyncProducer:
         self._turn_bytes += size
         return lane
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def _learned(self) -> None:
-        """Once for all who want to know at the same time: ask about the topic."""
+        """Describe the topic, once for all callers that need it at the same time."""
         learning = self._learning or self._begin_learning()
         try:
             await asyncio.shield(learning)
@@ -217,14 +220,15 @@ class AsyncProducer:
         return self._learning
 
     def _end_learning(self, learning: "asyncio.Task[None]") -> None:
-        """Whoever waits hears of a failure; if nobody does, there is another time."""
+        """Callers that wait get the error. Without one, the error is ignored: the topic is described again later."""
         self._learning = None
         if not learning.cancelled():
             learning.exception()
 
     async def _learn(self) -> None:
-        """A topic that does not exist is described as it would be created: the first message that the broker accepts
-        creates it, and a refused one does not. Once it has existed, it may have been deleted on purpose."""
+        """A topic that does not exist is described as it would be created. The first message that the broker
+        accepts creates it; a refused one does not. A topic that existed before is not created again, since it
+        may have been deleted on purpose."""
         request = admin_pb2.DescribeTopicRequest(
             name=self.topic, plan=not (self._exists or self._sender.has_stored)
         )
@@ -249,13 +253,12 @@ class AsyncProducer:
             )
             for each in found.partitions[len(self._lanes) :]
         ]
-        self._lanes += (
-            added  # they never go away: a topic that was made anew with fewer refuses what is too much
-        )
+        # Lanes are never removed: a topic recreated with fewer partitions refuses messages for the others.
+        self._lanes += added
         self._sender.add(added)
 
     async def close(self) -> None:
-        """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
+        """Send all submitted messages, then close. Messages without a response at the timeout fail."""
         if self._closed:
             return
         self._closed = True
@@ -265,12 +268,12 @@ class AsyncProducer:
             await self._leave()
 
     async def abort(self) -> None:
-        """Leave at once: what is not answered fails."""
+        """Close immediately: messages without a response fail."""
         self._closed = True
         await self._leave()
 
     async def _leave(self) -> None:
-        """Nobody is left waiting, and nothing is left running."""
+        """Fail all waiting messages and stop all tasks."""
         self._sender.abandon(Stopping("The producer was closed before this message was answered."))
         if (learning := self._learning) is not None:
             learning.cancel()

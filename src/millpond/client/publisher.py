@@ -1,10 +1,10 @@
-"""A publisher on an event loop: messages to any topic, durable when they are answered, stored once.
+"""A publisher on an event loop: messages to any topic, acknowledged when they are durable, stored once.
 
     async with AsyncPublisher("127.0.0.1:9999") as publisher:
         await publisher.publish("orders", b"customer-7", b"one more", attributes={"kind": "order"})
 
-To a topic with `payload=reference` bodies go to the object store, and messages refer to them; to one with
-`payload=large` those that are large do.
+For a topic with `payload=reference`, bodies go to the object store, and messages refer to them. For a topic
+with `payload=large`, only large bodies do.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from millpond.model.errors import Stopping
 from millpond.records import Header, Record
 
 INLINE_BYTES_MAX: Final = 0
-"""Where bodies go by reference, those up to this size stay in the message all the same."""
+"""In topics with bodies by reference, bodies up to this size stay in the message."""
 
 
 class AsyncPublisher:
-    """`servers` is where to ask first: an address, or several, of which any will do. See `AsyncProducer` for the
-    rest."""
+    """`servers` is the address to try first, or several of which any will do. See `AsyncProducer` for the
+    other arguments."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class AsyncPublisher:
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> Placed:
-        """Returns where the message went, when it is durable. Those of a key are stored in the order of the calls."""
+        """Returns the partition and number of the message when it is durable. Messages of a key are stored in
+        the order of the calls."""
         return await (
             await self.submit(topic, key, data, attributes=attributes, deliver_at=deliver_at, delay=delay)
         )
@@ -75,7 +76,7 @@ class AsyncPublisher:
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> "asyncio.Future[Placed]":
-        """As `publish`, but returns as soon as the message waits its turn (and its body is uploaded)."""
+        """Like `publish`, but returns as soon as the message is queued (and its body is uploaded)."""
         record = published_record(key, data, headers_of(attributes, deliver_at, delay))
         producer = self.producer(topic)
         if key is None:
@@ -88,11 +89,11 @@ class AsyncPublisher:
             return await producer.submit_record(record)
 
     def _goes_at_once(self, producer: AsyncProducer, record: Record) -> bool:
-        """Whether nothing has to be waited for, so that no later one can overtake it."""
+        """Whether the message can be queued without waiting, so that no later one can overtake it."""
         return producer.is_ready and len(record.value or b"") <= self._carried_by(producer)
 
     def producer(self, topic: str) -> AsyncProducer:
-        """The one for this topic."""
+        """The producer for this topic."""
         if self._closed:
             raise Stopping("The publisher is closed.")
         producer = self._producers.get(topic) if isinstance(topic, str) else None
@@ -103,7 +104,7 @@ class AsyncPublisher:
         return producer
 
     async def referring(self, producer: AsyncProducer, record: Record) -> Record:
-        """The message with its body, or with a reference to it if that is what the topic wants."""
+        """The message with its body, or with a reference to it if the topic's config requires one."""
         if not record.value or len(record.value) <= await self._carried_bytes_max(producer):
             return record
         reference = await self._payloads.upload(producer.topic, record.value)
@@ -111,7 +112,7 @@ class AsyncPublisher:
         return Record(None, record.key, headers, record.timestamp)
 
     async def carried_bytes_max(self, topic: str) -> int:
-        """Larger bodies of this topic lie beside the log."""
+        """Bodies of this topic that are larger go to the object store."""
         return await self._carried_bytes_max(self.producer(topic))
 
     async def _carried_bytes_max(self, producer: AsyncProducer) -> int:
@@ -127,11 +128,11 @@ class AsyncPublisher:
         return sys.maxsize
 
     async def flush(self) -> None:
-        """Wait until everything that was submitted is answered."""
+        """Wait until every submitted message has a result."""
         await asyncio.gather(*(each.flush() for each in self._producers.values()))
 
     async def close(self) -> None:
-        """Sends what was submitted, and leaves."""
+        """Send all submitted messages, then close."""
         self._closed = True
         await asyncio.gather(*(each.close() for each in self._producers.values()))
         await self._payloads.close()

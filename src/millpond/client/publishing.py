@@ -1,4 +1,4 @@
-"""Messages as publishers write them: a topic, a key, a body, attributes, and when to deliver it."""
+"""Messages as publishers describe them: a topic, a key, a body, attributes, and a delivery time."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,14 +10,14 @@ from millpond.model.subscriptions import DELAY, DELIVER_AT, RESERVED_HEADERS
 from millpond.records import Header, Record
 
 Attributes = Mapping[str, bytes | str | None]
-"""By name. Text travels as UTF-8."""
+"""By name. Text is sent as UTF-8."""
 
 
 def headers_of(
     attributes: Attributes | None, deliver_at: datetime | int | None = None, delay: float | None = None
 ) -> Headers:
-    """Attributes, and when subscriptions may deliver the message: at a time (a datetime, or milliseconds since 1970),
-    or so many seconds after it was published."""
+    """Headers for the attributes, and for the earliest delivery time: a time (a datetime, or milliseconds
+    since 1970), or a number of seconds after the message is published."""
     headers: list[Header] = []
     for name, value in ({} if attributes is None else _checked(attributes)).items():
         if name.startswith(RESERVED_HEADERS):
@@ -40,5 +40,5 @@ def _checked(attributes: Attributes) -> Attributes:
 
 
 def published_record(key: bytes | None, data: bytes | None, headers: Headers) -> Record:
-    """A message as publishers name its parts."""
+    """A record from the parts of a message, under the names that publishers use."""
     return record_of(arguments.content("data", data), key, headers, None)

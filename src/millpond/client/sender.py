@@ -1,8 +1,8 @@
-"""Drives the lanes of one producer: streams to brokers, answers back, attempts after failures, deadlines.
+"""Drives the lanes of one producer: streams to brokers, responses, retries, deadlines.
 
-For each broker one task writes and one reads; another decides what goes where, and looks after time. None of them
-waits for another: a broker that takes nothing holds up neither the others nor the deadlines. Lives on one event loop;
-its state changes only between awaits.
+For each broker one task writes and one reads. Another task decides which batch goes to which broker, and
+checks deadlines. None of them waits for another: a broker that reads nothing delays neither the other brokers
+nor the deadlines. Lives on one event loop; its state changes only between awaits.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from millpond.model.errors import Defect, MillpondError, TimedOut
 from millpond.stubs import log_pb2
 
 LOOK_EVERY_S: Final = 0.02
-"""How often deadlines are looked at while there is something to send."""
+"""How often deadlines are checked while there is something to send."""
 
 logger = logging.getLogger(__name__)
 
 
 class Link:
-    """A stream to one broker. Its answers come in the order of what was written."""
+    """A stream to one broker. Responses come in the order of the requests."""
 
     def __init__(self, address: str, call: Any) -> None:
         self.address = address
@@ -36,13 +36,13 @@ class Link:
         self.outbox: deque[log_pb2.ProduceRequest] = deque()
         self.has_more = asyncio.Event()
         self.unanswered: deque[tuple[Lane, float]] = deque()
-        """Whose batches were given to this link, and when."""
+        """The lanes of the requests without a response, and when each was queued."""
         self.tasks: list[asyncio.Task[None]] = []
 
 
 class Sender:
     def __init__(self, connections: Connections, topic: str, *, clock: Clock | None = None) -> None:
-        """`clock` stamps the records that have no time of their own."""
+        """`clock` stamps records that have no timestamp."""
         self._connections = connections
         self._topic = topic
         self._clock = clock or SystemClock()
@@ -63,7 +63,7 @@ class Sender:
         """Whether any message was stored: then the topic exists."""
 
     def add(self, lanes: Sequence[Lane]) -> None:
-        """More to drive. The first start the work."""
+        """Add lanes to drive. The first call starts the sender's task."""
         if not self._lanes:
             self._begin(self._run_to_the_end())
         self._lanes += lanes
@@ -71,17 +71,17 @@ class Sender:
             self._connections.learn(lane.address)
 
     def wake(self) -> None:
-        """There is something new in a lane."""
+        """Signal that a lane has something new."""
         self._wake.set()
 
     async def room(self, bytes_max: int) -> None:
-        """Wait until less than this is held."""
+        """Wait until the buffered messages take fewer bytes than this."""
         while self.held_bytes >= bytes_max:
             self._freed.clear()
             await self._freed.wait()
 
     async def flush(self) -> None:
-        """Wait until everything is answered."""
+        """Wait until every message has a result."""
         await self.room(1)
 
     async def close(self) -> None:
@@ -102,13 +102,13 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- deciding ---------------------------------------------------------------------------------------------
+    # -- scheduling -------------------------------------------------------------------------------------------
 
     async def _run_to_the_end(self) -> None:
-        """Whatever happens, nobody is left waiting."""
+        """An unexpected error fails all messages, so that no caller waits for ever."""
         try:
             await self._run()
-        except Exception as error:  # whatever it is, whoever waits must hear of it
+        except Exception as error:  # waiting callers must get every kind of error
             logger.exception("the producer of topic %r cannot go on", self._topic)
             self.abandon(Defect(reason=repr(error)))
 
@@ -139,7 +139,7 @@ class Sender:
             self._send(lane, batch, now)
 
     async def _identify(self) -> None:
-        """One for all lanes: a broker keeps sequences by partition."""
+        """One identity for all lanes: a broker keeps sequences by partition."""
         try:
             request, response = log_pb2.InitProducerRequest(), log_pb2.InitProducerResponse
             found = await self._connections.call(LOG, "InitProducer", request, response)
@@ -179,9 +179,9 @@ class Sender:
                 link.has_more.clear()
                 await link.has_more.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            pass  # whoever reads hears why
+            pass  # the reader handles the reason
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------------------
 
     async def _read(self, link: Link) -> None:
         try:
@@ -192,7 +192,7 @@ class Sender:
         except grpc.aio.AioRpcError as failure:
             self._last_error = error_of(failure, link.address, self._timed_out.facts["timeout_ms"])
         except asyncio.InvalidStateError:
-            pass  # it was ended while we looked
+            pass  # the call was cancelled during the read
         finally:
             self._lose(link)
 
@@ -212,8 +212,8 @@ class Sender:
             self._free(freed)
 
     def _hold_back(self, lane: Lane, owner: str | None) -> None:
-        """Let a lane rest before its next attempt, which goes to whoever owns the partition: at once, the first time
-        that somebody knows."""
+        """Redirect a lane to the partition's owner, if it is known, and delay its next attempt. The first
+        redirect is followed without a delay."""
         if owner is not None and owner != lane.address:
             self._connections.learn(owner)
             lane.address = owner
@@ -224,7 +224,7 @@ class Sender:
         lane.resume_at = asyncio.get_running_loop().time() + pause
 
     def _lose(self, link: Link) -> None:
-        """The stream has ended. What it did not answer is sent again; by another way, if there is one."""
+        """The stream has ended. Requests without a response are sent again, to another broker if there is one."""
         if self._links.get(link.address) is not link:
             return
         del self._links[link.address]
@@ -236,19 +236,19 @@ class Sender:
         for lane in self._lanes:
             if (
                 lane.address == link.address
-            ):  # each of them would find out for itself, one message after the other
+            ):  # otherwise each lane would discover the failure by itself, one message at a time
                 lane.address = following
         for lane in dict.fromkeys(lane for lane, _ in link.unanswered):
             lane.lose_answers()
             self._hold_back(lane, None)
         self._wake.set()
 
-    # -- time -------------------------------------------------------------------------------------------------
+    # -- deadlines --------------------------------------------------------------------------------------------
 
     def _look_at_deadlines(self, now: float) -> None:
         for link in list(self._links.values()):
             if link.unanswered and link.unanswered[0][1] + self._connections.attempt_s <= now:
-                self._connections.forget(link.address)  # it has gone silent
+                self._connections.forget(link.address)  # the connection has gone silent
                 self._lose(link)
         for lane in self._lanes:
             if lane.oldest_deadline <= now:

@@ -1,13 +1,15 @@
-"""A subscriber on an event loop: messages of a subscription as they come, to be answered one by one.
+"""A subscriber on an event loop: receives the messages of a subscription, which the application acknowledges
+one by one.
 
     async with AsyncSubscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
         async for delivery in subscriber:
             print(delivery.metadata.number, delivery.value)
             delivery.ack()
 
-It attaches to every broker that owns some of the topic's partitions, again whenever a connection breaks, and is sent no
-more than it has room for. Whatever becomes of an answer, the subscriber goes on; only when there is nothing to attach
-to any more (no such topic, no such subscription, another consumer of its name) iteration ends with the reason.
+It attaches to every broker that owns some of the topic's partitions, attaches again whenever a connection
+breaks, and receives no more than it has room for. The outcome of an acknowledgement never stops the
+subscriber. Iteration ends with an error only if there is nothing to attach to any more (no such topic, no
+such subscription, another consumer with its name).
 """
 
 import asyncio
@@ -46,20 +48,21 @@ TIMEOUT_S: Final = 10.0
 PREFETCH: Final = 1_000
 PREFETCH_BYTES: Final = 32 * 1024 * 1024
 VALUE_BYTES_MAX: Final = 256 * 1024
-"""Larger values are left out, and fetched when somebody asks for them."""
+"""Larger values are left out of the delivery, and fetched on demand."""
 LOOK_EVERY_S: Final = 10.0
-"""How often partitions that have moved are looked for, if nobody says so."""
+"""How often the subscriber looks for moved partitions when no broker reports a move."""
 TAKEN_AT_ONCE: Final = 100
-"""Then answers and credit get their turn, though there is more to take."""
+"""After this many deliveries, acknowledgements and credit are sent, even if there are more deliveries to take."""
 REFUSED_MAX: Final = 1_000
-"""Of answers that were refused, how many are remembered until the next flush."""
+"""How many acknowledgements that were not accepted are remembered until the next flush."""
 
 logger = logging.getLogger(__name__)
 
 
 class AsyncSubscriber:
-    """`servers` is where to ask first: an address, or several. `create` makes the subscription if there is none, with
-    these configs. `prefetch` and `prefetch_bytes` are how much may have come, or be on its way, and not be taken."""
+    """`servers` is the address to try first, or several. `create` creates the subscription with these configs
+    if it does not exist. `prefetch` and `prefetch_bytes` limit the deliveries that are received or in flight,
+    and not taken yet."""
 
     _kind: type[BaseDelivery] = AsyncDelivery
 
@@ -110,10 +113,10 @@ class AsyncSubscriber:
         return self
 
     async def __anext__(self) -> AsyncDelivery:
-        """The next delivery, when there is one. Ends when the subscriber is closed."""
+        """The next delivery; waits for one. The iteration ends when the subscriber is closed."""
         self._taken += 1
         if self._taken % TAKEN_AT_ONCE == 0:
-            await asyncio.sleep(0)  # nothing is taken yet: whoever is cancelled here loses no delivery
+            await asyncio.sleep(0)  # nothing is taken yet, so a cancellation here loses no delivery
         found = self._inbox.take()
         while found is None:
             await self._until_news()
@@ -121,24 +124,24 @@ class AsyncSubscriber:
             if found is None and self._inbox.closed:
                 self._check()
                 raise StopAsyncIteration
-        return found  # type: ignore[return-value]  # it makes no others
+        return found  # type: ignore[return-value]  # this class creates no other kind
 
     async def receive(self, wait: float | None = None) -> AsyncDelivery | None:
-        """The same with a limit to the waiting, in seconds; None when it is over."""
+        """The next delivery. Waits at most `wait` seconds; None when they are over."""
         try:
             async with asyncio.timeout(arguments.patience("wait", wait)):
                 return await anext(self)
         except TimeoutError:
-            return self._inbox.take()  # type: ignore[return-value]  # it makes no others
+            return self._inbox.take()  # type: ignore[return-value]  # this class creates no other kind
         except StopAsyncIteration:
             raise Stopping("The subscriber is closed.") from None
 
     async def run(
         self, handler: Callable[[AsyncDelivery], Awaitable[Any] | None], *, workers: int = 1
     ) -> None:
-        """Give every delivery to `handler`, until the subscriber is closed. So many run at a time, but of a key only
-        one, in order. What it returns from is acknowledged, unless it has answered itself; what it fails with is
-        logged, and the message refused."""
+        """Call `handler` with every delivery, until the subscriber is closed. Up to `workers` calls run at a time,
+        but only one for each key, in order. When the handler returns, the message is acknowledged, unless the
+        handler has done so itself. When the handler raises, the error is logged and the message is nacked."""
         arguments.function("handler", handler)
         arguments.count("workers", workers)
         await self._start()
@@ -155,10 +158,10 @@ class AsyncSubscriber:
         if self._inbox.failure is not None:
             raise self._inbox.failure.copy()
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------------------------
 
     async def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
-        """Wait until every answer is durable or refused. Returns those that were refused since the last time."""
+        """Wait until every acknowledgement is durable or refused. Returns those refused since the last flush."""
         for link in list(self._links.values()):
             await link.flushed()
         refused = list(self._refused)
@@ -166,7 +169,7 @@ class AsyncSubscriber:
         return refused
 
     def transaction(self) -> AsyncTransaction:
-        """Acknowledge deliveries and publish messages together, all of it or nothing:
+        """Acknowledge deliveries and publish messages together, atomically:
 
         async with subscriber.transaction() as transaction:
             transaction.ack(delivery)
@@ -177,7 +180,7 @@ class AsyncSubscriber:
     # -- flow -------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """Be sent nothing more for now. What has come already may still be taken."""
+        """Receive nothing more for now. Deliveries that have arrived already may still be taken."""
         self._set_paused(paused=True)
 
     async def resume(self) -> None:
@@ -189,7 +192,7 @@ class AsyncSubscriber:
             link.paused = paused
             link.wake()
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Attach, without waiting for a first message. Iterating does the same."""
@@ -200,7 +203,7 @@ class AsyncSubscriber:
             self._supervising = asyncio.create_task(self._supervise())
 
     async def _supervise(self) -> None:
-        """A link to every broker that there should be one to."""
+        """Keep a link to every broker that owns some of the partitions."""
         try:
             await self._make()
             while not self._inbox.closed:
@@ -227,7 +230,7 @@ class AsyncSubscriber:
             await self._check_existing(self._create)
 
     async def _check_existing(self, wanted: Mapping[str, str]) -> None:
-        """A subscription with other settings than were named delivers by other rules, such as in another order."""
+        """An existing subscription with other settings delivers by other rules, for example in another order."""
         request = pb.ListSubscriptionsRequest(topic=self.topic)
         found = await self._connections.call(
             QUEUE, "ListSubscriptions", request, pb.ListSubscriptionsResponse
@@ -237,7 +240,7 @@ class AsyncSubscriber:
                 check_same(self.topic, self.subscription, wanted, each.config)
 
     async def _owners(self) -> set[str]:
-        """Where the topic's partitions are; as it was before, if nobody can say."""
+        """The owners of the topic's partitions. Retries until a broker responds."""
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
         while True:
             try:
@@ -256,7 +259,7 @@ class AsyncSubscriber:
         return owners
 
     async def _keep_up(self, owners: set[str]) -> None:
-        """One link to a broker at a time: one that leaves has left before there is another."""
+        """Only one link to a broker at a time: a link that leaves has left before the next one starts."""
         share = len(owners)
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
         for address in owners - self._tasks.keys():
@@ -284,7 +287,7 @@ class AsyncSubscriber:
         return max(1, self._prefetch // of), max(1, self._prefetch_bytes // of)
 
     async def _stay(self, address: str, share: int) -> None:
-        """Attached to one broker, again and again."""
+        """Stay attached to one broker: attach again after each retriable error."""
         pauses = Pauses()
         while not self._inbox.closed:
             link = self._links[address] = self._link(address, share)
@@ -326,7 +329,7 @@ class AsyncSubscriber:
         self._refused.append((item.delivery, item.acknowledgement.outcome))
 
     def _fail(self, error: MillpondError) -> None:
-        """Nothing more is taken, so no broker may go on sending."""
+        """Nothing more is taken, so brokers must stop sending."""
         self._inbox.close(error)
         self._news.set()
         self._look_now.set()
@@ -335,8 +338,8 @@ class AsyncSubscriber:
                 self._background(link.leave(self._timeout_s))
 
     async def close(self) -> None:
-        """Wait until every answer is durable, and leave in order: what was not answered goes to others at once,
-        uncharged. Whoever waits for a delivery is let go."""
+        """Wait until every acknowledgement is durable, then detach in order. Deliveries that were not acknowledged
+        go to other consumers immediately, and do not count as failed. Wakes up callers that wait for a delivery."""
         if self._connections.is_closed:
             return
         self._inbox.close()
@@ -352,7 +355,7 @@ class AsyncSubscriber:
         await self._connections.close()
 
     async def _end_all(self) -> None:
-        """Links that do not leave in time are cut."""
+        """Cancel links that do not leave in time."""
         tasks = {*self._tasks.values(), *self._leaving}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=2 * self._timeout_s)
@@ -373,5 +376,5 @@ class AsyncSubscriber:
 
 
 def _own_name() -> str:
-    """One that no other consumer has, and that tells an operator where it runs."""
+    """A name that no other consumer has, and that shows an operator where it runs."""
     return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -13,8 +13,8 @@ from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
 
 Start = Literal["earliest", "latest"] | int | datetime
-"""Where a subscription begins: with what there is, with what comes, at a message number (in every partition), or at
-the first message of a time."""
+"""Where a subscription begins: at the oldest message, at the next new message, at a message number (in every
+partition), or at the first message of a time."""
 Configs = Mapping[str, object]
 """By name, as in docs/reference/subscriptions.md. Durations may be written `30s`."""
 EARLIEST: Final = "earliest"
@@ -31,7 +31,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionKey:
-    """A key that does not move, and why: its first message, how many wait, whose turn it is, until when."""
+    """A key that makes no progress, and why: its first message, how many messages wait, the consumer
+    concerned, and until when."""
 
     key_hash: str
     number: int
@@ -43,8 +44,8 @@ class SubscriptionKey:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPartition:
-    """Every message below `floor` is settled; `next` is the number that the next message will get. What is leased,
-    delayed and tracked is known only where the partition is at work."""
+    """Every message below `floor` is settled; `next` is the number that the next message will get. `leased`,
+    `delayed` and `tracked` are known only if the partition is active (`at_work`)."""
 
     partition: int
     member: str
@@ -56,7 +57,7 @@ class SubscriptionPartition:
     delayed: int
     tracked: int
     oldest_age_ms: int
-    """Of the first message that is not settled, where the partition is at work."""
+    """The age of the first message that is not settled, if the partition is active."""
     keys: list[SubscriptionKey]
 
 
@@ -87,7 +88,7 @@ class SubscriptionState:
 
 
 class SubscriptionCalls:
-    """What makes, changes or deletes reaches a broker once, as `AsyncAdmin` says."""
+    """A broker acts on a create, delete, reset or redrive request at most once, as `AsyncAdmin` says."""
 
     _connections: Connections
 
@@ -102,7 +103,7 @@ class SubscriptionCalls:
         )
 
     async def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
-        """What is not named stays."""
+        """Settings that are not named stay unchanged."""
         request = pb.AlterSubscriptionRequest(**_named(topic, name), config=config_texts("config", config))
         return _subscription(
             await self._connections.call(QUEUE, "AlterSubscription", request, pb.Subscription)
@@ -115,7 +116,7 @@ class SubscriptionCalls:
         )
 
     async def list_subscriptions(self, topic: str | None = None) -> list[Subscription]:
-        """Of a topic, or of all."""
+        """The subscriptions of one topic, or of all."""
         request = pb.ListSubscriptionsRequest(topic=arguments.optional(arguments.label, "topic", topic) or "")
         found = await self._connections.call(
             QUEUE, "ListSubscriptions", request, pb.ListSubscriptionsResponse
@@ -123,7 +124,8 @@ class SubscriptionCalls:
         return [_subscription(each) for each in found.subscriptions]
 
     async def describe_subscription(self, topic: str, name: str, *, keys_max: int = 10) -> SubscriptionState:
-        """How it stands, and why keys do not move that do not. Every broker that has partitions of it is asked."""
+        """The state of a subscription, with the reasons why keys make no progress. Asks every broker that
+        owns partitions of the topic."""
         keys_max = arguments.integer("keys_max", keys_max, 0, arguments.UINT32_MAX)
         request = pb.DescribeSubscriptionRequest(**_named(topic, name), keys_max=keys_max)
         answers = [
@@ -135,14 +137,15 @@ class SubscriptionCalls:
         return _joined([_state(each) for each in answers])
 
     async def reset_subscription(self, topic: str, name: str, start: Start) -> None:
-        """Begin anew elsewhere. Consumers stay, and go on from the new place."""
+        """Start again at another position. Consumers stay attached, and continue from there."""
         request = pb.ResetSubscriptionRequest(**_named(topic, name), start=_start(start))
         await self._connections.call_carefully(
             QUEUE, "ResetSubscription", request, pb.ResetSubscriptionResponse
         )
 
     async def redrive(self, topic: str, name: str, *, messages_max: int = 0) -> int:
-        """Send dead letters back to this subscription, all of them or so many. Returns how many there were."""
+        """Send dead letters back to this subscription: at most `messages_max`, or all of them if it is 0.
+        Returns how many were sent back."""
         messages_max = arguments.integer("messages_max", messages_max, 0, arguments.UINT32_MAX)
         request = pb.RedriveDeadLettersRequest(**_named(topic, name), messages_max=messages_max)
         answer = await self._connections.call_carefully(
@@ -151,7 +154,7 @@ class SubscriptionCalls:
         return answer.redriven
 
     async def unblock(self, topic: str, name: str) -> int:
-        """Let messages go again that were blocked after their last attempt. Returns how many there were."""
+        """Deliver messages again that were blocked after their last attempt. Returns how many there were."""
         request = pb.UnblockRequest(**_named(topic, name))
         answers = [
             await self._connections.call(QUEUE, "Unblock", request, pb.UnblockResponse, address=owner)
@@ -172,7 +175,7 @@ def config_texts(argument: str, config: Configs | None) -> dict[str, str]:
 
 
 def check_same(topic: str, name: str, wanted: Mapping[str, str], existing: Mapping[str, str]) -> None:
-    """Raises `SubscriptionDiffers` if a setting in `wanted` has another value in an existing subscription."""
+    """Raises `SubscriptionDiffers` if a setting in `wanted` has another value in the existing subscription."""
     found = differences(wanted, existing)
     if found:
         shown = [
@@ -218,7 +221,8 @@ def _state(found: pb.SubscriptionState) -> SubscriptionState:
 
 
 def _joined(answers: list[SubscriptionState]) -> SubscriptionState:
-    """What several brokers say of one subscription: of a partition, the one where it is at work knows most."""
+    """Merges the responses of several brokers about one subscription. For a partition, the broker where it is
+    active knows most."""
     if len(answers) == 1:
         return answers[0]
     partitions: dict[tuple[int, str], SubscriptionPartition] = {}

@@ -1,10 +1,10 @@
-"""The same clients without an event loop of one's own: `Producer`, `Consumer`, `Admin`, `Payloads`.
+"""The same clients for code without an event loop: `Producer`, `Consumer`, `Admin`, `Payloads`.
 
     with Producer("orders") as producer, Consumer("orders") as consumer:
         number = producer.send(b"one")
         messages, read_from = consumer.poll()
 
-They run on one loop in a thread of its own, which all of them share. Safe to use from several threads.
+All of them share one event loop in a background thread. Safe to use from several threads.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from millpond.model.errors import MillpondError
 from millpond.records import Buffer, Record, encoded_size_max
 
 INBOX_BYTES_MAX: Final = 1024 * 1024
-"""Of messages handed over and not yet taken; past it whoever submits waits."""
+"""Limit for messages that are submitted and not yet moved to the producer. Beyond it, `submit` waits."""
 MOVED_AT_ONCE: Final = 200
 
 
@@ -88,13 +88,13 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Returns the message's number, when it is durable."""
+        """Returns the message's number when it is durable."""
         sent = self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         return sent.result().number
 
     def send_many(self, values: Iterable[bytes | None], *, partition: int | None = None) -> list[Placed]:
-        """Returns where they went, in their order, when all of them are durable. A list or tuple is checked as a whole
-        before any of it is sent."""
+        """Returns their partitions and numbers, in order, when all of them are durable. A list or tuple is
+        checked as a whole before any of it is sent."""
         partition = arguments.optional(arguments.number, "partition", partition)
         sents = [self.submit_record(record, partition) for record in records_of(values)]
         return [sent.result() for sent in sents]
@@ -108,8 +108,8 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """As `send`, but returns as soon as the message waits its turn. It waits itself while too much is on its
-        way. Messages to a partition are stored in the order of their submits."""
+        """Like `send`, but returns as soon as the message is queued. Waits while the queue is full. Messages
+        to a partition are stored in the order of their submits."""
         record = record_of(value, key, headers, timestamp_ms)
         if partition is not None:
             partition = arguments.number("partition", partition)
@@ -127,20 +127,20 @@ class Producer:
             self._inbox.append((entry, partition, deadline))
             self._inbox_bytes += entry.size
             must_drain, self._is_draining = not self._is_draining, True
-        if must_drain:  # else it is being emptied anyway, and waking a loop is dear
+        if must_drain:  # otherwise a drain is running already, and waking a loop is expensive
             asyncio.run_coroutine_threadsafe(self._drain(), background.loop())
         return sent
 
     def flush(self) -> None:
-        """Wait until everything that was submitted is answered."""
+        """Wait until every submitted message has a result."""
         run(self._flush())
 
     def close(self) -> None:
-        """Sends what was submitted, and leaves. After the timeout what is not answered fails."""
+        """Send all submitted messages, then close. Messages without a response at the timeout fail."""
         run(self._close())
 
     def abort(self) -> None:
-        """Leave at once: what is not answered fails."""
+        """Close immediately: messages without a response fail."""
         run(self._producer.abort())
 
     def __enter__(self) -> Self:
@@ -162,8 +162,8 @@ class Producer:
             await self._producer.close()
 
     async def _drain(self) -> None:
-        """Move what was submitted to the producer, in order, until there is nothing more. Whoever submits either is
-        seen here, or starts another one, which waits for its turn."""
+        """Move submitted messages to the producer, in order, until none is left. A message that is submitted
+        at the same time is either moved here, or starts another drain, which waits for this one."""
         async with self._turn:
             while self._has_more():
                 await self._move_some()
@@ -174,7 +174,7 @@ class Producer:
             return self._is_draining
 
     async def _move_some(self) -> None:
-        """Whatever goes wrong, whoever waits hears of it."""
+        """Every error goes to the callers that wait for the messages."""
         refusal: Exception | None = None
         try:
             await self._producer.ready()
@@ -198,7 +198,7 @@ class Producer:
             self._inbox_bytes -= moved_bytes
             if (
                 self._inbox_bytes <= self._inbox_bytes_max // 2
-            ):  # else they would be woken for a message or two
+            ):  # otherwise callers would be woken up for one or two messages
                 self._has_room.notify_all()
 
     async def _place(self, entry: Entry, partition: int | None, deadline: float) -> None:
@@ -213,7 +213,7 @@ def _refuse(entry: Entry, error: Exception) -> None:
 
 
 class Consumer:
-    """Messages of one topic from a position of its own. See `AsyncConsumer` for the arguments."""
+    """Messages of one topic, from a position that the client keeps. See `AsyncConsumer` for the arguments."""
 
     def __init__(
         self,
@@ -248,35 +248,36 @@ class Consumer:
     def poll(
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
-        """Messages from the position on, and where to go on. Waits up to `wait` seconds for a first one. A batch that
-        cannot be decoded is an UnreadableBatch, after the messages before it; `seek` goes on behind it."""
+        """Messages from the position on, and the next position. Waits up to `wait` seconds for a first
+        message. A batch that cannot be decoded raises UnreadableBatch, after the messages before it were
+        returned; `seek` skips it."""
         return run(self._consumer.poll(wait, messages_max=messages_max, bytes_max=bytes_max))
 
     def __iter__(self) -> Iterator[Message]:
-        """Every message, and new ones as they come; it does not end by itself."""
+        """Every message, and new ones as they arrive; the iteration does not end by itself."""
         while True:
             yield from self.poll(FOLLOW_WAIT_S).messages
 
     @property
     def read_from(self) -> int | dict[int, int]:
-        """Where the next poll reads from."""
+        """The position of the next poll."""
         return self._consumer.read_from
 
     def seek(self, read_from: Start) -> None:
-        """Go on elsewhere: at a number, "oldest" or "newest", in every partition; or at numbers by partition, and the
-        others stay where they are."""
+        """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
+        partition, while other partitions keep their positions."""
         run(self._consumer.seek(read_from))
 
     def positions(self) -> dict[int, int]:
-        """The same, by partition, also before the first poll."""
+        """The position of the next poll by partition. Also works before the first poll."""
         return run(self._consumer.positions())
 
     def commit(self) -> None:
-        """Keep the positions now, where this consumer keeps them."""
+        """Keep the positions now, in the file or group of this consumer."""
         run(self._consumer.commit())
 
     def close(self) -> None:
-        """Keep the positions and leave."""
+        """Keep the positions and close."""
         run(self._consumer.close())
 
     def __enter__(self) -> Self:
@@ -289,7 +290,7 @@ class Consumer:
 
 
 class Admin:
-    """Topics and groups. Every method of `AsyncAdmin`."""
+    """Topics, groups, subscriptions and brokers. Has every method of `AsyncAdmin`."""
 
     def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
         self._admin = run(made(lambda: AsyncAdmin(address=address, timeout=timeout)))
@@ -388,11 +389,11 @@ class Payloads:
         self._payloads = run(made(lambda: AsyncPayloads(address=address, timeout=timeout)))
 
     def upload(self, topic: str, body: Buffer) -> PayloadReference:
-        """Returns when the body is durable. An upload that fails leaves nothing, or something that is collected."""
+        """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""
         return run(self._payloads.upload(topic, body))
 
     def download(self, reference: PayloadReference) -> bytes:
-        """The body, if it is the one that the message speaks of (else `CorruptPayload`)."""
+        """The body. `CorruptPayload` if it does not match the message's reference."""
         return run(self._payloads.download(reference))
 
     def close(self) -> None:

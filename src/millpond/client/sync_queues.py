@@ -1,4 +1,4 @@
-"""`Subscriber` and `Publisher`: queues without an event loop of one's own. Safe to use from several threads.
+"""`Subscriber` and `Publisher`: queues for code without an event loop. Safe to use from several threads.
 
 with Subscriber("127.0.0.1:9999", "orders", "billing") as subscriber:
     for delivery in subscriber:
@@ -33,8 +33,8 @@ class Delivery(BaseDelivery):
     __slots__ = ()
 
     def data(self) -> bytes | None:
-        """The body, wherever it is: in the message, in the log if it was too large to be delivered, or in the object
-        store if the message refers to it."""
+        """The body. It is fetched from the log if it was too large to be delivered, or from the object store
+        if the message refers to it."""
         return run(self.link.body_of(self, self._raw))
 
 
@@ -47,8 +47,8 @@ class _OnBackground(AsyncSubscriber):
 
 
 class Subscriber:
-    """Messages of a subscription as they come, to be answered one by one. See `AsyncSubscriber` for the arguments.
-    `workers` is how many threads `run` uses."""
+    """Receives the messages of a subscription, which the application acknowledges one by one. See
+    `AsyncSubscriber` for the arguments. `workers` is the number of threads that `run` uses."""
 
     def __init__(
         self,
@@ -92,23 +92,24 @@ class Subscriber:
         return self
 
     def __next__(self) -> Delivery:
-        """The next delivery, when there is one. Ends when the subscriber is closed."""
+        """The next delivery; waits for one. The iteration ends when the subscriber is closed."""
         found = self._inbox.take() or self._wait(None)
         if found is None:
             raise StopIteration
-        return found  # type: ignore[return-value]  # it makes no others
+        return found  # type: ignore[return-value]  # the subscriber creates no other kind
 
     def receive(self, wait: float | None = None) -> Delivery | None:
-        """The same with a limit to the waiting, in seconds; None when it is over."""
+        """The next delivery. Waits at most `wait` seconds; None when they are over."""
         found = self._wait(arguments.patience("wait", wait))
         if found is None and self._inbox.closed:
             raise Stopping("The subscriber is closed.")
-        return found  # type: ignore[return-value]  # it makes no others
+        return found  # type: ignore[return-value]  # the subscriber creates no other kind
 
     def run(self, handler: Callable[[Delivery], Any], *, workers: int | None = None) -> None:
-        """Give every delivery to `handler`, until the subscriber is closed (by another thread). So many threads run it,
-        but of a key only one at a time, in order. What it returns from is acknowledged, unless it has answered itself;
-        what it fails with is logged, and the message refused. `SystemExit` and its like end `run`, too."""
+        """Call `handler` with every delivery, until the subscriber is closed (by another thread). `workers`
+        threads run it, but only one at a time for each key, in order. When the handler returns, the message
+        is acknowledged, unless the handler has done so itself. When the handler raises, the error is logged
+        and the message is nacked. `SystemExit` and similar exceptions also end `run`."""
         arguments.function("handler", handler)
         count = self._workers if workers is None else arguments.count("workers", workers)
         self.start()
@@ -116,15 +117,15 @@ class Subscriber:
         self._check()
 
     def flush(self) -> list[tuple[BaseDelivery, Outcome]]:
-        """Wait until every answer is durable or refused. Returns those that were refused since the last time."""
+        """Wait until every acknowledgement is durable or refused. Returns those refused since the last flush."""
         return run(self._subscriber.flush())
 
     def transaction(self) -> "Transaction":
-        """Acknowledge deliveries and publish messages together, all of it or nothing."""
+        """Acknowledge deliveries and publish messages together, atomically."""
         return Transaction(self._subscriber.transaction())
 
     def pause(self) -> None:
-        """Be sent nothing more for now. What has come already may still be taken."""
+        """Receive nothing more for now. Deliveries that have arrived already may still be taken."""
         run(self._subscriber.pause())
 
     def resume(self) -> None:
@@ -137,7 +138,7 @@ class Subscriber:
             self._is_started = True
 
     def close(self) -> None:
-        """Wait until every answer is durable, and leave in order."""
+        """Wait until every acknowledgement is durable, then detach in order."""
         run(self._subscriber.close())
 
     def __enter__(self) -> Self:
@@ -162,7 +163,7 @@ class Subscriber:
 
 
 class ThreadWorkers:
-    """As `AsyncWorkers`, with threads."""
+    """Like `AsyncWorkers`, with threads."""
 
     def __init__(self, inbox: Inbox, count: int, handler: Callable[[Any], Any]) -> None:
         self._inbox = inbox
@@ -177,8 +178,8 @@ class ThreadWorkers:
         ]
 
     def run(self) -> None:
-        """Until the inbox is closed, or whoever runs it is interrupted, or a handler wants everything to end. What has
-        been begun is brought to its end."""
+        """Run until the inbox is closed, the calling thread is interrupted, or a handler raises an exception
+        such as `SystemExit`. Handlers that have started run to their end."""
         for thread in self._threads:
             thread.start()
         try:
@@ -211,9 +212,9 @@ class ThreadWorkers:
         failure: BaseException | None = None
         try:
             self._handler(delivery)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # it is refused, and the others go on
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # any error nacks this message only
             failure = error
-        except BaseException as error:  # noqa: BLE001  # whoever called `run` is told: here nobody would hear of it
+        except BaseException as error:  # noqa: BLE001  # `run` raises it again: on this thread it would be lost
             failure = self._fatal = error
             self._inbox.wake()
         conclude(delivery, failure)
@@ -228,8 +229,8 @@ class ThreadWorkers:
 
 
 class Transaction:
-    """Commits on the way out of its `with`, unless an error leads out of it: then nothing is done, and the deliveries
-    are still to be answered."""
+    """Commits at the end of its `with`. If the block raises, nothing is done, and the deliveries must still
+    be acknowledged."""
 
     def __init__(self, transaction: AsyncTransaction) -> None:
         self._transaction = transaction
@@ -241,7 +242,7 @@ class Transaction:
 
     @property
     def placed(self) -> Sequence[Any]:
-        """Where the messages went, in their order, when it is committed."""
+        """The partition and number of each message, in order, once it is committed."""
         return self._transaction.placed
 
     def __enter__(self) -> Self:
@@ -288,8 +289,9 @@ class Publisher:
         deliver_at: datetime | int | None = None,
         delay: float | None = None,
     ) -> Sent:
-        """Returns as soon as the message waits its turn; `result()` of what is returned waits until it is durable. A
-        body that goes to the object store is uploaded first. Those of a key are stored in the order of the calls."""
+        """Returns as soon as the message is queued; `result()` of the returned object waits until it is
+        durable. A body that goes to the object store is uploaded first. Messages of a key are stored in the
+        order of the calls."""
         record = published_record(key, data, headers_of(attributes, deliver_at, delay))
         arguments.topic("topic", topic)
         producer = self._producers.get(topic) or self._made(topic)
@@ -298,12 +300,12 @@ class Publisher:
         return producer.submit_record(record)
 
     def flush(self) -> None:
-        """Wait until everything that was published is answered."""
+        """Wait until every published message has a result."""
         for producer in list(self._producers.values()):
             producer.flush()
 
     def close(self) -> None:
-        """Sends what was published, and leaves."""
+        """Send all published messages, then close."""
         for producer in list(self._producers.values()):
             producer.close()
         run(self._publisher.close())

@@ -1,4 +1,4 @@
-"""Deliveries that are acknowledged and messages that are published together, all of it or nothing."""
+"""Acknowledges deliveries and publishes messages together, atomically."""
 
 from types import TracebackType
 from typing import Self
@@ -16,14 +16,14 @@ from millpond.stubs import queue_pb2 as pb
 
 
 class Transaction:
-    """What is to be committed. All deliveries must come from one broker; what is published may go to any."""
+    """The operations to commit. All deliveries must come from one broker; messages may go to any."""
 
     def __init__(self, attaching: Attaching) -> None:
         self._attaching = attaching
         self._deliveries: list[BaseDelivery] = []
         self._appended: list[pb.Appended] = []
         self.placed: list[Placed] = []
-        """Where the messages went, in their order, when it is committed."""
+        """The partition and number of each message, in order, once it is committed."""
 
     def ack(self, delivery: BaseDelivery) -> None:
         if arguments.instance("delivery", delivery, BaseDelivery).is_answered:
@@ -59,7 +59,7 @@ class Transaction:
         return not self._deliveries and not self._appended
 
     def request(self) -> tuple[str, pb.CommitRequest]:
-        """And whom to send it to."""
+        """The request, and the address of the broker to send it to."""
         addresses = {each.link.address for each in self._deliveries}
         if len(addresses) != 1:
             reason = f"a transaction acknowledges deliveries of one broker, and these are of {len(addresses)}"
@@ -73,7 +73,8 @@ class Transaction:
         )
 
     def conclude(self, response: pb.CommitResponse) -> None:
-        """Raises `StaleDelivery` if nothing was committed; each delivery can then still be answered by itself."""
+        """Raises `StaleDelivery` if nothing was committed; each delivery can then still be acknowledged
+        separately."""
         for delivery, answer in zip(self._deliveries, response.answers, strict=True):
             outcome = OUTCOMES.get(answer, Outcome.UNKNOWN)
             if outcome is not Outcome.OK:
@@ -89,16 +90,16 @@ class Transaction:
 
 
 class AsyncTransaction(Transaction):
-    """Commits on the way out of its `async with`, unless an error leads out of it: then nothing is done, and the
-    deliveries are still to be answered."""
+    """Commits at the end of its `async with`. If the block raises, nothing is done, and the deliveries must
+    still be acknowledged."""
 
     def __init__(self, connections: Connections, attaching: Attaching) -> None:
         super().__init__(attaching)
         self._connections = connections
 
     async def commit(self) -> None:
-        """Done when it returns. It is asked for once: if the answer is lost, `OutcomeUnknown` says so, and what is
-        not acknowledged comes again."""
+        """Returns when it is committed. The request takes effect at most once: if the response is lost, this
+        raises `OutcomeUnknown`, and deliveries that were not acknowledged are redelivered."""
         address, request = self.request()
         self.conclude(
             await self._connections.call_carefully(

@@ -1,7 +1,7 @@
-"""One body to or from a signed URL, with the standard library. Blocks: it is called on a thread.
+"""Transfers one body to or from a signed URL, with the standard library. It blocks, so it is called on a thread.
 
-What goes wrong here may go right with a new URL, so it is `StoreUnavailable`, which is tried again. A signed URL is a
-secret as long as it is good: no message shows more of it than its host.
+A failed transfer may succeed with a new URL, so the error is `StoreUnavailable`, which is retried. A signed
+URL is a secret as long as it is valid: no error message shows more of it than its host.
 """
 
 import http.client
@@ -19,7 +19,7 @@ BINARY: Final = {"Content-Type": "application/octet-stream"}
 
 
 def put(url: str, headers: Mapping[str, str], body: Buffer, timeout_s: float) -> int:
-    """One of `STORED`, or `EXISTS` if the headers say that nothing may be replaced, and something is there."""
+    """Returns one of `STORED`, or `EXISTS` if the headers forbid replacing and the object exists."""
     place = urlsplit(url)
     with _Exchange(place, timeout_s) as exchange:
         sent = {**BINARY, **headers, "Content-Length": str(len(body))}
@@ -31,7 +31,7 @@ def put(url: str, headers: Mapping[str, str], body: Buffer, timeout_s: float) ->
 
 
 def get(url: str, headers: Mapping[str, str], size: int, timeout_s: float) -> bytes | None:
-    """The body, or the first `size` bytes of it and one more; None if there is none."""
+    """The body, cut to `size` + 1 bytes; None if it does not exist."""
     place = urlsplit(url)
     with _Exchange(place, timeout_s) as exchange:
         response = exchange.ask("GET", headers, None)
@@ -46,7 +46,7 @@ def get(url: str, headers: Mapping[str, str], size: int, timeout_s: float) -> by
 
 
 class _Exchange:
-    """One connection for one request; every way in which it can fail is the same to our callers."""
+    """One connection for one request. All its failures are the same error for callers."""
 
     def __init__(self, place: SplitResult, timeout_s: float) -> None:
         if place.scheme not in ("http", "https") or not place.hostname:
@@ -70,7 +70,7 @@ class _Exchange:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._connection.close()
         if self._response is not None:
-            self._response.close()  # what was not read of it keeps the socket
+            self._response.close()  # a response that is not fully read keeps the socket open
         if isinstance(error, OSError | http.client.HTTPException):
             reason = f"{self._place.hostname} does not answer as it should: {error or type(error).__name__}"
             raise StoreUnavailable(reason=reason) from error

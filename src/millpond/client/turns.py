@@ -1,6 +1,6 @@
-"""Who is next: whoever comes to a place takes a turn there, and turns end in the order in which they were taken.
+"""Keeps the order at a place (any hashable key): turns at a place end in the order in which they were taken.
 
-A place is remembered only while somebody is there. Lives on an event loop.
+A place is stored only while it has turns. Lives on an event loop.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ class Turns:
         self._last: dict[Hashable, Turn] = {}
 
     def __len__(self) -> int:
-        """Places where somebody is."""
+        """The number of places with turns."""
         return len(self._last)
 
     def is_free(self, place: Hashable) -> bool:
         return place not in self._last
 
     def take(self, place: Hashable) -> "Turn":
-        """Behind all who are there: `with` it, do what may be done at the same time, then wait until it has `come`."""
+        """Take a turn behind all others at this place. Enter it with `with`, do the work that may run
+        concurrently, then await `come`."""
         turn = self._last[place] = Turn(self, place, self._last.get(place))
         return turn
 
@@ -39,7 +40,7 @@ class Turn:
 
     async def come(self) -> None:
         if self._before is not None:
-            await asyncio.wait([self._before])  # whoever is cancelled here leaves it alone
+            await asyncio.wait([self._before])  # a caller cancelled here does not cancel the turn before
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +48,8 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Whoever leaves before the turn has come lets nobody pass those before."""
+        """A turn that is left before it has come ends only after the turns before it, so later turns cannot
+        overtake them."""
         if self._before is None or self._before.done():
             self._end()
         else:

@@ -1,6 +1,7 @@
-"""Several workers for the deliveries of one subscriber: what is in order stays with one of them, and waits its turn.
+"""Distributes the deliveries of one subscriber over several workers. Deliveries in order go to the same
+worker, one after another.
 
-A delivery that a worker has not begun with can still be revoked: it is claimed at the last moment.
+A delivery that a worker has not started with can still be revoked: it is claimed at the last moment.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lanes:
-    """Which worker gets what. Pure."""
+    """Assigns deliveries to workers. Pure."""
 
     def __init__(self, count: int) -> None:
         if count < 1:
@@ -26,7 +27,7 @@ class Lanes:
         self._busy = [0] * count
 
     def add(self, delivery: BaseDelivery, order: Order) -> int:
-        """The number of the worker whose it is: the one of its key or partition, or whoever has least to do."""
+        """Returns the number of the worker: that of the delivery's key or partition, or the least busy one."""
         if order is Order.PARTITION:
             number = delivery.partition % len(self.lanes)
         elif order is Order.KEY and delivery.key is not None:
@@ -42,12 +43,12 @@ class Lanes:
         return lane.popleft() if lane else None
 
     def done(self, number: int) -> None:
-        """With what `next` gave."""
+        """The delivery that `next` returned is finished."""
         self._busy[number] -= 1
 
 
 def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
-    """Answer for a handler that has not."""
+    """Acknowledge or nack the delivery, unless the handler has done so."""
     if failure is not None:
         logger.error("the handler failed with %r, which is refused", delivery, exc_info=failure)
     if not delivery.is_answered:
@@ -66,7 +67,7 @@ class AsyncWorkers:
         self._woken = [asyncio.Event() for _ in range(count)]
 
     async def run(self, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
-        """Until the inbox is closed. What has been begun is brought to its end."""
+        """Run until the inbox is closed. Handlers that have started run to their end."""
         async with asyncio.TaskGroup() as tasks:
             for number in range(self._count):
                 tasks.create_task(self._work(number, handler))
@@ -101,8 +102,8 @@ class AsyncWorkers:
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            failure = error  # of something that it waited for: nobody meant this worker
-        except Exception as error:  # noqa: BLE001  # whatever it is, the message is refused and the others go on
+            failure = error  # something that the handler awaited was cancelled, not this worker
+        except Exception as error:  # noqa: BLE001  # any error nacks this message only
             failure = error
         conclude(delivery, failure)
 

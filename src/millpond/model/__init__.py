@@ -1,1 +1,2 @@
-"""Pure data that every layer shares: ids, topics, extents, errors, the clock. No I/O, no imports from above."""
+"""Pure data that all layers share: ids, topics, extents, errors, the clock. No I/O, no imports from the
+layers above."""

@@ -1,4 +1,4 @@
-"""Where a broker is reached: the names of its faces, and which hosts are this machine."""
+"""Addresses of a broker: the names of its interfaces, and which hosts are this machine."""
 
 import ipaddress
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 FACES: Final = ("kafka", "grpc", "http")
 LOCALHOST: Final = "localhost"
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
-"""Where clients look for a broker unless an address is set: its gRPC face."""
+"""The address to which clients connect unless one is set: the gRPC interface of a local broker."""
 LOOPBACK: Final = "127.0.0.1"
 PORT_MAX: Final = 65_535
 ADDRESS_FORM: Final = "host:port of a broker's gRPC listener, for example 127.0.0.1:9999"
-EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # named, in order to be refused
+EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # used for comparison only
 
 
 def is_loopback(host: str) -> bool:
-    """By what it is, not by how it begins: `127.example.com` is anywhere."""
+    """Checks the address itself, not its prefix: `127.example.com` may be anywhere."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -31,13 +31,13 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_everywhere(address: str) -> bool:
-    """Whether it is an address to listen on, but none to connect to."""
+    """Whether it is an address to listen on that cannot be connected to."""
     return split_address(address)[0] in EVERYWHERE
 
 
 def parse_addresses(text: str) -> list[str]:
-    """`host:port`, or several with commas between. Without a host it is this machine. Raises ValueError with what is
-    expected."""
+    """Parse `host:port`, or several separated by commas. The default host is this machine. Raises ValueError
+    with the expected form."""
     found = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
     if not found:
         raise ValueError(ADDRESS_FORM)

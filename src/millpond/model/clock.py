@@ -1,4 +1,4 @@
-"""Time, injected. Wall time stamps records and judges retention; monotonic time measures waits."""
+"""The clock, injected. Wall time stamps records and decides retention; monotonic time measures waits."""
 
 import time
 from typing import Protocol
@@ -17,4 +17,4 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000  # goes on while the machine sleeps
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000  # continues while the machine sleeps

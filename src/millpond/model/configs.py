@@ -1,7 +1,7 @@
-"""Topic configs: Kafka's names, their defaults, what values they take, and whether we act on them.
+"""Topic configs: Kafka's names, their defaults, their allowed values, and whether Millpond acts on them.
 
-`HONOURED` ones change what the engine does. `REPORTED` ones are checked, stored and reported, because Kafka's
-tools and frameworks set them and expect to read them back; they have no meaning here. Unknown names are refused.
+`HONOURED` configs change what the engine does. `REPORTED` configs are checked, stored and reported, because Kafka's
+tools and frameworks set them and expect to read them back; they have no effect here. Unknown names are refused.
 """
 
 import re
@@ -17,7 +17,7 @@ INT_MAX: Final = 2**31 - 1
 DAY_MS: Final = 86_400_000
 GIB: Final = 2**30
 BATCH_BYTES_MAX: Final = 1_000_000_000
-"""What fits one append of any store, with a flush around it."""
+"""Fits one append of any store, including the flush around it."""
 WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 PAYLOAD: Final = "payload"
@@ -30,7 +30,7 @@ TIMESTAMP_TYPE: Final = "message.timestamp.type"
 APPEND_TIME: Final = "LogAppendTime"
 
 Check = Callable[[str], str | None]
-"""Says what is wrong with a value, or None."""
+"""Returns what is wrong with a value, or None."""
 
 
 class Effect(StrEnum):
@@ -55,7 +55,7 @@ class ConfigDefinition:
     effect: Effect
     check: Check
     meaning: str
-    """A sentence for people."""
+    """A sentence for users."""
 
 
 def _between(low: int, high: int) -> Check:
@@ -345,14 +345,14 @@ def check_configs(overrides: Mapping[str, str]) -> None:
 
 
 def completed(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The configs of a new topic with what they imply: whose bodies go by age, by the broker's time, has that time in
-    its messages."""
+    """The configs of a new topic, including implied ones. A topic with payloads by reference uses the append
+    time as timestamp, because the broker's time decides when bodies expire."""
     implied = {TIMESTAMP_TYPE: APPEND_TIME} if overrides.get(PAYLOAD) in TAKES_PAYLOADS else {}
     return {**implied, **overrides}
 
 
 def check_change(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Refuse what cannot be changed once a topic is there."""
+    """Refuse changes that are not possible once a topic exists."""
     if after.get(PAYLOAD, INLINE) != before.get(PAYLOAD, INLINE):
         reason = "it is chosen when a topic is made"
         raise InvalidConfig(key=PAYLOAD, value=after.get(PAYLOAD, INLINE), reason=reason)

@@ -1,4 +1,4 @@
-"""Where bytes lie: locations in the store and the extents that give them offsets."""
+"""Locations of bytes in the store, and the extents that assign offsets to them."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 from millpond.model.ids import TopicPartition
 
 NO_APPEND_TIME: Final = -1
-"""Of an extent that was stored before append times were kept, or by a version that does not keep them."""
+"""The append time of an extent that was stored before append times were kept, or by a version that does not
+keep them."""
 
 LATE_MS: Final = 500
-"""Records that are older than this when they are appended are late: a backfill, and not what has just happened."""
+"""Records that are older than this when they are appended are late: they are a backfill, not recent events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,11 @@ class Location:
 
 
 class IndexEntry(NamedTuple):
-    """A place to enter an extent: the batch at `position` starts at `offset`.
+    """A point where a read can enter an extent: the batch at `position` starts at `offset`.
 
     `max_timestamp` is the newest timestamp from here to the next entry. Offsets and positions count from the
-    extent's own start, so an index is written before the extent knows its offsets and survives a move.
+    extent's own start, so an index can be written before the extent's offsets are known, and stays valid when
+    the extent moves.
     """
 
     offset: int
@@ -35,7 +37,7 @@ class IndexEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A run of consecutive batches of one partition: in the catalog itself (`inline`) or inside an object."""
+    """A run of consecutive batches of one partition, stored in the catalog itself (`inline`) or inside an object."""
 
     where: TopicPartition
     base_offset: int
@@ -51,9 +53,9 @@ class Extent:
     inline: bytes | None
     index: tuple[IndexEntry, ...] = ()
     appended_at: int = NO_APPEND_TIME
-    """When its newest part was appended, by the wall clock of the process that committed it."""
+    """When its newest part was appended, according to the wall clock of the process that committed it."""
     late_at: int = NO_APPEND_TIME
-    """The same of those parts that held late records; -1 if none did."""
+    """When its newest part with late records was appended; -1 if it has none."""
 
     @property
     def location(self) -> Location:

@@ -1,4 +1,4 @@
-"""The names of things. An id is what tables and object keys hold; a topic's name is only for people."""
+"""Identifiers. Tables and object keys contain ids; a topic's name is only for users."""
 
 import os
 import re
@@ -8,16 +8,17 @@ from typing import NamedTuple, NewType
 from millpond.model.errors import InvalidTopicName
 
 TopicId = NewType("TopicId", bytes)
-"""Sixteen random bytes: what Kafka calls a topic id."""
+"""Sixteen random bytes: Kafka's topic id."""
 
 Session = NewType("Session", str)
-"""One life of one writing process. Never reused, so a key that carries it belongs to one writer for ever."""
+"""Identifies one run of one writing process. Never reused, so a key that contains it always belongs to one
+writer."""
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class TopicPartition(NamedTuple):
-    """Names one partition everywhere in the engine; sorts in the catalog's lock order."""
+    """Identifies one partition everywhere in the engine. Sorts in the catalog's lock order."""
 
     topic_id: TopicId
     partition: int
@@ -32,7 +33,7 @@ def new_session() -> Session:
 
 
 def check_topic_name(name: str) -> str:
-    """Kafka's rule for legal names. Names never reach a path, but `..` is refused all the same."""
+    """Kafka's rule for legal names. Names never become part of a path, but `..` is refused anyway."""
     if TOPIC_NAME.fullmatch(name) is None or name in (".", ".."):
         raise InvalidTopicName(name=name)
     return name

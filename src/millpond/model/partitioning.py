@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's own rule, so that every client of every face agrees."""
+"""Which partition a key belongs to: Kafka's own rule, so that clients of all interfaces agree."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ MASK: Final = 0xFFFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """As the Java client's default partitioner."""
+    """The same partition as the Java client's default partitioner."""
     return 0 if partitions == 1 else (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

@@ -1,7 +1,7 @@
-"""Payloads by reference: their ids, and the header by which a message refers to a body that lies in the store.
+"""Payloads by reference: their ids, and the header by which a message refers to a body in the store.
 
-An id is a UUIDv7 (RFC 9562, 5.7): its first 48 bits are the milliseconds at which its maker made it. Everything that
-is ever decided by age rests on that time, so ids that lie too far from the broker's clock are refused.
+An id is a UUIDv7 (RFC 9562, 5.7): its first 48 bits are the milliseconds at which it was created. Every
+decision by age rests on that time, so ids too far from the broker's clock are refused.
 """
 
 import os
@@ -15,9 +15,9 @@ from millpond.model.errors import InvalidPayload
 
 HEADER: Final = "millpond-payload"
 PAYLOAD_BYTES_MAX: Final = 5 * 2**30
-"""What one PUT to S3 takes."""
+"""The limit of one PUT to S3."""
 AHEAD_MS_MAX: Final = 3_600_000
-"""How far ahead of the broker's clock an id may have been made."""
+"""How far the time in an id may be ahead of the broker's clock."""
 TEXT_SHOWN_MAX: Final = 100
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -26,12 +26,12 @@ _REFERENCE: Final = re.compile(
 )
 
 Randomness = Callable[[int], bytes]
-"""So many random bytes."""
+"""Returns this many random bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a message says of its body: `<id>;bytes=<n>;crc32c=<8 hex digits>` in the header `millpond-payload`."""
+    """A message's reference to its body: `<id>;bytes=<n>;crc32c=<8 hex digits>` in the header `millpond-payload`."""
 
     id: UUID
     bytes: int
@@ -42,7 +42,7 @@ class Reference:
 
 
 def new_payload_id(now_ms: int, random: Randomness = os.urandom) -> UUID:
-    """48 bits of time, 4 of version, 2 of variant, and 74 at random."""
+    """48 bits of time, 4 of version, 2 of variant, and 74 random bits."""
     drawn = int.from_bytes(random(10))
     high, low = (drawn >> 62) & 0xFFF, drawn & (2**62 - 1)
     return UUID(int=now_ms << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
@@ -71,14 +71,15 @@ def parse_reference(value: bytes | None) -> Reference:
 
 
 def referred_to(headers: Iterable[tuple[str, bytes | None]]) -> set[UUID]:
-    """The ids in the headers of a stored message, however they got there. What is no id refers to nothing."""
+    """The ids in the headers of a stored message, regardless of who wrote them. A value that is not an id is
+    ignored."""
     values = (value for name, value in headers if name == HEADER and value is not None)
     texts = (value[:36].decode("ascii", errors="replace").lower() for value in values)
     return {UUID(text) for text in texts if _ID.fullmatch(text) is not None}
 
 
 def check_age(payload_id: UUID, now_ms: int, age_ms_max: int) -> None:
-    """Refuse an id that was made too long ago to be used for the first time, or by a clock that runs ahead."""
+    """Refuse an id that was created too long ago to be used for the first time, or by a clock that is ahead."""
     ahead_ms = made_at_ms(payload_id) - now_ms
     if -ahead_ms > age_ms_max:
         reason = f"it was made {-ahead_ms} ms ago by the broker's clock, and {age_ms_max} ms are allowed"

@@ -1,8 +1,8 @@
-"""Who gets what: units (partitions, coordinator shards) over brokers, evenly, and with as few moves as that allows.
+"""Placement: distributes units (partitions, coordinator shards) evenly over brokers, with as few moves as possible.
 
-Whoever has room gets a unit: the broker with the fewest, of those the one with the fewest of the same family (the
-partitions of one topic), of those the one that rendezvous hashing prefers. So every broker that looks at the same
-catalog comes to the same answer, and nobody has to be elected to give it.
+A unit goes to the broker with the fewest units. Ties go to the broker with the fewest units of the same
+family (the partitions of one topic), then to the one that rendezvous hashing prefers. Every broker that reads
+the same catalog therefore computes the same placement, and no leader has to be elected.
 """
 
 import zlib
@@ -16,7 +16,7 @@ Family = Callable[[Any], Hashable]
 
 
 def one_family(_: object) -> Hashable:
-    """For units that need not be spread by kind."""
+    """For units that need not be spread by family."""
     return None
 
 
@@ -28,7 +28,8 @@ def spread(
     family: Family = one_family,
     kin: Mapping[tuple[str, Hashable], int] | None = None,
 ) -> dict[Unit, str]:
-    """A broker for each unit that has none. `loads` says how many each broker has, `kin` how many of a family."""
+    """A broker for each unit without one. `loads` is the number of units each broker has, `kin` the number it
+    has of a family."""
     counts = {broker: loads.get(broker, 0) for broker in brokers}
     relatives = dict(kin or {})
     placed: dict[Unit, str] = {}
@@ -58,8 +59,8 @@ def _with_most_room(
 def moves(
     owners: Mapping[Unit, str], brokers: Collection[str], *, family: Family = one_family
 ) -> dict[Unit, str]:
-    """What must change hands so that the brokers' shares differ by one at most. Units of brokers that are not among
-    them move, too."""
+    """The units that must move so that the brokers' counts differ by one at most, each with its new broker.
+    Units of owners that are not in `brokers` move, too."""
     if not brokers:
         return {}
     owned: dict[str, list[Unit]] = {broker: [] for broker in brokers}
@@ -78,7 +79,8 @@ def moves(
 
 
 def has_too_many(counts: Mapping[str, int], brokers: Collection[str], broker: str) -> bool:
-    """Whether `moves` takes anything from this broker. `counts` says how many each owner has, whoever it is."""
+    """Whether `moves` takes anything from this broker. `counts` is the number of units of each owner, in
+    `brokers` or not."""
     if broker not in brokers:
         return counts.get(broker, 0) > 0
     known = {each: counts.get(each, 0) for each in brokers}
@@ -86,8 +88,9 @@ def has_too_many(counts: Mapping[str, int], brokers: Collection[str], broker: st
 
 
 def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Those who have more than their share keep the odd ones: it saves moves. Of those the ones with the fewest: who
-    has given what was too much keeps the quota by which it did, whatever the others, who look later, still have."""
+    """The number of units each broker keeps. Brokers with more than their share keep the remainder, which
+    saves moves. Among them, those with the fewest units come first: a broker that has given up its surplus
+    keeps the quota by which it did so, even if brokers that rebalance later still have more."""
     share, odd = divmod(total, len(counts))
 
     def rank(broker: str) -> tuple[bool, int, str]:
@@ -101,7 +104,7 @@ def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 def _surplus(
     broker: str, units: list[Unit], count: int, family: Family, kin: Counter[tuple[str, Hashable]]
 ) -> list[Unit]:
-    """The units a broker gives up: of the families it has most of, those that it was least meant to have."""
+    """The units a broker gives up: from its largest families, those with its lowest rendezvous scores."""
     if count <= 0:
         return []
     families: dict[Hashable, list[Unit]] = {}
@@ -120,6 +123,6 @@ def _surplus(
 
 
 def _scores(unit: Hashable) -> Callable[[str], int]:
-    """How much rendezvous hashing wants the unit on each broker."""
+    """The rendezvous score of the unit on each broker."""
     of_unit = zlib.crc32(f"{unit!r}@".encode())
     return lambda broker: zlib.crc32(broker.encode(), of_unit)

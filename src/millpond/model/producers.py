@@ -1,6 +1,6 @@
-"""What a partition remembers of an idempotent producer, and the rule that accepts its next batch.
+"""What a partition stores of an idempotent producer, and the rule that accepts its next batch.
 
-The same rule is applied twice: by the owner before a batch is buffered, and by the catalog when it commits.
+The rule is applied twice: by the owner before a batch is buffered, and by the catalog when it commits.
 """
 
 import struct
@@ -17,7 +17,7 @@ _BATCH: Final = struct.Struct("<iiqq")
 
 
 class SequencedBatch(NamedTuple):
-    """An idempotent batch, as its sequences tell it apart; `offset` is its base offset, -1 while unknown."""
+    """An idempotent batch, identified by its sequences; `offset` is its base offset, -1 while unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -37,8 +37,8 @@ class CommittedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """The newest epoch of a producer on one partition and its last batches, oldest first. There are none after a
-    transaction marker has raised the epoch."""
+    """The newest epoch of a producer on one partition and its last batches, oldest first. There are no
+    batches after a transaction marker has raised the epoch."""
 
     producer_id: int
     epoch: int
@@ -55,10 +55,10 @@ def next_sequence(sequence: int) -> int:
 
 
 def judge(state: ProducerState | None, batch: SequencedBatch) -> CommittedBatch | None:
-    """None: the batch is next and may be appended. A committed batch: this is a repeat of that one.
+    """Returns None if the batch is next and may be appended, or the committed batch that it repeats.
 
-    Raises `ProducerFenced` for an old epoch and `OutOfOrderSequence` for a gap. Without state any first
-    sequence is accepted, as Kafka does: the state may have expired.
+    Raises `ProducerFenced` for an old epoch and `OutOfOrderSequence` for a gap. Without state, any first
+    sequence is accepted, as in Kafka: the state may have expired.
     """
     if state is None:
         return None

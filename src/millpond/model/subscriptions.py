@@ -1,4 +1,5 @@
-"""What a subscription is: whom it delivers to, in which order, and what becomes of messages that keep failing."""
+"""The config of a subscription: which consumers it delivers to, in which order, and what happens to messages
+that keep failing."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,19 +12,21 @@ from millpond.model.units import parse_duration_ms
 NAME_LENGTH_MAX: Final = 200
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 RESERVED_HEADERS: Final = "millpond-"
-"""Headers under this prefix are the broker's; whatever a producer puts there is not believed, nor delivered."""
+"""Headers with this prefix are reserved for the broker. Values that a producer sets there are ignored and not
+delivered."""
 DELIVER_AT: Final = "millpond-deliver-at"
-"""A message that is not to be delivered before this time, in milliseconds since 1970."""
+"""The message is not delivered before this time, in milliseconds since 1970."""
 DELAY: Final = "millpond-delay"
-"""The same in milliseconds, or as a duration such as `10s`, after the message's own time."""
+"""The same as a delay after the message's own timestamp: in milliseconds, or as a duration such as `10s`."""
 
 
 class Mode(StrEnum):
-    """Who gets what.
+    """How messages are distributed to consumers.
 
-    shared: each message goes to one consumer, whoever has room; no order. key_shared: the messages of a key go to
-    one consumer, in order. exclusive: one consumer, which gets the partition in order. failover: the same, and the
-    next one takes over when it goes. multicast: every consumer gets every message, each with a state of its own.
+    shared: each message goes to one consumer that has room; no order. key_shared: the messages of a key go to
+    one consumer, in order. exclusive: one consumer, which receives the partition in order. failover: the
+    same, and the next consumer takes over when it detaches. multicast: every consumer receives every message
+    and has its own state.
     """
 
     SHARED = "shared"
@@ -34,7 +37,7 @@ class Mode(StrEnum):
 
 
 class Exhausted(StrEnum):
-    """What becomes of a message that has failed as often as it may."""
+    """What happens to a message that has reached its maximum number of failed deliveries."""
 
     DEAD_LETTER = "dead_letter"
     BLOCK = "block"
@@ -43,23 +46,23 @@ class Exhausted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConfig:
-    """Everything about a subscription that may be altered while it lives, except `mode`."""
+    """The settings of a subscription. All except `mode` may be altered later."""
 
     mode: Mode = Mode.SHARED
     ack_timeout_ms: int = 30_000
     attempts_max: int = 5
-    """How many deliveries of a message may fail."""
+    """Maximum number of failed deliveries of a message."""
     on_exhausted: Exhausted = Exhausted.DEAD_LETTER
     dead_letter_topic: str = ""
-    """Empty: `<topic>.<subscription>.dead`, made when it is first needed."""
+    """Empty: `<topic>.<subscription>.dead`, created when it is first needed."""
     backoff_ms: int = 1_000
-    """After the first failure; doubles with each, up to `backoff_max_ms`."""
+    """Delay after the first failure; doubles after each further failure, up to `backoff_max_ms`."""
     backoff_max_ms: int = 300_000
     key_window: int = 1
-    """key_shared: how many messages of a key may be on their way. 1 is strict: the next one is delivered when the one
-    before it is durably settled."""
+    """key_shared: maximum number of messages of a key in flight. 1 is strict: the next message is delivered
+    when the one before it is durably settled."""
     leases_max: int = 2_000
-    """Deliveries of a partition that may be unanswered at a time."""
+    """Maximum number of deliveries of a partition in flight."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -78,8 +81,8 @@ class SubscriptionConfig:
         return self.mode is Mode.KEY_SHARED and self.key_window == 1
 
     def backoff(self, failed: int, offset: int) -> int:
-        """How long a message rests after its `failed`-th failure. Neighbours that failed together come back up to
-        20 % sooner or later, each always by the same amount."""
+        """The delay before a message is redelivered after its `failed`-th failure. It varies by up to 20 % with the
+        offset, so that messages that failed together are spread; for the same offset it is always the same."""
         delay = min(self.backoff_max_ms, self.backoff_ms << min(failed - 1, 40))
         spread = (offset * 0x9E3779B97F4A7C15 + failed) >> 20 & 0xFFFF
         return delay * (80 + 40 * spread // 0xFFFF) // 100
@@ -100,7 +103,8 @@ DURATIONS: Final = ("ack_timeout_ms", "backoff_ms", "backoff_max_ms")
 
 
 def config_from(values: Mapping[str, Any], base: SubscriptionConfig | None = None) -> SubscriptionConfig:
-    """A config with these values, as people and programs write them; what is not named stays as in `base`."""
+    """A config with these values, in the forms that users and programs write. Settings that are not named
+    stay as in `base`."""
     known = {field.name for field in fields(SubscriptionConfig)}
     taken = (base or SubscriptionConfig()).to_json()
     for name, value in values.items():
@@ -111,7 +115,7 @@ def config_from(values: Mapping[str, Any], base: SubscriptionConfig | None = Non
 
 
 def differences(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
-    """The settings named in `wanted` that are otherwise in `existing`: both values by name, wanted first."""
+    """The settings in `wanted` that differ in `existing`: both values by name, wanted first."""
     pairs = {name: (_value(name, wanted[name]), _value(name, existing[name])) for name in wanted}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -132,14 +136,14 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _checked(value: Any, kind: type) -> Any:
-    """Nothing is made of what was meant to be something else, such as 2.5 or true of a number."""
+    """No conversion from other types: 2.5 or true is not accepted as an integer."""
     if type(value) is not kind:
         raise TypeError(value)
     return value
 
 
 def check_name(name: str) -> str:
-    """The rule of topic names, so that a subscription can be named in a topic's."""
+    """The rule of topic names, so that a topic's name can contain a subscription's."""
     if not 0 < len(name) <= NAME_LENGTH_MAX or not set(name) <= NAME_CHARACTERS or name in (".", ".."):
         raise InvalidSubscription(
             reason=f"the name {name[:80]!r}: 1 to {NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-'"

@@ -1,4 +1,4 @@
-"""A topic as the engine sees it, and the values its configs come to."""
+"""A topic as the engine sees it, and its effective config values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from millpond.model.errors import InvalidPartitionCount
 from millpond.model.ids import TopicId
 
 NO_TOPIC_ID: Final = TopicId(b"")
-"""The id of a topic that is planned and does not exist."""
+"""The id of a topic that is planned and does not exist yet."""
 PARTITIONS_MAX: Final = 10_000
-"""Per topic. More is a sign of a mistake, and each costs a row."""
+"""Per topic. A higher number is probably a mistake, and each partition costs a row."""
 
 
 class Source(StrEnum):
-    """Where a config value comes from, nearest first."""
+    """The source of a config value, most specific first."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -48,7 +48,7 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float
     delete_retention_ms: int
     payloads: bool
-    """Whether bodies may lie in the store, with a reference in the message."""
+    """Whether bodies may be in the store, with a reference in the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Topic:
     broker_defaults: Mapping[str, str] = field(default_factory=dict)
 
     def describe_config(self) -> Mapping[str, ConfigValue]:
-        """Every config with its value and where that comes from."""
+        """Every config with its value and the source of that value."""
         return MappingProxyType({name: self._value(name) for name in DEFINITIONS})
 
     def config(self) -> TopicConfig:

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `250ms`, `10s`, `1h30m`, `7d`; `512`, `16KiB`, `8MiB`."""
+"""Durations and sizes as users write them: `250ms`, `10s`, `1h30m`, `7d`; `512`, `16KiB`, `8MiB`."""
 
 import re
 from typing import Final
@@ -13,7 +13,7 @@ _SIZE: Final = re.compile(r"(\d+)\s*([KMGT]i?B|B|)")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Raises ValueError with a sentence that says what is expected."""
+    """Raises ValueError with a sentence that describes the expected form."""
     if not _DURATION.fullmatch(text.strip()):
         raise ValueError("write a duration such as 250ms, 10s, 1h30m or 7d")
     parts: list[tuple[str, str]] = re.findall(_DURATION_PART, text)

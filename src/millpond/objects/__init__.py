@@ -1,1 +1,2 @@
-"""Bytes: the store that keeps objects, its kinds and their wrappers. Synchronous and thread-safe."""
+"""The object stores: where bytes are made durable. The protocol, its implementations and their wrappers.
+Synchronous and thread-safe."""

@@ -1,9 +1,9 @@
 """Objects as files under one directory, fsynced. Several processes may share the directory.
 
 Appends go to this process's own journal file, one after another; its position moves only when fdatasync has
-returned. **A failed fsync is fatal for its file**: the kernel may have dropped the dirty pages and call them
-clean, so a second fsync would succeed and lie. The file is abandoned (what it acknowledged before stays
-readable), the append fails, and the next one takes a new file.
+returned. **A failed fsync is fatal for its file**: the kernel may have dropped the dirty pages and marked
+them clean, so a second fsync would succeed although the bytes are lost. The file is abandoned (bytes
+acknowledged earlier stay readable), the append fails, and the next one uses a new file.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ TEMPORARIES = ".temporary"
 """The directory of files that are not objects yet. The dot keeps it out of the key space."""
 
 FOLDER_TRIES_MAX = 5
-"""How often one call makes its folder."""
+"""How often one call creates its folder."""
 
 T = TypeVar("T")
 
 
 class _Journal:
-    """The file being appended to. `position` is the end of what was acknowledged."""
+    """The file that is appended to. `position` is the end of the acknowledged bytes."""
 
     def __init__(self, key: str, descriptor: int) -> None:
         self.key = key
@@ -53,8 +53,8 @@ class _Journal:
 
 
 class FileStore:
-    """`append` holds one lock through its fdatasync; `read`, `list` and `size` take none. While the `reserve` of the
-    disk is released, appends and puts are refused with `StoreFull`."""
+    """`append` holds one lock until its fdatasync returns; `read`, `list` and `size` take none. While the
+    disk's `reserve` is released, appends and puts fail with `StoreFull`."""
 
     appends_are_uploads = False
     reads_at_once = 1
@@ -95,7 +95,7 @@ class FileStore:
         return location
 
     def is_open(self, key: str) -> bool:
-        """On a full disk none is: a journal that nothing can be appended to need not wait to be collected."""
+        """On a full disk no journal is open: nothing can be appended to it, so it can be collected immediately."""
         check_key(key)
         journal = self._journal
         if journal is None or journal.key != key:
@@ -119,7 +119,7 @@ class FileStore:
         check_range(start, length)
         path = self._path(key)
         end = self._acknowledged(key)
-        # Beyond the acknowledged end of the open journal lie only torn or unsynced bytes.
+        # Beyond the acknowledged end of the open journal there are only torn or unsynced bytes.
         wanted = length if end is None else max(0, min(length, end - start))
         with files.os_errors(), _missing(key):
             data = files.read_some(path, start, wanted)
@@ -150,12 +150,12 @@ class FileStore:
             return os.stat(path).st_size if end is None else end
 
     def copy(self, key: str, new_key: str) -> None:
-        """A second name for the same bytes, which never change: each goes for itself."""
+        """Creates a second name for the same bytes, which never change. Each name is deleted independently."""
         source, path = self._path(key), self._path(new_key)
         self._refuse_if_closed()
         if self.is_open(key):
             raise InvalidRequest(reason=f"{key!r} is still being written")
-        self.size(key)  # it must be there
+        self.size(key)  # raises unless the object exists
         with files.os_errors(), _missing(key):
             self._link(source, new_key, path)
 
@@ -172,7 +172,8 @@ class FileStore:
     # Appending
 
     def _journal_for(self, length: int) -> _Journal:
-        """The open journal, or a new one: at the start, when this one is full, after a failed fsync."""
+        """The open journal, or a new one: for the first append, when the current one is full, after a failed
+        fsync."""
         journal = self._journal
         if journal is not None and journal.position and journal.position + length > self._roll_bytes:
             self._leave_journal()
@@ -200,7 +201,7 @@ class FileStore:
             files.write_all(journal.descriptor, parts, journal.position)
         except OSError as error:
             self._had_no_room = error.errno in files.NO_ROOM
-            # The position has not moved, so the torn bytes are overwritten; give their room back if possible.
+            # The position has not moved, so the next append overwrites the torn bytes. Free their space if possible.
             with contextlib.suppress(OSError):
                 os.ftruncate(journal.descriptor, journal.position)
             raise
@@ -214,14 +215,14 @@ class FileStore:
             raise
 
     def _leave_journal(self) -> None:
-        """Nothing is appended to this file any more. Nor is it synced: what counts has been."""
+        """Stop appending to this file. It needs no sync: every acknowledged byte has been synced."""
         journal, self._journal = self._journal, None
         if journal is not None:
             with contextlib.suppress(OSError):
                 os.close(journal.descriptor)
 
     def _acknowledged(self, key: str) -> int | None:
-        """The end of the open journal; None for every other object, which ends where its file does."""
+        """The end of the open journal. None for every other object, which ends where its file ends."""
         journal = self._journal
         return journal.position if journal is not None and journal.key == key else None
 
@@ -229,7 +230,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def _temporary(self, parts: Sequence[Buffer]) -> Iterator[Path]:
-        """A file with the parts, synced, that is nobody's object yet. Its lock says that its writer lives."""
+        """A synced file with the parts, not yet an object. Its lock shows that its writer is alive."""
         path, descriptor = self._new_temporary()
         try:
             files.write_gently(descriptor, parts)
@@ -241,7 +242,8 @@ class FileStore:
                 path.unlink()
 
     def _new_temporary(self) -> tuple[Path, int]:
-        """Made and locked. A process that starts just between the two takes it for a leftover: then another one."""
+        """Create and lock a temporary file. A process that starts between the two steps may remove it as a
+        leftover; then the loop creates another one."""
         while True:
             path = self._temporaries / f"{self._session}.{os.urandom(8).hex()}"
             descriptor = files.new_file(path)
@@ -250,7 +252,7 @@ class FileStore:
             os.close(descriptor)
 
     def _link(self, source: Path, key: str, path: Path) -> None:
-        """Give the file the name of the object, durably."""
+        """Give the file the object's name, durably."""
         try:
             # link(2) never replaces: it fails if the name is taken.
             self._in_folder(path, lambda target: os.link(source, target))
@@ -262,7 +264,7 @@ class FileStore:
         try:
             files.sync_directory(path.parent)
         except OSError:
-            # A put tried again must not find this object and take it for durable.
+            # A retried put must not find this object and assume that it is durable.
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
@@ -270,7 +272,7 @@ class FileStore:
     # The directory
 
     def _prepare_root(self) -> None:
-        """Make and try out the directory; remove what puts of crashed processes left in it."""
+        """Create and test the directory; remove leftovers of puts by crashed processes."""
         try:
             above = next(folder for folder in self._temporaries.parents if folder.exists())
             files.make_directory(self._temporaries, above)
@@ -287,7 +289,8 @@ class FileStore:
             self._durable_directories.add(path)
 
     def _in_folder(self, path: Path, make: Callable[[Path], T]) -> T:
-        """Make something at the path, and its folder again should a delete elsewhere prune it in between."""
+        """Create something at the path. If a delete by another process prunes its folder in between, create
+        the folder again."""
         for _ in range(FOLDER_TRIES_MAX):
             self._make_directory(path.parent)
             try:
@@ -297,7 +300,8 @@ class FileStore:
         raise StoreUnavailable(reason=f"{path.parent} is removed as fast as it is made")
 
     def _prune(self, folder: Path) -> None:
-        """Remove folders that a delete has emptied, or sessions and topics would leave theirs for ever."""
+        """Remove folders that a delete has emptied. Without this, folders of sessions and topics would stay
+        for ever."""
         while folder != self._root:
             try:
                 folder.rmdir()
@@ -331,7 +335,7 @@ def _missing(key: str) -> Iterator[None]:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Remove a temporary file unless its writer holds its lock, that is, lives."""
+    """Remove a temporary file, unless its writer is alive and holds its lock."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

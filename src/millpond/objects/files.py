@@ -1,4 +1,4 @@
-"""What the file store asks of the operating system, each with the care it needs to survive a power cut."""
+"""The file system operations of the file store, each written to survive a power cut."""
 
 import contextlib
 import errno
@@ -11,14 +11,14 @@ from millpond.model.errors import StoreFull, StoreUnavailable
 from millpond.records.buffers import Buffer
 
 PIECE_BYTES = 1024 * 1024
-"""How much of a large object is on its way to the disk at a time."""
+"""How much of a large object is written between two syncs."""
 _GATHER_MAX = os.sysconf("SC_IOV_MAX")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
 def os_errors() -> Iterator[None]:
-    """Turn the system's errors into the store's."""
+    """Translate the operating system's errors into the store's."""
     try:
         yield
     except OSError as error:
@@ -27,14 +27,15 @@ def os_errors() -> Iterator[None]:
 
 
 def write_all(descriptor: int, parts: Sequence[Buffer], position: int) -> None:
-    """Write the parts at `position`. The kernel takes at most IOV_MAX buffers a call, and may take less."""
+    """Write the parts at `position`. The kernel accepts at most IOV_MAX buffers per call, and may write fewer
+    bytes."""
     for first in range(0, len(parts), _GATHER_MAX):
         position = _write_some(descriptor, list(parts[first : first + _GATHER_MAX]), position)
 
 
 def write_gently(descriptor: int, parts: Sequence[Buffer]) -> None:
-    """Write the parts from the start, a little at a time, each on the disk before the next: another file's fsync, which
-    somebody waits for, then waits for a little of this one and not for all of it."""
+    """Write the parts from the start in small pieces, and sync each piece before the next. A concurrent
+    append's fsync then waits for one piece, not for the whole object."""
     piece: list[Buffer] = []
     position = size = 0
     for part in parts:
@@ -61,7 +62,7 @@ def _write_some(descriptor: int, parts: list[Buffer], position: int) -> int:
 
 
 def _after(parts: list[Buffer], written: int) -> list[Buffer]:
-    """What is left of the parts when their first `written` bytes are gone."""
+    """The parts without their first `written` bytes."""
     for number, part in enumerate(parts):
         if written < len(part):
             return [memoryview(part)[written:], *parts[number + 1 :]]
@@ -70,7 +71,7 @@ def _after(parts: list[Buffer], written: int) -> list[Buffer]:
 
 
 def read_some(path: Path, start: int, length: int) -> bytes:
-    """The bytes from `start`, fewer than `length` only where the file ends."""
+    """The bytes from `start`; fewer than `length` only at the end of the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.pread(descriptor, length, start)
@@ -85,7 +86,7 @@ def read_some(path: Path, start: int, length: int) -> bytes:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: fsync of a file says nothing of its name."""
+    """Make the names in a directory durable: fsync of a file does not cover its name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -94,7 +95,8 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, root: Path) -> None:
-    """Make the directory and all between it and `root`, durably, also where another process made it."""
+    """Create the directory and all directories between it and `root`, durably, even if another process
+    created them."""
     path.mkdir(parents=True, exist_ok=True)
     while path != root:
         path = path.parent
@@ -106,7 +108,7 @@ def new_file(path: Path) -> int:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Take the file's lock if nobody has it. It goes with the process, however that ends."""
+    """Take the file's lock if it is free. The lock ends with the process, even if the process crashes."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -115,13 +117,13 @@ def lock_file(descriptor: int) -> bool:
 
 
 def walk(folder: Path, prefix: str) -> Iterator[str]:
-    """The files below a folder as keys in ascending order; names with a dot are not ours to show."""
+    """The files below a folder as keys, in ascending order. Names with a dot are not objects."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return
-    # With its "/" a folder sorts where its keys do: "a-b" comes before "a/c".
+    # With its "/" a folder sorts like its keys: "a-b" comes before "a/c".
     for name in names:
         if "." in name:
             continue

@@ -1,4 +1,4 @@
-"""A store that counts: calls, bytes, seconds and errors, as its callers see them."""
+"""A wrapper that records metrics: calls, bytes, seconds and errors, as callers see them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,11 +12,11 @@ from millpond.records.buffers import Buffer
 
 OPERATIONS = ("append", "put", "read", "list", "delete", "size", "copy", "sign")
 UNEXPECTED = "unexpected"
-"""The kind of an error that is not one of ours."""
+"""The kind of an error that is not a `MillpondError`."""
 
 
 class Instrumented:
-    """Wraps any store; outermost, so that an operation includes its retries."""
+    """Wraps any store. It is the outermost wrapper, so that an operation includes its retries."""
 
     def __init__(
         self, store: ObjectStore, metrics: StoreMetrics, *, timer: Callable[[], float] = time.perf_counter
@@ -25,7 +25,7 @@ class Instrumented:
         self._metrics = metrics
         self._timer = timer
         self._closed = False
-        # Looking a label up costs more than counting, so it is done once.
+        # Looking up a label costs more than counting, so each label is looked up once.
         self._operations = {name: metrics.operations.labels(name) for name in OPERATIONS}
         self._bytes = {name: metrics.bytes.labels(name) for name in ("append", "put", "read")}
         self._seconds = {name: metrics.seconds.labels(name) for name in OPERATIONS}
@@ -81,7 +81,7 @@ class Instrumented:
             return self._store.signed_url(key, method, expires_s)
 
     def close(self) -> None:
-        """Whoever is in the middle of many calls hears of it at the next one, also if it only reads."""
+        """After this, every call fails, including the next step of a listing in progress and reads."""
         self._closed = True
         self._store.close()
 

@@ -1,4 +1,4 @@
-"""Objects in a dictionary: for tests and for brokers whose messages may vanish with them."""
+"""Objects in a dictionary: for tests, and for brokers whose messages need not outlive the process."""
 
 import itertools
 import threading
@@ -13,7 +13,7 @@ from millpond.segments.keys import journal_key
 
 
 class MemoryStore:
-    """Volatile. Each append is an object of its own, so none is ever open."""
+    """Volatile. Each append is a separate object, so no object is ever open."""
 
     appends_are_uploads = False
     reads_at_once = 1

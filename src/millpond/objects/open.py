@@ -1,4 +1,4 @@
-"""From a URL to a store with its wrappers: the one place that assembles them."""
+"""Opens the store that a URL names, with its wrappers. Only this module assembles them."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ REMOTE_SCHEMES = ("s3", "gs", "az")
 URL_OPTIONS = frozenset(
     {"endpoint", "region", "virtual_hosted_style_request", "skip_signature", "account_name"}
 )
-"""What a URL's query may say. Secrets are not among them: URLs end up in logs and process lists."""
+"""The options that a URL's query may set. Secrets are not among them: URLs end up in logs and process lists."""
 
 
 def open_store(
@@ -31,16 +31,17 @@ def open_store(
     config: Mapping[str, str] | None = None,
     reserve: Reserve | None = None,
 ) -> ObjectStore:
-    """A store ready to use, counted in `metrics`; remote ones also try again.
+    """A store ready to use, counted in `metrics`. Remote stores also retry.
 
     * `memory://`
     * `file:///absolute/directory`
     * `s3://bucket/prefix?endpoint=…&region=…`, `gs://bucket/prefix`, `az://container/prefix`
 
-    `config` holds further settings for a remote store in obstore's words (credentials, which otherwise come
-    from the provider's usual environment variables). `reserve` is that of the disk of a file store.
-    `InvalidSettings` for a URL that none of this describes, `NotInstalled` without the package that a remote store
-    needs, `DataDirectoryUnusable` for a directory that cannot be written.
+    `config` holds further settings for a remote store under obstore's names (credentials, for example, which by
+    default come from the provider's usual environment variables). `reserve` is the reserve of a file store's disk.
+
+    Raises `InvalidSettings` for any other URL, `NotInstalled` if the package for a remote store is missing,
+    and `DataDirectoryUnusable` if the directory is not writable.
     """
     metrics = metrics or Metrics()
     split = _split(url)
@@ -59,7 +60,7 @@ def open_store(
 
 
 def folder_of(url: str) -> Path | None:
-    """The directory of a store of files; None for any other."""
+    """The directory of a file store; None for any other store."""
     split = _split(url)
     return _directory(url, split) if split.scheme == "file" else None
 
@@ -99,6 +100,6 @@ def _split(url: str) -> SplitResult:
 
 
 def _invalid(url: str, reason: str) -> InvalidSettings:
-    """Names the URL without its query and user: somebody may have put a secret there all the same."""
+    """Shows the URL without its query and user, since a user may have put a secret there anyway."""
     shown = re.sub("//[^/]*@", "//", url.partition("?")[0])
     return InvalidSettings(name="store", value=shown, reason=reason)

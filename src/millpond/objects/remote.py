@@ -1,8 +1,7 @@
 """Objects in S3, Google Cloud Storage or Azure, through obstore (the `s3` extra).
 
-Every write is one PUT that creates or fails (`If-None-Match: *`), so that an object is never overwritten, not
-even by a request that arrives late. obstore's own retries are off: `Retrying` decides, and knows what a retry
-means here.
+Every write is one PUT that creates or fails (`If-None-Match: *`), so an object is never overwritten, not even by a
+request that arrives late. obstore's own retries are off: `Retrying` decides, and knows what a retry means here.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from millpond.segments.keys import journal_key
 REQUEST_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_MS = 5_000
 KEY_TRIES_MAX = 8
-"""How many journal keys one append tries before it gives up on finding a free one."""
+"""How many journal keys one append tries before it stops looking for a free one."""
 
 LIST_PAGE_KEYS = 1_000
 DELETE_BATCH_KEYS = 1_000
@@ -35,7 +34,7 @@ _NO_ROOM = ("507 Insufficient Storage", "StorageFull", "QuotaExceeded")
 
 
 class RemoteStore:
-    """Each append is one finished object under a sequence number of its own, so none is ever open."""
+    """Each append is one complete object with its own sequence number, so no object is ever open."""
 
     appends_are_uploads = True
     reads_at_once = 16
@@ -49,7 +48,7 @@ class RemoteStore:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
-        """`url` and `config` as obstore reads them; credentials come from the environment unless given."""
+        """obstore interprets `url` and `config`. Credentials come from the environment unless given."""
         settings: Any = dict(config or {})  # a TypedDict per provider; obstore checks the names
         self._store = from_url(
             url,
@@ -74,7 +73,7 @@ class RemoteStore:
             try:
                 self._create(key, parts)
             except ObjectExists:
-                # An earlier attempt of ours that was taken for lost. Its bytes are nobody's; use a new key.
+                # An earlier attempt by this store that seemed lost. No row refers to its bytes; use a new key.
                 continue
             return Location(key, 0, length)
         raise StoreUnavailable(reason=f"{KEY_TRIES_MAX} journal keys in a row are taken")
@@ -111,7 +110,7 @@ class RemoteStore:
             return obstore.head(self._store, key)["size"]
 
     def copy(self, key: str, new_key: str) -> None:
-        """S3 has no copy that fails if the new object is there, so that is looked at before."""
+        """S3 has no copy that fails if the new object exists, so the new key is checked first."""
         if self._closed:
             raise StoreUnavailable(reason="it is closed")
         check_key(key)
@@ -132,13 +131,13 @@ class RemoteStore:
             return obstore.sign(self._signer, method, key, expires_in=timedelta(seconds=expires_s))
 
     def close(self) -> None:
-        """obstore has nothing to close; its connections go with the object."""
+        """obstore has nothing to close; its connections are released with the object."""
         self._closed = True
 
     def _create(self, key: str, parts: Sequence[Buffer]) -> None:
         if self._closed:
             raise StoreUnavailable(reason="it is closed")
-        # Joined: a request given up after its timeout must not hold on to buffers the caller uses again.
+        # Joined: a request that timed out must not still refer to buffers that the caller reuses.
         body = b"".join(parts)
         try:
             with _errors(key):
@@ -157,7 +156,7 @@ class RemoteStore:
             with _errors(batch[0]):
                 obstore.delete(self._store, batch)
         except ObjectMissing:
-            # Stores without a bulk delete stop at the first missing object: go on one by one.
+            # Stores without a bulk delete stop at the first missing object: continue one by one.
             for key in batch:
                 with contextlib.suppress(ObjectMissing), _errors(key):
                     obstore.delete(self._store, key)
@@ -165,7 +164,7 @@ class RemoteStore:
 
 @contextlib.contextmanager
 def _errors(key: str) -> Iterator[None]:
-    """Turn obstore's errors into ours. Some it tells apart only by their text."""
+    """Translate obstore's errors. Some can be distinguished only by their text."""
     try:
         yield
     except (AlreadyExistsError, PreconditionError) as error:

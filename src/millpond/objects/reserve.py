@@ -1,12 +1,13 @@
-"""The reserve: a file that occupies disk space until the disk is full, so that there is room to make room.
+"""The reserve: a file that occupies disk space until the disk is full, so that there is space left for deleting.
 
-Deleting needs space, too: SQLite writes each commit to its WAL before anything can go. When the catalog's disk is full
-the reserve is released. From then on appends are refused, in every process on the directory, or they would use up what
-was released; deleting, retention and garbage collection go on. When there is room again the reserve is made again, and
-appends are accepted.
+Deleting needs space, too: SQLite writes each commit to its WAL before anything is deleted. When the catalog's
+disk is full, the reserve is released. From then on, every process on the directory refuses appends, which
+would use up the released space. Deletes, retention and garbage collection continue. When there is enough
+space again, the reserve is created again, and appends are accepted.
 
-The state is in the directory, where every process sees it: `disk.reserve` holds the space, `disk.reserve.released` says
-that it was released. Neither of them: there is no reserve (none was asked for, or there has not been room for it yet).
+The state is in the directory, where every process sees it. `disk.reserve` holds the space;
+`disk.reserve.released` shows that it was released. If neither exists, there is no reserve (none is
+configured, or there has not been space for it yet).
 """
 
 import fcntl
@@ -22,11 +23,11 @@ from millpond.model.errors import StoreFull
 from millpond.model.units import format_bytes
 
 RESERVE_BYTES: Final = 32 * 1024 * 1024
-"""Twice what SQLite's WAL grows to between two checkpoints."""
+"""Twice the size that SQLite's WAL reaches between two checkpoints."""
 SMALL_DISK_PART: Final = 20
-"""On a small disk the reserve is at most the disk divided by this."""
+"""On a small disk the reserve is at most the disk's size divided by this."""
 LOW_BYTES: Final = 1024 * 1024
-"""A disk with less than this free is full: too little to open a catalog."""
+"""A disk with less than this free counts as full: it is too little to open a catalog."""
 RESERVE: Final = "disk.reserve"
 RELEASED: Final = "disk.reserve.released"
 MAKING: Final = "disk.reserve.making"
@@ -40,13 +41,13 @@ class Space(NamedTuple):
 
 
 def space_of(folder: Path) -> Space:
-    """Bytes on the file system of a folder: free for this user, and in all."""
+    """Bytes on the file system of a folder: free for this user, and in total."""
     found = os.statvfs(folder)
     return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def part_of_disk(size: int, space: Space) -> int:
-    """A reserve of this size, as far as the disk is large enough for it."""
+    """The size of the reserve, limited to a part of the disk."""
     return min(size, space.total // SMALL_DISK_PART)
 
 
@@ -61,7 +62,7 @@ class Reserve:
         measure: Callable[[Path], Space] = space_of,
         allocate: Callable[[int, int, int], None] = os.posix_fallocate,
     ) -> None:
-        """`size` 0 keeps none; on a small disk it is less than was asked for."""
+        """`size` 0 keeps no reserve. On a small disk the reserve is smaller than `size`."""
         self._folder = folder
         self.size = part_of_disk(size, measure(folder))
         self._measure = measure
@@ -74,11 +75,11 @@ class Reserve:
 
     @property
     def is_released(self) -> bool:
-        return os.path.exists(self._released)  # a Path is built more slowly than the system answers
+        return os.path.exists(self._released)  # building a Path takes longer than the system call
 
     @property
     def held_bytes(self) -> int:
-        """What it occupies now."""
+        """The space that it occupies now."""
         try:
             return self._kept.stat().st_size
         except OSError:
@@ -92,7 +93,8 @@ class Reserve:
             raise StoreFull(reason=reason)
 
     def prepare(self) -> None:
-        """Before the catalog is opened: finish what a crash interrupted, and release it if the disk is full."""
+        """Call before the catalog is opened. Completes what a crash interrupted, and releases the reserve if
+        the disk is full."""
         with self._turn():
             self._making.unlink(missing_ok=True)
             if not self.size:
@@ -106,10 +108,10 @@ class Reserve:
             self.release()
 
     def release(self) -> None:
-        """The disk is full: free the space, and have appends refused. Nothing happens if that was done before."""
+        """The disk is full: free the space and refuse appends. Does nothing if the reserve is already released."""
         try:
             with self._turn():
-                # First the name: no process may append into what is about to be freed.
+                # Rename first: no process may append into the space that is about to be freed.
                 self._kept.rename(self._released)
                 os.truncate(self._released, 0)
         except FileNotFoundError:
@@ -121,7 +123,7 @@ class Reserve:
         logger.error("disk full; reserve released, appends refused", extra={"path": str(self._folder)})
 
     def renew(self) -> None:
-        """Make the reserve if there is room: after a release only if as much again stays free."""
+        """Create the reserve if there is space. After a release, the same amount again must stay free."""
         if self.held_bytes == self.size and not self.is_released:
             return
         try:
@@ -138,7 +140,7 @@ class Reserve:
         self._is_missed = not is_made
 
     def _make(self, beyond: int) -> bool:
-        """Allocate the file and, for a moment, `beyond` more bytes: a quota may leave less than the disk has."""
+        """Allocate the file and, temporarily, `beyond` more bytes: a quota may allow less than the disk has free."""
         if self.held_bytes != self.size:
             if self._measure(self._folder).free <= self.size + beyond:
                 return False
@@ -161,7 +163,8 @@ class Reserve:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One thread of one process at a time. The lock is the directory's own: a full disk has no room for a file."""
+        """One thread of one process at a time. The directory itself is locked: a full disk has no space for a
+        lock file."""
         with self._lock:
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

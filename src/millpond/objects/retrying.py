@@ -1,9 +1,9 @@
-"""A store that tries again: bounded in attempts and time, with full jitter.
+"""A wrapper that retries: bounded in attempts and time, with full jitter.
 
-Only `StoreUnavailable` is worth it. `StoreFull` is not: room is made by people or by retention, in their
-time, so the caller hears of it at once. A repeated append simply appends again: the first attempt's bytes, if
-they arrived, lie in another place that no row refers to. A repeated put that finds its object there compares
-the bytes: a lost answer is not a conflict.
+Only `StoreUnavailable` is retried. `StoreFull` is not: operators or retention free the space, which takes
+time, so the caller gets the error immediately. A repeated append appends again: if the bytes of the first
+attempt arrived, they are in another location that no row refers to. A repeated put that finds its object
+compares the bytes: a lost response is not a conflict.
 """
 
 import logging
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnRetry = Callable[[str], None]
-"""Told the operation's name before each new attempt."""
+"""Called with the operation's name before each retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The n-th pause is drawn from 0 to `base_delay_ms` doubled n - 1 times, at most `delay_ms_max`.
+    """The n-th delay is drawn from 0 to `base_delay_ms` doubled n - 1 times, at most `delay_ms_max`.
 
-    No attempt starts after `deadline_ms`; one that has started may end later, by its own timeout.
+    No attempt starts after `deadline_ms`. An attempt that has started may end later, by its own timeout.
     """
 
     attempts_max: int = 6
@@ -88,7 +88,7 @@ class Retrying:
         return self._retry("read", lambda _: self._store.read(key, start, length))
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Goes on behind the last key it gave, which ascending order allows."""
+        """A retry continues behind the last key it yielded, which ascending order allows."""
         last = ""
         call = self._begin("list")
         while True:
@@ -126,7 +126,8 @@ class Retrying:
         self._store.close()
 
     def _retry(self, operation: str, action: Callable[[int], T]) -> T:
-        """Call with the attempt's number, from 1, until it answers or the policy has had enough."""
+        """Call the action with the attempt's number, from 1, until it succeeds or the policy allows no
+        further attempt."""
         call = self._begin(operation)
         while True:
             try:
@@ -135,12 +136,12 @@ class Retrying:
                 self._pause(call, error)
 
     def _holds(self, key: str, parts: Sequence[Buffer]) -> bool:
-        """Whether the object is what we put: then an attempt that seemed to fail has succeeded."""
+        """Whether the object contains exactly these bytes. If so, an attempt that seemed to fail has succeeded."""
         wanted = b"".join(parts)
         try:
             return self._store.size(key) == len(wanted) and self._store.read(key, 0, len(wanted)) == wanted
         except ObjectMissing as error:
-            # S3 also refuses with a conflict while another request for the key is under way.
+            # S3 also reports a conflict while another request for the key is in flight.
             raise StoreUnavailable(reason=f"{key} is there and is not") from error
 
     def _begin(self, operation: str) -> "_Call":
@@ -169,7 +170,7 @@ class Retrying:
 
 @dataclass(slots=True)
 class _Call:
-    """One call on its way through its attempts."""
+    """The state of one call across its attempts."""
 
     operation: str
     deadline_ms: int
