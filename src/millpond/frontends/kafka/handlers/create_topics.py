@@ -63,7 +63,7 @@ async def _one(
 
 
 def _planned(call: Call, asked: CreatableTopic) -> Topic:
-    """The topic as it would be, with everything checked that can be checked without making it."""
+    """The topic to create, after all checks that are possible without creating it."""
     call.log.topics.check_new(asked.name)
     partitions = _partitions(asked, call.services.default_partitions)
     return Topic(

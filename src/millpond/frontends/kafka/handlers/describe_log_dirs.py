@@ -23,7 +23,7 @@ from millpond.protocol.messages.cluster import (
 )
 
 Wanted = Mapping[str, tuple[Topic, frozenset[int] | None]]
-"""Topics by name, each with the partitions asked for; None is all of them."""
+"""Topics by name, each with the requested partitions; None means all of them."""
 
 
 @handles(DescribeLogDirsRequest)

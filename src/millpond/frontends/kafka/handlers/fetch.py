@@ -78,7 +78,7 @@ def _asked(
 
 
 def _is_follower(request: wire.FetchRequest) -> bool:
-    """Consumers are -1, and -2 when they debug."""
+    """Consumers send -1, or -2 when debugging."""
     state = request.replica_state
     return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 

@@ -42,7 +42,7 @@ async def _begin(call: Call, request: InitProducerIdRequest) -> ProducerEpoch:
 
 
 def _code(call: Call, request: InitProducerIdRequest, error: MillpondError) -> ErrorCode:
-    """A producer without a transactional id has no coordinator to look for: it is told to ask again."""
+    """A producer without a transactional id has no coordinator to look up: it gets an error that makes it retry."""
     if request.transactional_id is None and isinstance(error, Unavailable):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

@@ -51,7 +51,7 @@ def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
     return JoinRequest(
         member_id=request.member_id,
         client_id=call.client_id,
-        client_host=f"/{call.client_host}",  # as Java writes addresses; tools show it so
+        client_host=f"/{call.client_host}",  # the form in which Java prints addresses and tools show them
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms if rebalance_ms >= 0 else session_ms,
         protocol_type=request.protocol_type,

@@ -9,7 +9,7 @@ from millpond.model.errors import MillpondError
 from millpond.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 TYPE: Final = "classic"
-"""Groups whose members share out the work themselves: all that there are here."""
+"""The type of groups whose members assign partitions themselves. No other type is supported."""
 
 
 @handles(ListGroupsRequest)

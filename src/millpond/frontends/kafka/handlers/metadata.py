@@ -92,7 +92,7 @@ async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
     try:
         call.log.topics.check_new(name)
         return await call.log.create_topic(name, call.services.default_partitions)
-    except TopicExists:  # somebody else was faster, perhaps another process
+    except TopicExists:  # another request created it first, perhaps in another process
         await call.log.refresh()
         return call.log.topics.named(name)
 
@@ -108,7 +108,7 @@ def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
 
 
 def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
-    """One owner, which is also all the replicas there are: the store keeps the copies."""
+    """A partition has one owner, which is its only replica: the store keeps the copies."""
     leader = _leader(call, TopicPartition(topic.id, number))
     if leader is None or leader.node_id not in reachable:
         return MetadataResponsePartition(
@@ -128,7 +128,7 @@ def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> Me
 
 
 def _leader(call: Call, where: TopicPartition) -> Leader | None:
-    """What this broker serves, it knows better than what it has read of others."""
+    """For partitions that this broker serves, its own state is newer than what it has read from the catalog."""
     try:
         return Leader(call.services.node.id, call.log.partition(where).epoch)
     except MillpondError:

@@ -34,7 +34,7 @@ NO_OFFSET = -1
 
 
 class Asked(NamedTuple):
-    """A topic of a request or an answer, with its id if there is such a topic."""
+    """A topic of a request or a response, with its id if the topic exists."""
 
     name: str
     topic_id: bytes
@@ -127,7 +127,7 @@ def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
     for topic_id, wheres in groupby(sorted(found.offsets), key=lambda where: where.topic_id):
         try:
             name = call.log.topics.with_id(topic_id).name
-        except UnknownTopic:  # it has just been deleted, and its offsets are about to follow
+        except UnknownTopic:  # the topic has just been deleted, and its offsets are about to be removed
             continue
         asked.append(Asked(name, topic_id, topic_id, [where.partition for where in wheres]))
     return asked
@@ -165,6 +165,6 @@ def _without_offset(number: int, code: ErrorCode) -> OffsetFetchResponsePartitio
 
 
 def _group_code(error: MillpondError) -> ErrorCode:
-    """Older consumers know only one code here that makes them try again."""
+    """Older consumers know only one code in this response that makes them retry."""
     code = coordinator_code_of(error)
     return ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
