@@ -1,4 +1,5 @@
-"""DeleteTopics (20), v1-6: delete topics, by name, from v6 also by id. A deleted topic's name is free at once."""
+"""DeleteTopics (20), v1-6: deletes topics by name, from v6 also by id. The name of a deleted topic can be
+used again immediately."""
 
 from collections import Counter
 from collections.abc import Iterator

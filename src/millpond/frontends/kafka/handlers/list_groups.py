@@ -1,4 +1,5 @@
-"""ListGroups (16), v0-5: the groups that this broker keeps. Filters by state (v4) and type (v5) ignore case."""
+"""ListGroups (16), v0-5: lists the groups that this broker coordinates. Filters by state (v4) and type (v5)
+ignore case."""
 
 from typing import Final
 

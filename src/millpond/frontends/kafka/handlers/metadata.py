@@ -1,8 +1,8 @@
-"""Metadata (3), v0-13: brokers, topics, and who leads which partition.
+"""Metadata (3), v0-13: returns brokers, topics and partition leaders.
 
-Null topics ask for all; so does an empty list in v0. An unknown topic is created if the client allows it (before
-v4 it always does) and the broker does. From v10 topics have ids, from v12 they may be asked for by id. What is asked
-for twice is answered once.
+Null topics, or an empty list in v0, request all topics. An unknown topic is created if the client allows it
+(always before v4) and the broker allows it. From v10 topics have ids; from v12 they can be requested by id. A
+topic that is requested twice is returned once.
 """
 
 from millpond.frontends.kafka.call import Call

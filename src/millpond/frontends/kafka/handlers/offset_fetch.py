@@ -1,9 +1,10 @@
-"""OffsetFetch (9), v1-10: how far groups have come.
+"""OffsetFetch (9), v1-10: returns the committed offsets of groups.
 
-One group up to v7, many from v8. Null topics (v2) ask for all that have an offset. A partition without one has
-offset -1, leader epoch -1 and no metadata, which is no error, even if there is no such partition. Who requires
-stable offsets (v7) is told to wait for a transaction that may still change them. An error of the whole group is told
-for each partition in v1, once up to v7, and with its group from v8. Topics go by id from v10.
+A request has one group up to v7, several from v8. Null topics (v2) request all partitions that have an
+offset. A partition without one has offset -1, leader epoch -1 and no metadata; this is not an error, even if
+the partition does not exist. A client that requires stable offsets (v7) gets a retriable error while an open
+transaction may still change them. An error of the whole group is reported for each partition in v1, once up
+to v7, and with its group from v8. Requests use topic ids from v10.
 """
 
 from collections.abc import Iterable, Sequence

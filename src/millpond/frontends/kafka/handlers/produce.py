@@ -1,13 +1,15 @@
-"""Produce (0), v3-13: record batches in. v0-2 are advertised, since librdkafka compresses only then, and refused.
+"""Produce (0), v3-13: appends record batches. v0-2 are advertised, because librdkafka compresses only then,
+and refused.
 
-Topics go by name up to v12 and by id from v13. A batch is taken as the bytes the client sent, but for the newest
-timestamp in its header: where that is more than a minute away from the broker's clock, unset or below the base, it is
-read out of the records, as Kafka reads it for every batch. Then `message.timestamp.before.max.ms` and
-`message.timestamp.after.max.ms` are checked for every record, as in Kafka; of a batch with a current header only for
-its base and its newest timestamp. A batch is answered when it is durable, whatever `acks` says; acks=0 gets no answer
-at all, and is disconnected when something is refused, because there is no other way to say so. In v12 and
-later a transactional batch adds its partition to the transaction by itself (KIP-890). Zstandard needs v7. A partition
-that is named twice gets both batches.
+Requests name topics up to v12 and use topic ids from v13. A batch is stored as the bytes that the client
+sent, unless `message.timestamp.type` or `compression.type` requires a change, or the newest timestamp in its
+header is not plausible: if it is more than a minute away from the broker's clock, unset or below the base,
+the broker reads it from the records, as Kafka does for every batch. Then `message.timestamp.before.max.ms`
+and `message.timestamp.after.max.ms` are checked for every record, as in Kafka; for a batch with a current
+header only its base and its newest timestamp are checked. The response is sent when the batch is durable,
+whatever `acks` is. acks=0 gets no response, and an error closes the connection because there is no other way
+to report it. From v12 a transactional batch adds its partition to the transaction (KIP-890). Zstandard
+requires v7. If a request names a partition twice, both batches are appended.
 """
 
 import asyncio
