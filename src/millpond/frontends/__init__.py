@@ -1,1 +1,1 @@
-"""The faces of the log: each speaks one protocol, and translates; what a topic is, is decided below."""
+"""The interfaces to the log. Each one implements a protocol and only translates; the layers below define behaviour."""

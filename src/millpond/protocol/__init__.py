@@ -1,6 +1,6 @@
-"""Kafka's wire protocol as data: messages, their versions, and bytes. Pure: no sockets, no handlers.
+"""Kafka's wire protocol: the messages, their versions and their encoding. Pure code: no sockets, no handlers.
 
-`messages/` declares each message once for all versions; `codec` compiles a reader and a writer per version.
+`messages/` declares each message once for all versions; `codec` compiles a decoder and an encoder per version.
 """
 
 from millpond.protocol.codec import Encoded, decode, encode

@@ -1,4 +1,4 @@
-"""Messages to buffers and back. A codec is compiled when its message and version are first used, and kept."""
+"""Encodes messages to buffers and decodes them. The codec of a message version is compiled on first use and cached."""
 
 import struct
 from collections.abc import Callable
@@ -20,20 +20,19 @@ _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
 
 
 class Encoded(NamedTuple):
-    """A message as it goes to `writelines`. Records among the buffers are those of the message, not copies."""
+    """An encoded message, ready for `writelines`. Record buffers are those of the message, not copies."""
 
     buffers: list[Buffer]
     size: int
 
 
 def decode(kind: type[M], version: int, data: Buffer, position: int = 0, *, exact: bool = True) -> M:
-    """The message that fills `data` from `position` to its end, or with `exact=False` is at its beginning. Its
-    records are views of `data`, which must stay unchanged for as long as they are used. MalformedMessage, and
-    nothing else, when it is not such a message."""
+    """Decode the message that starts at `position`. With `exact`, it must fill `data` to the end. Its records are
+    views of `data`, so `data` must not change while they are in use. Raises only MalformedMessage for bad input."""
     read = decoder(kind, version)
     view = memoryview(data)
     if isinstance(data, bytearray):
-        data = view  # slices of a bytearray would copy
+        data = view  # slicing a bytearray would copy
     try:
         message, position = read(data, position, len(data), view)
     except (struct.error, IndexError):
@@ -53,7 +52,8 @@ def decode(kind: type[M], version: int, data: Buffer, position: int = 0, *, exac
 
 
 def encode(message: Message, version: int, head: bytes = b"") -> Encoded:
-    """`head`, then the message. ValueError when a value does not fit its field, which is a mistake of ours."""
+    """Encode `head` and then the message. Raises ValueError if a value does not fit its field, which is a bug
+    in the broker."""
     write = encoder(type(message), version)
     try:
         buffers = write(message, bytearray(head))
@@ -81,6 +81,6 @@ def encoder(kind: type[Message], version: int) -> Encoder:
 
 
 def _check_version(kind: type[Message], version: int) -> None:
-    """Who dispatches a request answers UNSUPPORTED_VERSION first; getting here with one is a mistake of ours."""
+    """The request dispatcher has already rejected unsupported versions, so a failure here is a bug in the broker."""
     if version not in kind.versions:
         raise ValueError(f"{kind.__name__} has versions {kind.versions}, not {version}")

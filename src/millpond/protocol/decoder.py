@@ -1,9 +1,9 @@
-"""Writes the decoder of one message in one version: straight-line source, compiled once.
+"""Generates the decoder of one message in one version: straight-line source, compiled once.
 
-The generated function is `decode(b, i, end, view) -> (message, i)`. Fixed-width reads are bounded by `struct` and
-by indexing, which raise when the data ends; every length and count is compared with the bytes that are left before
-anything is made of it. The caller turns those exceptions into MalformedMessage. Structs nest as deep as they are
-declared and no deeper, whatever the input.
+The generated function is `decode(b, i, end, view) -> (message, i)`. `struct` and indexing bound the
+fixed-width reads: they raise when the data ends. Every length and count is compared with the remaining bytes
+before anything is allocated for it. The caller turns those exceptions into MalformedMessage. Structs nest
+only as deep as they are declared, whatever the input.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class _Decoder:
         )
 
     def struct(self, cls: type[Struct]) -> str:
-        """Read every field into a local; returns the expression that makes the struct of them."""
+        """Read every field into a local variable. Returns the expression that constructs the struct from them."""
         specs = fields_in(cls, self.version)
         values = {spec.name: self.source.fresh(spec.name) for spec in specs}
         for run in runs([spec for spec in specs if spec.tag is None]):
@@ -84,7 +84,7 @@ class _Decoder:
             self.source.emit(f"{target} = {self.struct(spec.kind)}")
 
     def nullable_struct(self, cls: type[Struct], target: str) -> None:
-        """One byte before the struct: negative for null (KIP-893)."""
+        """One byte precedes the struct; a negative value means null (KIP-893)."""
         self.source.emit("n = b[i]", "i += 1")
         with self.source.block("if n > 127:"):
             self.source.emit(f"{target} = None")
@@ -107,7 +107,7 @@ class _Decoder:
         self.source.emit(f"{target} = {_READ[kind]}", "i = j")
 
     def length(self, legacy: str) -> None:
-        """Leaves the length in `n`, -1 for null."""
+        """Emit code that reads a length into `n`; -1 means null."""
         if self.flexible:
             self.uvarint("n")
             self.source.emit("n -= 1")
@@ -157,7 +157,7 @@ class _Decoder:
         self.source.emit("i = j")
 
     def tags(self, tagged: list[FieldSpec], values: dict[str, str]) -> None:
-        """Known tags into their locals; others are passed over, as KIP-482 asks. Most structs have none at all."""
+        """Read known tags into their locals and skip unknown ones, as KIP-482 requires. Most structs have no tags."""
         if not tagged:
             self.source.emit("n = b[i]", "i += 1")
             with self.source.block("if n:"):
@@ -175,7 +175,7 @@ class _Decoder:
                 self.tag(tagged, values)
 
     def tags_left(self) -> None:
-        """Passing over tags takes time, too: they count as elements do."""
+        """Skipping tags costs time, so they count towards the element limit."""
         self.source.emit("left -= n", "if left < 0: refuse_count('tagged fields', n, end - i)")
 
     def tag(self, tagged: list[FieldSpec], values: dict[str, str]) -> None:
@@ -191,7 +191,7 @@ class _Decoder:
 
 
 def smallest_size(spec: FieldSpec, version: int, flexible: bool) -> int:
-    """The fewest bytes a field can have on the wire; at least 1 for everything that can be an array's element."""
+    """The minimum encoded size of a field in bytes; at least 1 for everything that can be an array element."""
     if spec.array or spec.kind in (Sized.BYTES, Sized.RECORDS, Sized.RECORD_PARTS):
         return 1 if flexible else 4
     if spec.kind is Sized.TEXT:

@@ -1,7 +1,8 @@
-"""Writes the encoder of one message in one version: straight-line source, compiled once.
+"""Generates the encoder of one message in one version: straight-line source, compiled once.
 
-The generated function is `encode(m, o) -> buffers`. It appends to the bytearray `o` until it meets records; these
-become buffers of their own, uncopied, and a new bytearray begins after them. The list is for `writelines`.
+The generated function is `encode(m, o) -> buffers`. It appends to the bytearray `o` until it reaches records.
+Records become separate buffers without a copy, and a new bytearray starts after them. The returned list is
+meant for `writelines`.
 """
 
 import struct
@@ -49,7 +50,7 @@ class _Encoder:
         self.source.emit(f"o += {pack}({', '.join(arguments)})")
 
     def value(self, spec: FieldSpec, value: str) -> None:
-        """Writes a field; null where that is allowed."""
+        """Write a field, or null if the field is nullable and has no value."""
         if not spec.nullable:
             self.present(spec, value)
             return
@@ -95,7 +96,7 @@ class _Encoder:
             self.apart(f"parts.extend({value})")
 
     def apart(self, adding: str) -> None:
-        """End the current bytearray, add buffers that are not ours, begin the next."""
+        """End the current bytearray, append the caller's record buffers and start the next bytearray."""
         self.source.emit("parts.append(o)", adding, "o = bytearray()")
 
     def length(self, legacy: str, length: str) -> None:
@@ -121,7 +122,8 @@ class _Encoder:
                 self.present(element, item)
 
     def tags(self, tagged: list[FieldSpec], value: str) -> None:
-        """The count of tags comes first, and before each its size: so each is written apart and then copied."""
+        """The tag count comes first and each tag is preceded by its size, so each tag is encoded separately
+        and then copied."""
         if not tagged:
             self.source.emit("o.append(0)")
             return

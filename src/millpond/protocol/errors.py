@@ -1,4 +1,4 @@
-"""Kafka's error codes: the numbers that go over the wire."""
+"""Kafka's error codes, as sent in responses."""
 
 from enum import IntEnum
 

@@ -1,8 +1,8 @@
-"""What stands before a message: a length, then a request's or a response's header.
+"""The bytes before a message: the frame length and the request or response header.
 
-Requests have header v1, or v2 (with tagged fields) where the message is flexible; responses v0, or v1 where it is.
-Two exceptions: `client_id` keeps its old two-byte length in v2, so that a header can be read up to there before its
-version is known; and the answer to ApiVersions always has v0 (KIP-511).
+Requests have header v1, or v2 (with tagged fields) if the message version is flexible. Responses have header
+v0, or v1 if it is flexible. Two exceptions: `client_id` keeps its two-byte length in v2, so that a header can
+be read that far before its version is known; and the ApiVersions response always has header v0 (KIP-511).
 """
 
 import struct
@@ -23,7 +23,7 @@ _CONTROLLED_SHUTDOWN = 7
 _LENGTH = struct.Struct(">i")
 _FIXED = struct.Struct(">hhi")  # key, version, correlation id
 _SHORT = struct.Struct(">h")
-_RESPONSE = struct.Struct(">ii")  # length of the frame, correlation id
+_RESPONSE = struct.Struct(">ii")  # frame length, correlation id
 
 
 class RequestHeader(NamedTuple):
@@ -34,7 +34,8 @@ class RequestHeader(NamedTuple):
 
 
 def frame_length(prefix: Buffer, limit: int = FRAME_BYTES_MAX) -> int:
-    """How many bytes follow the four of `prefix`. Refused before anyone allocates for them."""
+    """The number of bytes that follow the four bytes of `prefix`. Rejects bad lengths before any memory is
+    allocated."""
     (length,) = _LENGTH.unpack(prefix)
     if 0 <= length <= limit:
         return int(length)
@@ -44,7 +45,7 @@ def frame_length(prefix: Buffer, limit: int = FRAME_BYTES_MAX) -> int:
 
 
 def _hint(prefix: bytes) -> str:
-    """Whoever wrote to the wrong port will look for it in the log."""
+    """Guess the protocol of a client that connected to the wrong port, for the log message."""
     if prefix[0] == 0x16:
         return "; it looks like TLS, which is not spoken here"
     if prefix in (b"GET ", b"POST", b"HEAD", b"PUT "):
@@ -55,7 +56,7 @@ def _hint(prefix: bytes) -> str:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """An unknown key has v1: what can be read of it is the same in every version."""
+    """Unknown keys use v1: the fields read from the header are the same in every version."""
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     kind = REQUESTS.get(api_key)
@@ -68,8 +69,9 @@ def response_header_version(api_key: int, api_version: int) -> int:
 
 
 def read_request_header(data: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a frame (without its length) and where the body begins. Says nothing about whether the key and
-    the version are supported: a client's first ApiVersions may be of any version, and still wants an answer."""
+    """Returns the header of a frame (without its length prefix) and the position of the body. Does not check
+    whether the key and version are supported: a client's first ApiVersions may have any version and still
+    needs a response."""
     try:
         api_key, api_version, correlation_id = _FIXED.unpack_from(data)
         header_version = request_header_version(api_key, api_version)
@@ -94,7 +96,7 @@ def _client_id(data: Buffer) -> tuple[str | None, int]:
 
 
 def read_response_header(data: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
-    """The correlation id and where the body begins."""
+    """Returns the correlation id and the position of the body."""
     try:
         (correlation_id,) = _LENGTH.unpack_from(data)
         position = _LENGTH.size
@@ -106,7 +108,7 @@ def read_response_header(data: Buffer, api_key: int, api_version: int) -> tuple[
 
 
 def encode_request(message: Request, version: int, correlation_id: int, client_id: str | None) -> Encoded:
-    """A whole frame: length, header, body."""
+    """Encode a complete frame: length, header, body."""
     client = b"" if client_id is None else text_bytes(client_id)
     size = _SHORT.pack(-1 if client_id is None else len(client))
     head = _LENGTH.pack(0) + _FIXED.pack(message.api_key, version, correlation_id) + size + client
@@ -116,7 +118,7 @@ def encode_request(message: Request, version: int, correlation_id: int, client_i
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> Encoded:
-    """A whole frame: length, header, body."""
+    """Encode a complete frame: length, header, body."""
     head = _RESPONSE.pack(0, correlation_id)
     if response_header_version(message.api_key, version) == 1:
         head += b"\0"

@@ -1,6 +1,6 @@
-"""The pieces that generated codecs call, and the numbers that bound them.
+"""Functions that generated codecs call, and the limits they enforce.
 
-Reading trusts nothing: whoever reads a length compares it with the bytes that are left before it allocates.
+Decoding trusts no input: every length is compared with the remaining bytes before memory is allocated for it.
 """
 
 from typing import NoReturn
@@ -8,30 +8,30 @@ from typing import NoReturn
 from millpond.model.errors import MalformedMessage
 
 Buffer = bytes | bytearray | memoryview
-"""Read-only use. A memoryview must be contiguous and of format "B", as `memoryview(bytes)` is."""
+"""Used read-only. A memoryview must be contiguous and have format "B", as `memoryview(bytes)` has."""
 
 UVARINT_BYTES_MAX = 5
 TEXT_BYTES_MAX = 0x7FFF
-"""Kafka refuses longer strings in every encoding; the older one has only two bytes for the length."""
+"""Kafka rejects longer strings in every encoding; the older encoding has only two bytes for the length."""
 UUID_BYTES = 16
 ELEMENTS_MAX = 100_000
-"""Array elements and tags in one message, all together. A two-byte element can become a hundred bytes of objects and
-a microsecond of work, so the size of the frame alone would be a poor bound on memory and time."""
+"""Limit for all array elements and tags of one message together. A two-byte element can become a hundred
+bytes of objects and a microsecond of work, so the frame size alone is a poor bound on memory and time."""
 TAGS_MAX = 1_000
-"""Tagged fields of one struct or header; Kafka's own have at most a handful."""
+"""Limit for the tagged fields of one struct or header; Kafka's own structs have at most a handful."""
 
 _ONE_BYTE = tuple(bytes([value]) for value in range(128))
 
 
 def uvarint(value: int) -> bytes:
-    """Seven bits a byte, low bits first; the high bit says that more follow."""
+    """Encodes seven bits per byte, low bits first; a set high bit means that more bytes follow."""
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} does not fit an unsigned varint")
     if value < 1 << 14:
         return bytes((value & 127 | 128, value >> 7))
-    if value < 1 << 21:  # most runs of batches
+    if value < 1 << 21:  # the size of most runs of batches
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
@@ -42,7 +42,8 @@ def uvarint(value: int) -> bytes:
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """The value at `position` and the position after it. IndexError when the data ends within."""
+    """Returns the value at `position` and the position after it. Raises IndexError if the data ends within
+    the value."""
     value = 0
     for index in range(UVARINT_BYTES_MAX):
         byte = data[position + index]
@@ -55,8 +56,8 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, position: int) -> tuple[int, int]:
-    """The position after the tagged fields at `position`, of which none is known, and how many they are: KIP-482
-    says to pass them over."""
+    """Skip the tagged fields at `position`, all of them unknown, as KIP-482 requires. Returns the position
+    after them and their count."""
     end = len(data)
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX or count * 2 > end - position:
@@ -71,7 +72,7 @@ def skip_tags(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def uuid_bytes(value: bytes) -> bytes:
-    """`value`, if it is a uuid: `struct` would pad or cut anything else without a word."""
+    """Returns `value` if it has the size of a UUID: `struct` would silently pad or cut anything else."""
     if len(value) != UUID_BYTES:
         raise ValueError(f"a uuid has {UUID_BYTES} bytes, not {len(value)}")
     return value

@@ -1,14 +1,16 @@
-"""The words in which messages are declared: each message once, for all its versions.
+"""The declaration language for messages: each message is declared once, for all its versions.
 
     @request(key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest(Request):
         group_id: String
         group_instance_id: String | None = field("3+", default=None)
 
-A field without `field()` is in every version and must be given; one that some version lacks has a default, which is
-what a reader of that version sees. `X | None` may be null in every version, or in those that `nullable` names. A
-tagged field equal to its default is not written. A tagged struct is `None` when its tag is absent.
-Messages are mutable only because frozen ones take two and a half times as long to make; nobody changes one once made.
+A field without `field()` is present in every version and required. A field that some version lacks has a default,
+which decoders of that version return. `X | None` may be null in every version, or in those that `nullable` names.
+A tagged field equal to its default is not encoded. A tagged struct is `None` when its tag is absent.
+
+Messages are mutable only because constructing frozen ones takes two and a half times as long. Code must not
+change a message after it is constructed.
 """
 
 import dataclasses
@@ -52,14 +54,14 @@ ALWAYS = Versions(0, VERSION_MAX)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fixed:
-    """A value of fixed width: one `struct` format."""
+    """A fixed-width value: one `struct` format."""
 
     format: str
     size: int
 
 
 class Sized(Enum):
-    """A value that follows its own length."""
+    """A value prefixed with its length."""
 
     TEXT = "string"
     BYTES = "bytes"
@@ -79,19 +81,19 @@ Uuid = Annotated[bytes, Fixed("16s", UUID_BYTES)]
 String = Annotated[str, Sized.TEXT]
 Bytes = Annotated[bytes, Sized.BYTES]
 Records = Annotated[Buffer, Sized.RECORDS]
-"""Record batches as one buffer: a memoryview of the message when read, never copied when written."""
+"""Record batches as one buffer: a memoryview of the message when decoded, not copied when encoded."""
 RecordParts = Annotated[Sequence[Buffer], Sized.RECORD_PARTS]
-"""Record batches in several buffers, which follow each other on the wire. Read back as one part."""
+"""Record batches in several buffers, which follow each other in the encoding. Decoded as one buffer."""
 
 NO_UUID = bytes(UUID_BYTES)
 
 
 class Struct:
-    """A part of a message. Its class is made by `@struct`. Comparing and showing are here, once: made anew for each of
-    two hundred classes they would take a tenth of a second whenever a broker starts."""
+    """A part of a message; `@struct` builds its class. Comparison and repr are implemented once here:
+    generating them for each of two hundred classes would add a tenth of a second to every broker start."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # they can be changed
+    __hash__ = None  # type: ignore[assignment]  # structs are mutable
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -114,7 +116,7 @@ class Message(Struct):
     api_key: ClassVar[int]
     versions: ClassVar[Versions]
     flexible: ClassVar[Versions]
-    """The versions with compact lengths and tagged fields (KIP-482); unlike `versions` it has no end."""
+    """The versions with compact lengths and tagged fields (KIP-482). Unlike `versions`, the range is open-ended."""
 
 
 class Response(Message):
@@ -133,7 +135,7 @@ R = TypeVar("R", bound=Response)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Presence:
-    """In which versions a field exists and may be null, and its tag."""
+    """The versions in which a field exists and may be null, and its tag."""
 
     versions: Versions = ALWAYS
     nullable: Versions | None = None
@@ -159,8 +161,8 @@ def field(
     default: Any = dataclasses.MISSING,
     factory: Any = dataclasses.MISSING,
 ) -> Any:
-    """In which versions a field exists, in which of these it may be null, its tag, and what stands for it when it
-    is not there. Versions are in Kafka's notation."""
+    """Declares the versions in which a field exists, those in which it may be null, its tag, and its default
+    when absent. Versions use Kafka's notation."""
     presence = Presence(Versions.parse(versions), Versions.parse(nullable) if nullable else None, tag)
     return dataclasses.field(default=default, default_factory=factory, metadata={_PRESENCE: presence})
 
@@ -182,7 +184,7 @@ def request(*, key: int, versions: str, flexible: str) -> Callable[[type[Q]], ty
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def response(*, to: type[Request]) -> Callable[[type[R]], type[R]]:
-    """Kafka numbers a response as its request: same key, same versions, flexible from the same version on."""
+    """A response has its request's key and versions, and is flexible from the same version."""
 
     def decorate(cls: type[R]) -> type[R]:
         made = _made(cls)
@@ -205,7 +207,7 @@ _UNDERSTOOD: dict[type[Struct], dict[str, tuple[Kind, bool, bool]]] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """A field as one version has it."""
+    """A field as it exists in one version."""
 
     name: str
     kind: Kind
@@ -215,12 +217,12 @@ class FieldSpec:
     default: Any
 
     def element(self) -> "FieldSpec":
-        """An array's element, under the array's name. Elements are never null."""
+        """The spec of an array's element, under the array's name. Elements are never null."""
         return dataclasses.replace(self, array=False, nullable=False, tag=None)
 
 
 def fields_in(cls: type[Struct], version: int) -> list[FieldSpec]:
-    """The fields that `version` has, in the order of declaration, which is that of the wire."""
+    """The fields of `version`, in declaration order, which is the encoding order."""
     found = []
     for declared in dataclasses.fields(cls):  # type: ignore[arg-type]  # every Struct is a dataclass
         presence = declared.metadata.get(_PRESENCE, Presence())
@@ -234,7 +236,7 @@ def _spec(
 ) -> FieldSpec:
     kind, array, optional = _hints(cls)[declared.name]
     if presence.tag is not None and isinstance(kind, type) and not array:
-        optional = False  # null stands for an absent tag, and is not written
+        optional = False  # None means that the tag is absent and nothing is encoded
     nullable = optional and (presence.nullable is None or version in presence.nullable)
     return FieldSpec(declared.name, kind, array, nullable, presence.tag, default_of(declared))
 
@@ -246,7 +248,7 @@ def default_of(declared: "dataclasses.Field[Any]") -> Any:
 
 
 def _hints(cls: type[Struct]) -> dict[str, tuple[Kind, bool, bool]]:
-    """The declared types by field, understood once for each class."""
+    """The declared types by field, parsed once per class."""
     if cls not in _UNDERSTOOD:
         hints = typing.get_type_hints(cls, include_extras=True)
         _UNDERSTOOD[cls] = {name: _understood(hints[name]) for name in _names(cls)}
@@ -254,7 +256,7 @@ def _hints(cls: type[Struct]) -> dict[str, tuple[Kind, bool, bool]]:
 
 
 def _understood(hint: Any) -> tuple[Kind, bool, bool]:
-    """Kind, whether an array of it, whether null is possible."""
+    """Returns the kind, whether it is an array, and whether it is nullable."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not types.NoneType)
@@ -270,7 +272,7 @@ def _understood(hint: Any) -> tuple[Kind, bool, bool]:
 
 
 def check(cls: type[Struct], versions: Versions) -> None:
-    """Refuse a declaration that some version could not be read or written with. Tests do so, for every message."""
+    """Reject a declaration that some version cannot encode or decode. Tests call this for every message."""
     for declared in dataclasses.fields(cls):  # type: ignore[arg-type]  # every Struct is a dataclass
         presence: Presence = declared.metadata.get(_PRESENCE, Presence())
         kind, array, optional = _hints(cls)[declared.name]

@@ -1,7 +1,7 @@
-"""Writing a function's source and making it a function, as `dataclasses` does.
+"""Builds the source of a function and compiles it, as `dataclasses` does.
 
-Both code generators stand on this: lines with indentation, names bound to objects, and runs of fixed-width fields
-that share one `struct` call. Only declarations of this package reach the source; no byte from outside does.
+Both code generators use this module: indented lines, names bound to objects, and runs of fixed-width fields
+that share one `struct` call. The source contains only declarations from this package, never bytes from clients.
 """
 
 import linecache
@@ -31,22 +31,22 @@ class Source:
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A name that is used nowhere else in this function."""
+        """Returns a name that is unique in this function."""
         self._count += 1
         return f"{stem}_{self._count}"
 
     def bind(self, stem: str, value: Any) -> str:
-        """A fresh name that means `value`."""
+        """Returns a fresh name bound to `value`."""
         name = self.fresh(stem)
         self._names[name] = value
         return name
 
     def function(self, **names: Any) -> Callable[..., Any]:
-        """The finished function, which sees `names` and everything bound."""
+        """Compile the function. It can access `names` and all bound values."""
         text = "\n".join(self._lines) + "\n"
         filename = f"<millpond {self.title}>"
         scope = {**names, **self._names}
-        exec(compile(text, filename, "exec"), scope)  # noqa: S102  # made of declarations, as dataclasses does
+        exec(compile(text, filename, "exec"), scope)  # noqa: S102  # built only from declarations
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         made: Callable[..., Any] = scope[text.partition("(")[0].removeprefix("def ")]
         return made
@@ -57,7 +57,7 @@ def is_fixed(spec: FieldSpec) -> bool:
 
 
 def runs(specs: list[FieldSpec]) -> Iterator[list[FieldSpec]]:
-    """Neighbouring fixed-width fields together; every other field alone."""
+    """Groups adjacent fixed-width fields; every other field is a group of one."""
     run: list[FieldSpec] = []
     for spec in specs:
         if is_fixed(spec):

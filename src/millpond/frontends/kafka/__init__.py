@@ -1,4 +1,4 @@
-"""The Kafka face: the wire protocol of Apache Kafka, so that its clients work unmodified."""
+"""The Kafka interface: implements the wire protocol of Apache Kafka, so that Kafka clients work unmodified."""
 
 from millpond.frontends.kafka.call import Node, Services
 from millpond.frontends.kafka.limits import KafkaLimits

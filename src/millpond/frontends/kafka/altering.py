@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: both change the configs of topics, and of nothing else."""
+"""Shared by AlterConfigs and IncrementalAlterConfigs. Both change the configs of topics only."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +19,13 @@ from millpond.protocol.messages.configs import (
 
 R = TypeVar("R", AlterConfigsResource, IncrementalAlterConfigsResource)
 Changes = Mapping[str, str | None]
-"""New values by name; None goes back to the default."""
+"""New values by name; None resets a config to its default."""
 
 
 async def alter(
     call: Call, resources: Sequence[R], plan: Callable[[R, Topic], Changes], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
-    """Each resource by itself: one that is refused does not keep the others from being changed."""
+    """Alter each resource independently: an error for one resource does not affect the others."""
     await call.know(each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []

@@ -1,6 +1,6 @@
-"""The broker's own configs under the names that Kafka's tools look for, with the values that hold.
+"""The broker's configs under the names that Kafka's tools expect, with their current values.
 
-All are fixed while it runs: they come from Millpond's settings, which have other names.
+All are read-only while the broker runs: they come from Millpond's settings, which have different names.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from millpond.log import TransactionLimits
 from millpond.model.configs import DEFINITIONS, Kind
 
 LOG_DIR: Final = "object-store"
-"""What stands for the log directory: there is one store, and no broker has a directory of its own in it."""
+"""Stands for the log directory: all brokers share one store, and no broker has its own directory in it."""
 MINUTE_MS: Final = 60_000
 
 _KAFKA = KafkaLimits()
@@ -155,13 +155,13 @@ def _topic_defaults(services: Services) -> Iterator[ConfigEntry]:
 
 
 def _given(name: str, kind: Kind, value: object, meaning: str) -> ConfigEntry:
-    """A config that every broker has a value of its own for."""
+    """A config whose value is specific to each broker and has no default."""
     synonym = Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG)
     return ConfigEntry(name, str(value), kind, meaning, (synonym,), read_only=True)
 
 
 def _set(name: str, kind: Kind, value: object, default: object, meaning: str) -> ConfigEntry:
-    """A config with a default, which the settings may have changed."""
+    """A config with a default that the settings may override."""
     synonyms = [Synonym(name, str(default), ConfigSource.DEFAULT_CONFIG)]
     if str(value) != str(default):
         synonyms.insert(0, Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG))

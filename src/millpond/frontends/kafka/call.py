@@ -1,4 +1,4 @@
-"""What a handler is given beside the request: who asks, in which version, and what it may use to answer."""
+"""The context of a request that a handler receives: client, version, and the services it may use."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from millpond.service import Cluster, Owners
 
 
 class Node(NamedTuple):
-    """A broker as clients reach it."""
+    """A broker's id and the address at which clients reach it."""
 
     id: int
     host: str
@@ -25,7 +25,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts below this face."""
+    """The components that the Kafka interface uses."""
 
     log: Log
     groups: Groups
@@ -44,7 +44,8 @@ class Services:
 
 
 class Call(NamedTuple):
-    """Made for every request, so it is a tuple: those are made in a third of the time."""
+    """The context of one request. A tuple, because one is created per request and tuples take a third of the
+    time to create."""
 
     services: Services
     version: int
@@ -52,13 +53,13 @@ class Call(NamedTuple):
     client_host: str
 
     def where(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
-        """A partition as the request names it: newer versions give the topic's id, older ones its name."""
+        """Resolve a partition from a request: newer versions send the topic's id, older ones its name."""
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
 
     async def know(self, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()) -> None:
-        """To be awaited before topics are looked up: those that are not known here may have been made by another
-        broker a moment ago. Costs one look at the catalog, however many they are."""
+        """Await this before looking up topics: another broker may just have created the unknown ones. Reads
+        the catalog at most once, however many topics are unknown."""
         topics = self.services.log.topics
         if not all(name is None or topics.knows(name) for name in names) or not all(
             topic_id == NO_UUID or topics.knows_id(TopicId(topic_id)) for topic_id in ids
@@ -66,7 +67,8 @@ class Call(NamedTuple):
             await self.services.log.catch_up()
 
     def nodes(self) -> list[Node]:
-        """The brokers that Kafka clients reach. This one is always among them, whatever the catalog said last."""
+        """The brokers that Kafka clients can reach. Always includes this broker, even if the last catalog
+        read does not."""
         services = self.services
         found = {services.node.id: services.node}
         for member in services.cluster.members():

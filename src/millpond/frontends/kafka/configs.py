@@ -1,6 +1,6 @@
-"""Topic configs as Kafka's tools see them: a value, where it comes from, and what else could have set it.
+"""Topic configs as Kafka's tools see them: a value, its source, and the other sources that could set it.
 
-`synonyms` begin with what holds. A topic config may stand for a config of the broker, whose name is another.
+`synonyms` start with the value in effect. A topic config may correspond to a broker config with a different name.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ BROKER_NAMES: Final[Mapping[str, str]] = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""What Kafka calls the broker's default of a topic config."""
+"""Kafka's name for the broker-level default of a topic config."""
 
 
 class Synonym(NamedTuple):
@@ -87,7 +87,7 @@ class ConfigEntry:
 
 
 def topic_entries(topic: Topic) -> list[ConfigEntry]:
-    """Every config of a topic, set or not."""
+    """Every config of a topic, whether set or default."""
     values = topic.describe_config()
     return [
         ConfigEntry(
@@ -103,7 +103,7 @@ def topic_entries(topic: Topic) -> list[ConfigEntry]:
 
 
 def broker_synonyms(definition: ConfigDefinition, broker_defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
-    """The broker's setting if it is another than the default, then the default."""
+    """The broker's setting, if it differs from the default, followed by the default."""
     name = BROKER_NAMES.get(definition.name)
     if name is None:
         return ()

@@ -1,8 +1,8 @@
-"""One client: frames in, requests in the order of their arrival, responses in the order of the requests.
+"""One client connection: reads frames, starts requests in order of arrival, and sends responses in request order.
 
-The next request is begun as soon as the one before has begun, so many can be in progress; whatever finishes early
-waits for its turn to be answered. Whatever a client sends or fails to read costs only this connection. Changes
-only between awaits.
+A request starts as soon as the handler of the previous one has started, so several can be in progress; a
+response that is ready early waits until the earlier ones are sent. A client that sends bad data or does not
+read its responses affects only its own connection. State changes only between awaits.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from millpond.protocol.messages.fetch import FetchRequest
 from millpond.protocol.messages.produce import ProduceRequest
 
 FRAMES_AHEAD = 8
-"""Whole frames that wait to be begun; past it the socket is not read."""
+"""Maximum number of complete frames that wait to be processed; beyond it the connection stops reading the socket."""
 REQUESTS_PER_TURN = 16
-"""Requests of one client that are begun before others have their turn."""
+"""Maximum number of requests of one client that are started before the event loop serves other clients."""
 PROGRESS_BYTES = 64 * 1024
-"""Whoever sends of a request, or reads of an answer, less than this in `stalled_ms` has stopped."""
+"""A client that transfers fewer bytes of a request or response than this within `stalled_ms` is considered stalled."""
 
 logger = logging.getLogger(__name__)
 
 
 class Keeper(Protocol):
-    """What a connection needs of the server it belongs to."""
+    """The parts of the server that a connection uses."""
 
     services: Services
     metrics: KafkaMetrics
@@ -56,7 +56,8 @@ class Keeper(Protocol):
 
 
 class Answer:
-    """A place in the order of responses. `encoded` is None until it is known, and stays so for a silent one."""
+    """A slot in the order of responses. `encoded` is None until the response is ready; it stays None if no
+    response is sent."""
 
     __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task")
 
@@ -97,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
         self.active_at = self._loop.time()
 
-    # -- the transport's side ---------------------------------------------------------------------------------
+    # -- transport callbacks --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -140,21 +141,23 @@ class Connection(asyncio.BufferedProtocol):
         self._next_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What was received whole is still begun if it is a produce: its sender may not have asked for answers."""
+        """Produce requests that were received completely are still processed: their sender may have used
+        acks=0 and expect no response."""
         self._lost = True
         self._reader.drop()
         self._count_waiting()
         if self._serving is None or self._serving.done():
             self._drop_frames()
-        self._loop.call_soon(self._give_up_waiting)  # a task that has not begun yet must not be cancelled
+        self._loop.call_soon(self._give_up_waiting)  # a task that has not started yet must not be cancelled
         self._next_turn()
         self._keeper.closed(self)
 
-    # -- the server's side ------------------------------------------------------------------------------------
+    # -- used by the server ---------------------------------------------------------------------------------------
 
     def seconds_stalled(self, now: float) -> float:
-        """How long the client has not got on, as seen from one look to the next. A byte now and then is not
-        getting on, and whoever is not read by us does not stall."""
+        """Seconds since the client last made progress, measured from one call to the next. Progress means
+        PROGRESS_BYTES or a complete frame, not single bytes. A client does not count as stalled while the
+        broker is not reading from it."""
         if self.unread:
             milestone: tuple[object, ...] = (
                 "reads",
@@ -170,14 +173,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def stuck_bytes(self) -> int:
-        """Memory that does not come free by our own doing: half a request, answers that are not read or wait for
-        their turn, requests behind those. What waits behind a produce goes on when that is durable."""
+        """Memory that the broker cannot free without the client: an incomplete request, responses that are
+        unread or wait for earlier ones, and the requests queued behind them. Requests queued behind a produce
+        are not counted: they continue when the produce is durable."""
         is_producing = any(answer.must_finish for answer in self._answers)
         return self._waiting_bytes + (0 if is_producing else self._queued_bytes)
 
     @property
     def unsent_bytes(self) -> int:
-        """Answers that are ready and not yet the client's."""
+        """The size of responses that are ready but not yet read by the client."""
         return self._ready_bytes + self._unread_bytes
 
     @property
@@ -197,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def drain(self) -> None:
-        """Take no more; answer the produces that have begun; give up whatever else waits."""
+        """Stop accepting requests, send responses to the produces in progress, and cancel all other requests."""
         self._draining = True
         self._stop_reading()
         self._drop_frames()
@@ -218,14 +222,14 @@ class Connection(asyncio.BufferedProtocol):
                 await self._wait_for_turn()
         except MalformedMessage as error:
             self._refuse(error)
-        except Exception:  # one client's trouble is not the others'
+        except Exception:  # an error of one client must not affect the others
             logger.exception("a Kafka request failed in a way nobody foresaw")
             self.abort("a request failed")
         finally:
             self._drop_frames()
 
     async def _next_frame(self) -> bytearray | None:
-        """The next frame, when it is its turn."""
+        """Wait for the next frame and for permission to start it."""
         while not (self._frames and self._may_begin()):
             if not self._frames and (self._lost or self._draining):
                 return None
@@ -252,7 +256,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.clear()
 
     def _give_up_waiting(self) -> None:
-        """Whoever asked is gone, or soon will be. Produces go on: they may be durable already."""
+        """Cancel requests whose client has gone or will be disconnected. Produces continue: they may already
+        be durable."""
         for answer in self._answers:
             if answer.task is not None and not answer.must_finish:
                 answer.task.cancel()
@@ -263,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_came.set_result(None)
 
     def _may_begin(self) -> bool:
-        """Whether this client has read enough of its answers, and has few enough requests in progress."""
+        """Whether this client has read enough of its responses and has few enough requests in progress."""
         return self._lost or not (
             self.unread
             or self._ready_bytes > self._limits.unread_bytes_max
@@ -279,8 +284,8 @@ class Connection(asyncio.BufferedProtocol):
             self._turn_came.set_result(None)
 
     async def _begin_next(self) -> bool:
-        """False when there is nothing more to begin. Nobody keeps the frame while a request waits for its answer:
-        an idle client, or one that polls for long, would keep its memory."""
+        """Start the next request. Returns False if there are no more. The frame is not referenced while a
+        request waits for its response; otherwise an idle or long-polling client would hold its memory."""
         frame = await self._next_frame()
         if frame is None:
             return False
@@ -297,7 +302,8 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _read(self, answer: Answer, frame: bytearray) -> tuple[RequestHeader, Handler, Request | None]:
-        """The request is None if its version is not spoken. Only a produce refers to its frame any longer."""
+        """Decode the request; it is None if its version is not supported. Only a produce keeps a reference to
+        its frame."""
         header, position = read_request_header(frame)
         handler = HANDLERS.get(header.api_key)
         if handler is None:
@@ -306,8 +312,8 @@ class Connection(asyncio.BufferedProtocol):
         answer.must_finish = handler.request is ProduceRequest
         if header.api_version not in handler.request.versions:
             return header, handler, None
-        # Kafka does not mind bytes behind a request, and librdkafka sends some: in its Metadata v13 for all
-        # topics the null array has four bytes instead of one.
+        # Kafka ignores trailing bytes after a request, and librdkafka sends some: in its Metadata v13
+        # request for all topics the null array has four bytes instead of one.
         request = decode(handler.request, header.api_version, frame, position, exact=False)
         if not answer.must_finish:
             self._keeper.held(-answer.bytes_held)
@@ -326,7 +332,8 @@ class Connection(asyncio.BufferedProtocol):
             await self._handle(answer, header, handler, request)
 
     async def _wait_for_fetches(self, answer: Answer, is_fetch: bool) -> None:
-        """One fetch at a time: its answer may be large, and could not be sent before the other's anyway."""
+        """Run one fetch at a time: its response may be large and cannot be sent before that of the previous
+        fetch anyway."""
         while is_fetch and not self._lost and any(each.is_fetch and not each.done for each in self._answers):
             await self._wait_for_turn()
         answer.is_fetch = is_fetch
@@ -364,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self, answer: Answer, header: RequestHeader, response: Response) -> None:
         version = header.api_version
-        if version not in response.versions:  # only ApiVersions is answered to versions we do not know
+        if version not in response.versions:  # only ApiVersions responds to unknown versions
             version = 0
         if not self._lost:
             answer.encoded = encode_response(response, version, header.correlation_id)
@@ -390,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_waiting()
         self._next_turn()
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internal -------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: MalformedMessage) -> None:
         self._keeper.metrics.malformed.inc()
@@ -408,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size()
 
     def _count_waiting(self) -> None:
-        """Tell the keeper how much memory this connection holds for a client that must get on first."""
+        """Report to the keeper how much memory this connection holds until the client makes progress."""
         size = self._reader.held_bytes + self.unsent_bytes
         if size != self._waiting_bytes:
             self._keeper.held(size - self._waiting_bytes)

@@ -1,7 +1,7 @@
-"""Errors as the members of a group understand them.
+"""Maps errors to codes that group members handle.
 
-Consumers of every age know few codes in the answers of their coordinator and give up on the others. That the
-catalog is away, or this broker about to go, is told as a coordinator that is not available.
+Consumers, old and new, handle few error codes from their coordinator and fail on all others. An unavailable
+catalog, lost ownership, damaged data or a stopping broker is therefore reported as COORDINATOR_NOT_AVAILABLE.
 """
 
 from typing import Final

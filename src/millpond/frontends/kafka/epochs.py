@@ -1,6 +1,6 @@
-"""Leader epochs: a client that knows an older or a newer one than ours must look at the metadata again (KIP-320).
+"""Leader epochs: a client with an older or newer epoch than this broker's must refresh its metadata (KIP-320).
 
-Nothing that was committed is ever cut off here, so an epoch never marks a place where logs part.
+Committed records are never truncated, so logs never diverge at an epoch.
 """
 
 from millpond.model.errors import EpochAhead, StaleEpoch

@@ -1,6 +1,6 @@
-"""Millpond's errors in Kafka's numbers: the one place where the face translates.
+"""Maps Millpond's errors to Kafka's error codes; no other module of the Kafka interface does.
 
-`UNKNOWN_SERVER_ERROR` makes most clients give up, so what may pass gets a code that they retry.
+`UNKNOWN_SERVER_ERROR` makes most clients give up, so temporary errors get a code that clients retry.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ CODES: Final[Mapping[type[MillpondError], ErrorCode]] = {
 
 
 def code_of(error: MillpondError) -> ErrorCode:
-    """The nearest code up the tree of errors."""
+    """The code of the error's class, or of its nearest ancestor that has one."""
     for kind in type(error).__mro__:
         code = CODES.get(kind)
         if code is not None:
@@ -89,7 +89,8 @@ def code_of(error: MillpondError) -> ErrorCode:
 
 
 class Refused(Exception):
-    """What only Kafka's protocol can get wrong, such as a replication factor. It never leaves this face."""
+    """An error that exists only in Kafka's protocol, such as a bad replication factor. Never leaves the Kafka
+    interface."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         self.code = code
@@ -98,7 +99,7 @@ class Refused(Exception):
 
 Refusal = MillpondError | Refused
 REFUSALS: Final = (MillpondError, Refused)
-"""For `except`: whatever one row of a request can be answered with."""
+"""For `except`: all errors that one row of a response can report."""
 
 
 def code_and_message(error: Refusal) -> tuple[ErrorCode, str]:

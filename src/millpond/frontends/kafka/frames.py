@@ -1,9 +1,9 @@
-"""Frames out of a byte stream, for `asyncio.BufferedProtocol`: the kernel writes straight into the frame.
+"""Splits a byte stream into frames, for `asyncio.BufferedProtocol`: the kernel writes directly into the frame.
 
-Small frames are copied out of a staging buffer, which all connections of a server share: an idle one has none. A
-frame that does not fit what has arrived gets a buffer of its own, which grows with the bytes that really come: a
-length by itself costs its sender nothing, so it must not cost us memory. A connection that has shown that it sends
-large frames gets them in one piece.
+Small frames are copied out of a staging buffer that all connections of a server share, so an idle connection
+holds no buffer. A frame that has not arrived completely gets its own buffer, which grows with the bytes
+received: a client can claim any length, so the claimed length alone must not allocate memory. After a
+connection has sent a large frame, later frames up to that size get a full-size buffer immediately.
 """
 
 from collections.abc import Iterator
@@ -12,15 +12,16 @@ from millpond.protocol import LENGTH_BYTES, frame_length
 
 STAGING_BYTES = 64 * 1024
 FIRST_BYTES = 4 * 1024
-"""What the first frame that does not come whole gets to begin with."""
+"""Initial buffer size for the first frame that does not arrive completely."""
 GROWTH = 2
 
 
 class FrameReader:
-    """`room()` is where to write next; `received(count)` yields the frames that are now whole.
+    """`room()` returns the buffer to write to next; `received(count)` yields the frames that are now complete.
 
-    Between a `room()` and its `received()` no other reader of the same staging buffer may be used, which holds on
-    an event loop; afterwards nothing is left in it."""
+    Between a `room()` and its `received()` no other reader of the same staging buffer may be used, which an
+    event loop guarantees. After `received()` the staging buffer holds no data.
+    """
 
     __slots__ = ("_body", "_filled", "_largest", "_length", "_limit", "_rest", "_staging")
 
@@ -35,12 +36,12 @@ class FrameReader:
 
     @property
     def in_progress(self) -> bool:
-        """Whether the sender stopped in the middle of a frame."""
+        """Whether a frame has been received only in part."""
         return self._body is not None or bool(self._rest)
 
     @property
     def held_bytes(self) -> int:
-        """The buffer of the frame that is being received."""
+        """The size of the buffer of the frame being received."""
         return len(self._body) if self._body is not None else 0
 
     def room(self) -> memoryview:
@@ -62,12 +63,12 @@ class FrameReader:
             yield frame
 
     def drop(self) -> None:
-        """Forget what has come: its sender has gone, and so may the memory."""
+        """Discard received data and free its memory; the sender has disconnected."""
         self._rest, self._body = b"", None
 
     def _cut(self, end: int) -> Iterator[bytearray]:
-        """Whole frames from the staging buffer. What is left of a frame moves into a buffer of its own, and of a
-        length, into `_rest`."""
+        """Yield the complete frames in the staging buffer. An incomplete frame moves to its own buffer, and
+        an incomplete length prefix to `_rest`."""
         self._rest = b""
         start = 0
         while end - start >= LENGTH_BYTES:

@@ -1,4 +1,4 @@
-"""Every number that bounds the Kafka face, with its default."""
+"""Limits of the Kafka interface, with their defaults."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,24 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class KafkaLimits:
     connections_max: int = 10_000
-    """Past it new connections are closed at once."""
+    """Maximum number of connections; further ones are closed immediately."""
     frame_bytes_max: int = 100 * MIB
-    """The largest request, Kafka's `socket.request.max.bytes`."""
+    """Maximum request size; Kafka's `socket.request.max.bytes`."""
     frames_bytes_max: int = 256 * MIB
-    """Bytes of requests that are being received or answered, and of answers that are not yet read, of all
-    connections. Past it no more is read, and if most of it is stuck, who keeps the most of it is closed."""
+    """Maximum memory of all connections for requests being received or processed and for unread responses. Beyond
+    it, sockets are not read. If most of this memory is stuck, the connection that holds the most of it is closed."""
     requests_in_progress_max: int = 64
-    """Of one connection: requests that are not yet answered. Past it its socket is not read."""
+    """Maximum number of unanswered requests per connection; beyond it no further request is started."""
     fetch_bytes_max: int = 55 * MIB
-    """What one fetch is given at most, Kafka's `fetch.max.bytes`; a single larger batch still goes out."""
+    """Maximum size of one fetch response; Kafka's `fetch.max.bytes`. A single larger batch is still returned."""
     fetch_wait_ms_max: int = 5 * 60_000
-    """How long a fetch may wait for something to come."""
+    """Maximum time that a fetch may wait for data."""
     idle_ms: int = 10 * 60_000
-    """A connection on which nothing happens for so long is closed, as Kafka's `connections.max.idle.ms`."""
+    """A connection without activity for this time is closed; Kafka's `connections.max.idle.ms`."""
     stalled_ms: int = 60_000
-    """A connection that stops in the middle of a request, or does not read its answers, is closed."""
+    """A client that stops for this time in the middle of a request, or does not read its responses, is
+    disconnected."""
     sweep_ms: int = 5_000
-    """How often connections are looked at for those two."""
+    """Interval at which connections are checked for idleness and stalls."""
     unread_bytes_max: int = 1 * MIB
-    """Answers a client has not read; past it no further request of it is begun."""
+    """Maximum size of unread responses of a client; beyond it no further request of that client is started."""

@@ -1,4 +1,5 @@
-"""What a client may do, as sets of Kafka's operations. There are no access rules, so everybody may do everything."""
+"""Authorized operations, as sets of Kafka's operations. There is no access control, so every client may do
+everything."""
 
 from enum import IntEnum
 from typing import Final

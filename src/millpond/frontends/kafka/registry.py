@@ -1,4 +1,4 @@
-"""Which handler answers which request. A handler registers itself; ApiVersions and the docs read the same table."""
+"""Maps requests to handlers. Handlers register themselves; ApiVersions and the docs are generated from this table."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ Pipelined = Callable[[Call, Q], Awaitable[Awaitable[Response | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """`begin` is awaited before the next request of the connection is looked at. What it returns is the response,
-    or, if `pipelined`, an awaitable of it: then the next request begins while this one is still being answered."""
+    """`begin` is awaited before the next request of the connection is read. It returns the response or, if
+    `pipelined`, an awaitable of it; in that case the next request starts while this one is still in progress."""
 
     request: type[Request]
     begin: Callable[[Call, Any], Awaitable[Any]]
@@ -27,14 +27,14 @@ class Handler:
 
 
 class Disconnect(Exception):
-    """Raised in place of an answer by a handler that has no other way to say no: the connection is closed."""
+    """Raised instead of a response by a handler that has no other way to report an error: the connection is closed."""
 
 
 HANDLERS: dict[int, Handler] = {}
 
 
 def handles(request: type[Q], *, advertised: Versions | None = None) -> Callable[[Serial[Q]], Serial[Q]]:
-    """Register a handler that is done when it returns the response."""
+    """Register a handler that returns the response."""
 
     def register(function: Serial[Q]) -> Serial[Q]:
         _add(Handler(request, function, pipelined=False, advertised=advertised or request.versions))
@@ -46,7 +46,7 @@ def handles(request: type[Q], *, advertised: Versions | None = None) -> Callable
 def handles_pipelined(
     request: type[Q], *, advertised: Versions | None = None
 ) -> Callable[[Pipelined[Q]], Pipelined[Q]]:
-    """Register a handler in two steps: what must happen in the order of the requests, and the answer."""
+    """Register a handler in two steps: the part that must run in request order, and the awaitable of the response."""
 
     def register(function: Pipelined[Q]) -> Pipelined[Q]:
         _add(Handler(request, function, pipelined=True, advertised=advertised or request.versions))

@@ -1,10 +1,10 @@
-"""The listener: accepts clients, bounds what all of them together may hold, and closes those that stall."""
+"""The listener: accepts clients, limits the memory of all connections together, and closes stalled connections."""
 
 import asyncio
 import contextlib
 import logging
 
-from millpond.frontends.kafka import handlers  # noqa: F401  # they register themselves
+from millpond.frontends.kafka import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.kafka.call import Services
 from millpond.frontends.kafka.connection import Connection
 from millpond.frontends.kafka.frames import STAGING_BYTES
@@ -14,17 +14,18 @@ from millpond.observability.metrics import KafkaMetrics
 
 DRAIN_S = 10.0
 JUST_NOW_S = 0.01
-"""Added to a silence: who was heard in this very moment is to blame too, or nobody would be and anyone be closed."""
+"""Added to the idle time in `make_room`. Without it, a connection active right now would weigh nothing, and
+if all were active an arbitrary one would be closed."""
 
 logger = logging.getLogger(__name__)
 
 
 class KafkaServer:
-    """`bind` first, which tells the port; `serve` when there is something to answer with; `run` beside it."""
+    """Call `bind` first, which returns the port; `serve` when the services are ready; `run` alongside it."""
 
     services: Services
     listener: str
-    """Where it listens, as host:port."""
+    """The listening address, as host:port."""
 
     def __init__(self, limits: KafkaLimits, metrics: KafkaMetrics) -> None:
         self._limits = limits
@@ -40,7 +41,7 @@ class KafkaServer:
         }
 
     async def bind(self, host: str, port: int) -> int:
-        """Listen, but take no one in yet. Returns the port, which the system chose if it was 0."""
+        """Listen without accepting connections yet. Returns the port, which the system chooses if `port` is 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: Connection(self), host, port, backlog=1024, start_serving=False
@@ -60,7 +61,7 @@ class KafkaServer:
             self.sweep(asyncio.get_running_loop().time())
 
     async def stop(self) -> None:
-        """Take no one in, answer the produces that have begun, and close."""
+        """Stop accepting connections, send responses to the produces in progress, and close all connections."""
         if self._listener is None:
             return
         self._listener.close()
@@ -74,14 +75,14 @@ class KafkaServer:
                 connection.abort("the broker is stopping")
 
     def sweep(self, now: float) -> None:
-        """Close whoever has been silent, or in our way, for too long."""
+        """Close connections that have been idle or stalled for too long."""
         for connection in list(self._connections):
             if connection.seconds_stalled(now) * 1000 > self._limits.stalled_ms:
                 connection.abort("it stopped in the middle of a request, or does not read its answers")
             elif not connection.in_progress and (now - connection.active_at) * 1000 > self._limits.idle_ms:
                 connection.abort("it was idle")
 
-    # -- what connections need --------------------------------------------------------------------------------
+    # -- used by connections ---------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
         if len(self._connections) >= self._limits.connections_max:
@@ -108,7 +109,7 @@ class KafkaServer:
         self._requests[api_key].inc()
 
     def wait_for_memory(self, connection: Connection) -> bool:
-        """Whether this connection must not be read for now."""
+        """Whether to stop reading this connection for now."""
         if self._held_bytes < self._limits.frames_bytes_max:
             return False
         self.make_room()
@@ -116,8 +117,8 @@ class KafkaServer:
         return True
 
     def make_room(self) -> None:
-        """When memory is short and most of it is stuck, the client that has kept the most of it for the longest is
-        closed: one that does not go on must not hold up those that would."""
+        """Free memory if the limit is reached and most of it is stuck: close the connection with the highest
+        product of stuck bytes and idle time, so that a client that makes no progress does not block the others."""
         if self._held_bytes < self._limits.frames_bytes_max:
             return
         stuck = {each: each.stuck_bytes for each in self._connections}

@@ -1,7 +1,7 @@
-"""Errors as transactional producers understand them.
+"""Maps errors to codes that transactional producers handle.
 
-That another instance has taken over was `INVALID_PRODUCER_EPOCH` until clients could tell it from the epoch of a
-single partition (KIP-588); which version of an API brought the new code, its handler says.
+A producer fenced by another instance got `INVALID_PRODUCER_EPOCH` until clients could tell that from the epoch
+of a single partition (KIP-588). Each handler declares the version of its API that introduced the new code.
 """
 
 from millpond.frontends.kafka.coordination import coordinator_code_of

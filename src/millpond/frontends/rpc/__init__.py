@@ -1,4 +1,4 @@
-"""The gRPC face: Millpond's own services, and the small one of the MiniKafka project beside them."""
+"""The gRPC interface: Millpond's own services and the small service of the MiniKafka project."""
 
 from millpond.frontends.rpc.server import RpcServer, RpcServices
 

@@ -1,4 +1,4 @@
-"""The `Admin` service: topics, positions, groups, and the broker itself."""
+"""The `Admin` service: topics, positions, groups and the broker."""
 
 import uuid
 from collections.abc import Mapping

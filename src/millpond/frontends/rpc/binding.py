@@ -1,8 +1,8 @@
-"""From a service of the schema and an object with its methods to what gRPC serves.
+"""Binds a service of the schema and the object that implements it to gRPC handlers.
 
-Every method of the service must be there under its name in snake case. Errors become statuses here and nowhere
-else; what nobody foresaw is logged and answered as INTERNAL, without its text. Requests are decoded here, too: left
-to gRPC, bytes that are no request would be answered as UNKNOWN and logged with a traceback each.
+The object must have a method for each method of the service, named in snake case. Only this module turns
+errors into gRPC statuses. An unexpected error is logged and returned as INTERNAL, without its text. Requests
+are decoded here as well: gRPC would answer malformed requests with UNKNOWN and log a traceback for each.
 """
 
 import logging
@@ -54,9 +54,7 @@ def _handler(
         answer = _streaming(call, lambda requests: _each(decode, requests, intake), intake, outcomes)
         return grpc.stream_stream_rpc_method_handler(answer, None, encode)
     if method.server_streaming:
-        following = _streaming(
-            call, decode, Intake(0), outcomes
-        )  # when the broker stops, nobody waits for these
+        following = _streaming(call, decode, Intake(0), outcomes)  # shutdown does not wait for these
         return grpc.unary_stream_rpc_method_handler(following, None, encode)
     return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
 
@@ -80,7 +78,7 @@ async def _each(decode: Decode, requests: AsyncIterator[bytes], intake: Intake) 
 
 
 class _Outcomes:
-    """How the calls of one method end."""
+    """Records how the calls of one method end."""
 
     def __init__(self, method: str, metrics: AnswerMetrics, retry_after_ms: int) -> None:
         self._method = method
@@ -116,7 +114,7 @@ def _single(
             return answered
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
             await outcomes.refuse(context, error)
 
     return answer
@@ -136,7 +134,7 @@ def _streaming(
             outcomes.done()
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
             await outcomes.refuse(context, error)
 
     return answer

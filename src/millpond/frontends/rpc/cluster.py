@@ -1,4 +1,4 @@
-"""The gRPC service `Cluster`: what each broker owns, and having it change hands."""
+"""The gRPC service `Cluster`: reports what each broker owns and triggers handovers."""
 
 from millpond.frontends.rpc.memory import Context
 from millpond.service import BrokerStanding, Cluster, ClusterStanding

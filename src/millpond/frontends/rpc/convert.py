@@ -1,4 +1,4 @@
-"""Between the schema's messages and the engine's records. A number is an offset plus one."""
+"""Converts between protobuf messages and records. A message number is an offset plus one."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ NUMBER_MAX = 2**62
 MESSAGES_DEFAULT = 1_000
 BYTES_DEFAULT = 1024 * 1024
 PART_BYTES = 32
-"""What a message or a header takes beside its bytes, about."""
+"""Estimated overhead of a message or a header."""
 
 
 def record_of(message: log_pb2.NewMessage) -> Record:
@@ -77,7 +77,7 @@ def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
 
 
 def size_of(polled: Polled) -> int:
-    """About what the answer takes. Asking protobuf would encode it once more."""
+    """The approximate size of the response. Asking protobuf for it would encode the response a second time."""
     records = sum(
         len(record.value or b"") + len(record.key or b"") + PART_BYTES * (1 + len(record.headers))
         for _, record in polled.records

@@ -1,7 +1,7 @@
-"""Millpond's errors as gRPC statuses: the one place where the face translates.
+"""Maps Millpond's errors to gRPC statuses; no other module of the gRPC interface does.
 
-The status details are google.rpc's, which every language can read: ErrorInfo with a stable reason and the facts,
-and RetryInfo where trying again may help.
+The status details are google.rpc messages, which every language can read: ErrorInfo with a stable reason and
+the facts, and RetryInfo if a retry may succeed.
 """
 
 import re
@@ -21,7 +21,8 @@ DOMAIN: Final = "millpond"
 DETAILS_KEY: Final = "grpc-status-details-bin"
 FACT_BYTES_MAX: Final = 500
 MESSAGE_BYTES_MAX: Final = 1_000
-"""It travels twice, once with three letters for a byte, and clients take 8 KiB of metadata for certain."""
+"""The message is sent twice, once percent-encoded with three characters per byte, and 8 KiB of metadata is
+what all clients accept."""
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 Code = grpc.StatusCode
@@ -52,7 +53,7 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error as a client sees it."""
+    """An error as clients receive it."""
 
     code: grpc.StatusCode
     reason: str
@@ -68,7 +69,7 @@ def refusal_of(error: MillpondError) -> Refusal:
 
 
 def _in_numbers(error: MillpondError) -> MillpondError:
-    """This face speaks of message numbers, which are offsets plus one."""
+    """The gRPC interface uses message numbers, which are offsets plus one."""
     if not isinstance(error, errors.OffsetOutOfRange) or not error.facts:
         return error
     read_from, oldest, following = (error.facts[fact] + 1 for fact in ("offset", "log_start", "end_offset"))
@@ -77,17 +78,17 @@ def _in_numbers(error: MillpondError) -> MillpondError:
 
 
 def code_of(error: MillpondError) -> grpc.StatusCode:
-    """The nearest code up the tree of errors."""
+    """The code of the error's class, or of its nearest ancestor that has one."""
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
 def reason_of(error: MillpondError) -> str:
-    """The error's name as google.rpc.ErrorInfo wants it: UNKNOWN_TOPIC."""
+    """The error's name in the form that google.rpc.ErrorInfo requires: UNKNOWN_TOPIC."""
     return in_words(type(error).__name__).upper()
 
 
 def in_words(name: str) -> str:
-    """`UnknownTopic` as `Unknown_Topic`."""
+    """Converts `UnknownTopic` to `Unknown_Topic`."""
     return _WORD.sub("_", name)
 
 
@@ -110,7 +111,7 @@ def status_of(refusal: Refusal, retry_after_ms: int) -> bytes:
 
 
 def error_message(error: MillpondError, retry_after_ms: int) -> log_pb2.Error:
-    """For a part of a stream that failed, where the stream goes on."""
+    """The error of one request of a stream; the stream continues."""
     refusal = refusal_of(error)
     return log_pb2.Error(
         code=number_of(refusal.code),
@@ -129,7 +130,7 @@ def _packed(detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -
 
 
 def _facts(error: MillpondError) -> dict[str, str]:
-    """Bounded: they travel in metadata, of which clients take only a few kilobytes."""
+    """Facts are truncated: they are sent in metadata, of which clients accept only a few kilobytes."""
     return {
         name: _bounded(text, FACT_BYTES_MAX)
         for name, fact in error.facts.items()

@@ -1,4 +1,4 @@
-"""Every number that bounds the gRPC face, with its default."""
+"""Limits of the gRPC interface, with their defaults."""
 
 from dataclasses import dataclass
 
@@ -8,32 +8,33 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class RpcLimits:
     request_bytes_max: int = 16 * MIB
-    """The largest request. A larger one is refused before it is read."""
+    """Maximum request size. A larger request is refused before it is read."""
     calls_max: int = 2_000
-    """Calls at the same time, streams included. Past it they are refused (RESOURCE_EXHAUSTED)."""
+    """Maximum number of concurrent calls, including streams; further calls are refused (RESOURCE_EXHAUSTED)."""
     requests_bytes_max: int = 256 * MIB
-    """Of all requests that are being dealt with. Past it they are refused (RESOURCE_EXHAUSTED). gRPC reads a request
-    whole before anybody can refuse it: one of each call that is open comes on top."""
+    """Maximum total size of requests in progress; further requests are refused (RESOURCE_EXHAUSTED). gRPC
+    reads a request completely before the broker can refuse it, so one request per open call comes on top."""
     answers_bytes_max: int = 256 * MIB
-    """Of all polls that are being answered. The nearer it is, the smaller answers get."""
+    """Maximum total size of poll responses in progress. Responses get smaller as this limit is approached."""
     answer_bytes_min: int = 64 * 1024
-    """But no smaller than this."""
+    """Lower bound for that shrinking of responses."""
     stream_requests_max: int = 256
-    """Of one stream: requests that are not yet answered. Past it the stream is not read."""
+    """Maximum number of unanswered requests per stream; beyond it the stream is not read."""
     results_per_response_max: int = 256
-    """Results that one response of a stream carries."""
+    """Maximum number of results in one response of a stream."""
     attach_ms_max: int = 10_000
-    """How long a consumer's stream may say nothing before it attaches."""
+    """Maximum time between opening a consumer's stream and its attach request."""
     deliveries_per_response_max: int = 500
     delivery_response_bytes: int = MIB
-    """A response with deliveries is sent off when it has got so large."""
+    """A response with deliveries is sent as soon as it reaches this size."""
     unread_bytes_max: int = 8 * MIB
-    """Of one consumer: deliveries on their way to it, whatever it has asked for."""
+    """Maximum size of deliveries in flight to one consumer, whatever its credit."""
     answers_in_progress_max: int = 32
-    """Of one consumer: requests with answers whose results it has not taken. Past it the stream is not read."""
+    """Maximum number of acknowledgement requests (`Answers`) of one consumer whose results it has not read.
+    Beyond it the stream is not read."""
     write_ms_max: int = 30_000
-    """A consumer that takes nothing of what it is sent for so long is taken to be gone."""
+    """A consumer that reads nothing for this time while the broker writes to it is detached."""
     retry_after_ms: int = 200
-    """What a client is told to wait before it tries again."""
+    """The retry delay sent to clients."""
     drain_ms: int = 10_000
-    """How long calls that have begun may take when the broker stops."""
+    """Maximum time that calls in progress may take when the broker stops."""

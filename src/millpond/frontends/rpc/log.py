@@ -1,4 +1,4 @@
-"""The `Log` service: produce, poll, consume."""
+"""The `Log` service: produce, poll and consume."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -25,7 +25,7 @@ from millpond.service import OLDEST, Messages, Placed, Polled, Poller, PollReque
 from millpond.stubs import log_pb2
 
 FOLLOW_WAIT_MS = 5_000
-"""How long one round of a followed topic waits; then it looks whether there are new partitions."""
+"""Maximum wait of one poll while following a topic; after it the stream checks for new partitions."""
 
 Outcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
 
@@ -48,12 +48,12 @@ class LogService:
         self._streams: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """Streams are not read any further; what was read is answered."""
+        """Stop reading streams; requests already read still get their responses."""
         self._stopping = True
         for reading in self._streams:
             reading.cancel()
 
-    # -- in ---------------------------------------------------------------------------------------------------
+    # -- produce --------------------------------------------------------------------------------------------------
 
     async def produce(self, request: log_pb2.ProduceRequest, _: Context) -> log_pb2.ProduceResponse:
         return await (await self._submit(request))
@@ -61,7 +61,8 @@ class LogService:
     async def produce_stream(
         self, requests: AsyncIterator[log_pb2.ProduceRequest], _: Context
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
-        """One task reads and submits, in order; this one answers, in order, with all that is ready at a time."""
+        """One task reads and submits requests in order; this one sends results in order, all that are ready
+        per response."""
         results: Pipeline[log_pb2.ProduceResult] = Pipeline(self._limits.stream_requests_max)
         reading = asyncio.create_task(self._read_stream(requests, results))
         self._streams.add(reading)
@@ -95,7 +96,7 @@ class LogService:
             results.end()
 
     async def _submit(self, request: log_pb2.ProduceRequest) -> Awaitable[log_pb2.ProduceResponse]:
-        """Accepted when it returns: what was submitted earlier comes earlier."""
+        """Submit a request. When this returns, its place in the order of appends is fixed."""
         if self._stopping:
             raise Stopping
         partition = request.partition if request.HasField("partition") else None
@@ -125,7 +126,7 @@ class LogService:
         except MillpondError as error:
             return log_pb2.ProduceResult(error=error_message(error, self._limits.retry_after_ms))
 
-    # -- out --------------------------------------------------------------------------------------------------
+    # -- consume --------------------------------------------------------------------------------------------------
 
     async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
         polled = await self._poll(poll_request(request), as_batches=request.as_batches)
@@ -135,7 +136,8 @@ class LogService:
     async def consume(
         self, request: log_pb2.ConsumeRequest, _: Context
     ) -> AsyncIterator[log_pb2.PollResponse]:
-        """A response as soon as there is something; the first one at once, so that a reader knows where it stands."""
+        """Sends a response as soon as there are messages, and the first one immediately, so that a reader
+        knows its positions."""
         following = _consume_request(request)
         polled = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
         ends = {each.partition: each.end_offset for each in polled.standings}
@@ -152,13 +154,13 @@ class LogService:
                     yield poll_response(polled)
 
     def _with_new_partitions(self, topic: str, positions: dict[int, int]) -> dict[int, int]:
-        """Whoever reads the whole topic also reads what was added to it."""
+        """A reader of the whole topic also reads partitions that are added later."""
         return {**dict.fromkeys(range(self._poller.partitions(topic)), OLDEST), **positions}
 
     async def _poll(self, request: PollRequest, *, as_batches: bool) -> Polled:
         room = self._answers.room(request.bytes_max)
         poll = self._poller.poll_batches if as_batches else self._poller.poll
-        with self._answers.holding(0 if request.wait_ms else room):  # who waits has nothing yet
+        with self._answers.holding(0 if request.wait_ms else room):  # a waiting poll holds no data yet
             return await poll(replace(request, bytes_max=room))
 
 
@@ -179,7 +181,7 @@ def _positions(polled: Polled) -> dict[int, int]:
 
 
 def _reached(polled: Polled, ends: dict[int, int]) -> bool:
-    """A reader below the oldest message stands at it: there is nothing in between."""
+    """A position below the oldest message counts as the oldest: there are no messages in between."""
     return all(max(each.next_offset, each.log_start) >= ends[each.partition] for each in polled.standings)
 
 

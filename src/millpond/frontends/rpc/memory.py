@@ -1,7 +1,7 @@
-"""How much of the broker's memory requests and answers of this face take, and what is done about it.
+"""Accounts for the memory of requests and responses of the gRPC interface, and enforces its limits.
 
-A request past the limit is refused, and its client tries again. An answer is never refused: the more there are, the
-smaller the next ones get, so that those who do not read theirs take nothing from the others but speed.
+A request beyond the limit is refused, and its client retries. A response is never refused: the more responses
+are in memory, the smaller the next ones get. Clients that do not read their responses only slow down the others.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from millpond.model.errors import Overloaded
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 SHARE = 16
-"""One answer gets at most this part of what is left."""
+"""One response gets at most this fraction of the remaining memory."""
 
 
 class Intake:
-    """Calls, and bytes of requests, that are being dealt with. Changes only between awaits."""
+    """The calls in progress and the size of their requests. Changes only between awaits."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -30,7 +30,7 @@ class Intake:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """As long as a call is being answered."""
+        """Counts a call as in progress while the context is open."""
         self._calls += 1
         self._idle.clear()
         try:
@@ -41,12 +41,12 @@ class Intake:
                 self._idle.set()
 
     async def until_idle(self) -> None:
-        """Until no call is being answered."""
+        """Wait until no call is in progress."""
         await self._idle.wait()
 
     @contextmanager
     def admitted(self, size: int) -> Iterator[None]:
-        """A single one is always let in, whatever its size."""
+        """Admit a request or raise Overloaded. A single request is always admitted, whatever its size."""
         if self.held_bytes and self.held_bytes + size > self._bytes_max:
             raise Overloaded(waiting=self.held_bytes, limit=self._bytes_max)
         self.held_bytes += size
@@ -57,7 +57,7 @@ class Intake:
 
 
 class Answers:
-    """Bytes of answers that are being made or sent. Changes only between awaits."""
+    """The size of responses being built or sent. Changes only between awaits."""
 
     def __init__(self, bytes_max: int, bytes_min: int) -> None:
         self._bytes_max = bytes_max
@@ -65,7 +65,7 @@ class Answers:
         self.held_bytes = 0
 
     def room(self, asked: int) -> int:
-        """How large the next answer may be; a single larger message still goes out."""
+        """Maximum size of the next response; a single larger message is still returned."""
         left = (self._bytes_max - self.held_bytes) // SHARE
         return min(asked, max(left, self._bytes_min))
 
@@ -81,6 +81,6 @@ class Answers:
         self.held_bytes += size
 
     def hold_until_sent(self, size: int, context: Context) -> None:
-        """For the answer of a call that has only one: gRPC says when it is through with it."""
+        """For the response of a unary call: gRPC reports when the call is done."""
         self.hold(size)
-        context.add_done_callback(lambda _: self.hold(-size))  # type: ignore[arg-type]  # a function will do
+        context.add_done_callback(lambda _: self.hold(-size))  # type: ignore[arg-type]  # any callable works

@@ -1,8 +1,8 @@
-"""The MiniKafka project's service: one partition, numbers from 1 on, a poll that returns all it can.
+"""The service of the MiniKafka project: one partition, message numbers from 1, and a poll that returns all it can.
 
-Its own server answered a poll with everything there was, and its clients take at most 4 MiB: here an answer is
-bounded, and the next poll goes on. A position outside the retained range is no error: below it reading begins at
-the oldest message, above it there is nothing yet.
+MiniKafka's own server returned all messages in one poll response, and its clients accept at most 4 MiB. This
+service limits the response, and the next poll continues from there. A position outside the retained range is
+not an error: below it, reading starts at the oldest message; above it, the response is empty.
 """
 
 from millpond.frontends.rpc.convert import size_of
@@ -14,7 +14,7 @@ from millpond.stubs import minikafka_pb2 as pb
 
 PARTITION = 0
 ANSWER_BYTES_MAX = 3 * 1024 * 1024
-"""gRPC clients refuse more than 4 MiB unless they are told otherwise."""
+"""By default gRPC clients refuse messages larger than 4 MiB."""
 ANSWER_MESSAGES_MAX = 10_000
 NUMBER_MAX = 2**32 - 1
 
@@ -54,7 +54,7 @@ class MiniKafkaService:
 
 
 def _moved(polled: Polled, wanted: PollRequest) -> bool:
-    """Whether there was anything, be it only what nobody may see, such as aborted transactions."""
+    """Whether the poll advanced, even if only over records that readers may not see, such as aborted transactions."""
     return polled.standings[0].next_offset > wanted.positions[PARTITION]
 
 

@@ -1,4 +1,4 @@
-"""The `Payloads` service: where bodies are put and got, and the way through the broker for stores without URLs."""
+"""The `Payloads` service: URLs for payloads, and upload and download through the broker for stores without URLs."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
@@ -9,7 +9,7 @@ from millpond.service import Payloads, Place
 from millpond.stubs import payloads_pb2 as pb
 
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of an upload that was refused: so much is still read, because a client that is writing may miss the answer."""
+"""How much of a refused upload is still read: a client that is busy writing may miss the response."""
 
 
 class PayloadService:

@@ -1,4 +1,4 @@
-"""Results of a stream in the order of its requests, several in one answer where several are ready."""
+"""Returns the results of a stream in request order, several in one response if several are ready."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Pipeline(Generic[Result]):
-    """One task puts, one takes. Changes only between awaits."""
+    """One task calls `put`, another calls `take`. Changes only between awaits."""
 
     def __init__(self, room: int) -> None:
         self._room = asyncio.Semaphore(room)
@@ -17,18 +17,18 @@ class Pipeline(Generic[Result]):
         self._ended = False
 
     async def put(self, result: "asyncio.Future[Result]") -> None:
-        """Waits while there are as many as there may be."""
+        """Waits while the pipeline is full."""
         await self._room.acquire()
         self._waiting.append(result)
         self._changed.set()
 
     def end(self) -> None:
-        """Nothing more will be put."""
+        """Declare that no more results will be put."""
         self._ended = True
         self._changed.set()
 
     async def take(self, most: int) -> list[Result]:
-        """The next results; none when all have been taken and no more will come."""
+        """Returns the next results, or an empty list when all have been taken and the pipeline has ended."""
         while not self._waiting:
             if self._ended:
                 return []

@@ -1,4 +1,4 @@
-"""The `Queue` service: subscriptions, and consumers that are pushed their messages."""
+"""The `Queue` service: subscriptions, and consumers that receive messages by push."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from millpond.stubs import queue_pb2 as pb
 
 KEYS_DEFAULT = 10
 KEYS_MAX = 1_000
-"""How many keys a description names."""
+"""Maximum number of keys in a description."""
 
 
 class QueueService:
@@ -38,7 +38,7 @@ class QueueService:
         self._stopping = False
 
     def stop(self) -> None:
-        """Consumers leave in order; what they have answered is saved, and they hear of it."""
+        """Detach consumers gracefully: their acknowledgements are saved, and they receive the results."""
         self._stopping = True
         for stream in list(self._streams):
             stream.stop()
@@ -102,7 +102,7 @@ class QueueService:
         attachment = await self._queues.attach(attach.topic, attach.subscription, attach.consumer)
         stream = Subscribing(self._queues, attachment, attach, self._limits, self._queue_limits)
         self._streams.add(stream)
-        context.add_done_callback(lambda _: self._end(stream))  # type: ignore[arg-type]  # a function will do
+        context.add_done_callback(lambda _: self._end(stream))  # type: ignore[arg-type]  # any callable works
         if self._stopping:
             raise Stopping
         yield await self._attached(attach.topic, stream)
@@ -111,7 +111,7 @@ class QueueService:
                 yield response
 
     def _end(self, stream: Subscribing) -> None:
-        """However the call has ended: one that broke off has not left in order."""
+        """Called however the call ends. The detach is not graceful, unless the consumer has already detached."""
         self._streams.discard(stream)
         stream.leave(graceful=False)
 
@@ -135,7 +135,7 @@ class QueueService:
             raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
         commit = (request.topic, request.subscription, request.consumer, list(request.acks))
         answers = await self._queues.check_commit(*commit)
-        if any(answer is not Answer.OK for answer in answers):  # a refused commit creates no topics
+        if any(answer is not Answer.OK for answer in answers):  # a refused commit must not create topics
             return pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
         new = [_new_message(each) for each in request.messages]
         appends, spots = await self._messages.batches_of(new) if new else ({}, [])

@@ -1,4 +1,4 @@
-"""The gRPC listener: our services, MiniKafka's, health and reflection, on one port."""
+"""The gRPC listener: Millpond's services, MiniKafka's service, health and reflection, on one port."""
 
 import asyncio
 import contextlib
@@ -36,12 +36,12 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
 LAST_WORDS_S = 0.2
-"""How long the last answers have to reach their clients."""
+"""Time for the last responses to reach their clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcServices:
-    """The parts below this face."""
+    """The components that the gRPC interface uses."""
 
     messages: Messages
     poller: Poller
@@ -58,7 +58,7 @@ class RpcServices:
 
 
 class RpcServer:
-    """`bind` first, which tells the port; `serve` when there is something to answer with."""
+    """Call `bind` first, which returns the port; call `serve` when the services are ready."""
 
     def __init__(self, limits: RpcLimits) -> None:
         self._limits = limits
@@ -69,13 +69,13 @@ class RpcServer:
         self._queue: QueueService | None = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port. Raises OSError if it cannot be had."""
+        """Bind the port. Raises OSError if it is not available."""
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.request_bytes_max),
                 ("grpc.max_send_message_length", UNLIMITED),
-                ("grpc.so_reuseport", 0),  # or a second broker would quietly share the port
-                ("grpc.keepalive_time_ms", KEEPALIVE_MS),  # notices clients that are gone without a word
+                ("grpc.so_reuseport", 0),  # otherwise a second broker could silently share the port
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),  # detects clients that vanished without closing
             ],
             maximum_concurrent_rpcs=self._limits.calls_max,
         )
@@ -137,7 +137,7 @@ class RpcServer:
             await self._health.set(name, SERVING)
 
     async def stop(self) -> None:
-        """Take no more, let those who wait for messages go, and answer the produces that have begun."""
+        """Stop accepting calls, end the streams of waiting readers, and send responses to the produces in progress."""
         if self._server is None:
             return
         await self._health.enter_graceful_shutdown()
@@ -151,12 +151,12 @@ class RpcServer:
             async with asyncio.timeout(drain_s):
                 await self._intake.until_idle()
         await asyncio.wait([draining], timeout=LAST_WORDS_S)
-        if not draining.done():  # somebody still watches our health
+        if not draining.done():  # a client still watches the health service
             await self._server.stop(0)
         await draining
 
 
 def _check_free(host: str, port: int) -> None:
-    """gRPC only says that it did not work; the system says why."""
+    """gRPC only reports that binding failed; the system reports why."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     socket.create_server((host, port), family=family).close()

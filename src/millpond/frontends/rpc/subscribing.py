@@ -1,8 +1,8 @@
-"""One consumer's stream: a task reads what it says, and its call writes what it is told.
+"""One consumer's stream: a task reads its requests, and the call itself writes the responses.
 
-What is on its way to a consumer is bounded by its credit, and by a window of our own: bytes that it has not taken are
-never more than `unread_bytes_max`, whatever it asked for. Answers are dealt with in the order they come; their results
-go out as they become durable. Lives on the loop; changes only between awaits.
+Deliveries in flight to a consumer are limited by its credit and by the broker's own window: unread bytes never
+exceed `unread_bytes_max`, whatever credit the consumer grants. Acknowledgements are processed in order of
+arrival; their results are sent as they become durable. Runs on the event loop; state changes only between awaits.
 """
 
 import asyncio
@@ -32,21 +32,22 @@ ANSWERS = {
 }
 SAID_LATER = ("credit", "answers", "flow", "detach")
 LAST_WRITE_S = 1.0
-"""How long a consumer has to take its last results when the broker stops."""
+"""Time that a consumer has to read its last results when the broker stops."""
 ACK_BYTES = 64
-"""What a delivery takes beside its message, about."""
+"""Estimated overhead of a delivery."""
 
 Sized = tuple[pb.SubscribeResponse, int]
 logger = logging.getLogger(__name__)
 
 
 class Window:
-    """Bytes that may be on their way: what the consumer has granted, but no more at a time than the limit."""
+    """Limits the bytes in flight to what the consumer has granted and to `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._granted: int | None = None
-        """What the consumer has granted and its purse has not got; None: it does not count bytes."""
+        """Granted bytes that have not been added to the consumer's purse yet. None means that it does not
+        count bytes."""
         self._given = 0
         self._taken = 0
 
@@ -55,20 +56,20 @@ class Window:
             self._granted = (self._granted or 0) + size
 
     def refund(self, size: int) -> None:
-        """It was charged with something that it was not sent."""
+        """Return bytes that were charged to the consumer but not sent to it."""
         if self._granted is not None:
             self._granted += size
 
     def dispatched(self, left: int) -> int:
-        """How much of what was given has been used, if so much is left of it."""
+        """How many of the given bytes have been used, if `left` of them remain."""
         return self._given - left
 
     def take(self, dispatched: int) -> None:
-        """The consumer has taken everything up to here."""
+        """The consumer has read everything up to this point."""
         self._taken = dispatched
 
     def give(self) -> int:
-        """What may be given to the purse now."""
+        """Returns the bytes that may be added to the purse now."""
         room = self._limit - (self._given - self._taken)
         more = max(0, room if self._granted is None else min(room, self._granted))
         if self._granted is not None:
@@ -102,7 +103,8 @@ class Subscribing:
         self._left = False
 
     def leave(self, *, graceful: bool, error: MillpondError | None = None) -> None:
-        """Nothing more is delivered or read; only the first time counts. An error is what the consumer is told."""
+        """Detach the consumer and stop reading; only the first call has an effect. `error` is what the
+        consumer receives."""
         if not self._left:
             self._left = True
             self._failure = error
@@ -111,10 +113,10 @@ class Subscribing:
         if self._reading is not None:
             self._reading.cancel()
 
-    # -- out --------------------------------------------------------------------------------------------------
+    # -- responses ------------------------------------------------------------------------------------------------
 
     async def responses(self, requests: AsyncIterator[pb.SubscribeRequest]) -> AsyncIterator[Sized]:
-        """Until either side ends it. What was answered before that is still told."""
+        """Yields responses until either side ends the stream. Results of earlier acknowledgements are still sent."""
         if not self._left:
             self._reading = asyncio.create_task(self._read(requests))
         while not self._left:
@@ -141,7 +143,8 @@ class Subscribing:
 
     @contextmanager
     def write_deadline(self) -> Iterator[None]:
-        """Around a write. A consumer that lets one wait for too long is gone: it hears so when it reads again."""
+        """Wraps a write. A consumer that blocks a write for too long is detached; it gets the error when it
+        reads again."""
         self._writing = asyncio.current_task()
         alarm = asyncio.get_running_loop().call_later(self._limits.write_ms_max / 1000, self._give_up)
         try:
@@ -157,7 +160,7 @@ class Subscribing:
         self.leave(graceful=False, error=error)
 
     def stop(self) -> None:
-        """The broker stops: what was answered is still told, if the consumer reads."""
+        """The broker stops: results of acknowledgements are still sent, if the consumer reads them."""
         self.leave(graceful=True, error=Stopping())
         asyncio.get_running_loop().call_later(LAST_WRITE_S, self._cut)
 
@@ -166,8 +169,9 @@ class Subscribing:
             self._writing.cancel()
 
     def _told(self, events: Sequence[Event]) -> Iterator[Sized]:
-        """What happened before an answer was decided comes before its result, so that whoever has the result of a
-        refusal knows what was revoked by it. Results ride with the last event: a response is dear."""
+        """Events that precede the decision about an acknowledgement are sent before its result, so that a
+        consumer with a STALE result already knows what was revoked. Results are attached to the last event's
+        response, because each response is expensive."""
         results, self._results = self._results, []
         last: Sized | None = None
         for sized in self._happened(events) if not self._left else ():
@@ -181,7 +185,7 @@ class Subscribing:
         if last is not None:
             yield last
         for _ in results:
-            self._room.release()  # not before: one that does not take its results is not listened to
+            self._room.release()  # not earlier: requests are not read while too many results are unread
 
     def _happened(self, events: Sequence[Event]) -> Iterator[Sized]:
         for event in events:
@@ -196,7 +200,7 @@ class Subscribing:
                 yield pb.SubscribeResponse(lost=lost), PART_BYTES
 
     def _deliveries(self, event: Deliveries) -> Iterator[Sized]:
-        """As few responses as their limits allow."""
+        """Split deliveries into as few responses as the limits allow."""
         count_max, bytes_max = self._limits.deliveries_per_response_max, self._limits.delivery_response_bytes
         response, size, count = _begun(event), 0, 0
         for ack_id, delivered in event.deliveries:
@@ -239,13 +243,13 @@ class Subscribing:
         return size
 
     def _refill(self) -> None:
-        """In few steps: each wakes every partition."""
+        """Refill in large steps, because each one wakes up every partition."""
         if not self._left and self.attachment.purse.bytes * 2 < self._limits.unread_bytes_max:
             more = self._window.give()
             if more:
                 self.attachment.grant(0, more)
 
-    # -- in ---------------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------------
 
     async def _read(self, requests: AsyncIterator[pb.SubscribeRequest]) -> None:
         graceful, failure = False, None
@@ -253,7 +257,7 @@ class Subscribing:
             async for request in requests:
                 await self._hear(request)
                 if request.HasField("detach"):
-                    await asyncio.sleep(0)  # answers that came with it are decided first
+                    await asyncio.sleep(0)  # acknowledgements in the same request are processed first
                     graceful = True
                     return
         except MillpondError as error:

@@ -1,4 +1,4 @@
-"""Subscriptions, and how they stand, as the schema's messages. A number is an offset plus one."""
+"""Converts subscriptions and their state to protobuf messages. A message number is an offset plus one."""
 
 from millpond.catalog.subscriptions import Subscription
 from millpond.queues import ConsumerStanding, PartitionStanding, SubscriptionStanding
@@ -44,7 +44,7 @@ def _partition(each: PartitionStanding) -> pb.PartitionState:
 
 
 def _key(key: KeyStanding) -> pb.KeyState:
-    """What waits for an operator has no time until which it does."""
+    """A key that waits for an operator has no `until_ms`."""
     return pb.KeyState(
         key_hash=f"{key.key:016x}",
         number=key.offset + 1,

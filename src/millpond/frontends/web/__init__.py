@@ -1,4 +1,4 @@
-"""The HTTP face: the endpoints anybody can reach with curl."""
+"""The HTTP interface: endpoints that can be used with curl."""
 
 from millpond.frontends.web.server import WebServer
 from millpond.frontends.web.site import NotReady, WebServices

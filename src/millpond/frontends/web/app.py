@@ -1,4 +1,4 @@
-"""From a request to a handler and back: finds the operation, checks what it was given, translates what goes wrong."""
+"""Routes a request to its handler: finds the operation, checks the parameters, and translates errors."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from millpond.frontends.web import handlers  # noqa: F401  # they register themselves
+from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.bodies import Bodies, ClientGone, Holding, chunks_of
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import Refused, owner_of, problem_of, refusal_of
@@ -22,7 +22,7 @@ from millpond.model.errors import InvalidRequest
 QUERY_FIELDS_MAX = 100
 NOTHING_CHANGES = ("GET", "HEAD")
 NONE = "none"
-"""In metrics: a request that no operation answers."""
+"""Metric label of a request that matches no operation."""
 encode = msgspec.json.Encoder().encode
 
 
@@ -34,12 +34,12 @@ class Application:
         paths: dict[str, list[Operation]] = {}
         for each in OPERATIONS:
             paths.setdefault(each.path, []).append(each)
-        longest_first = sorted(paths, key=lambda path: -path.count("/"))  # there most requests go
+        longest_first = sorted(paths, key=lambda path: -path.count("/"))  # most requests match these
         routes = [Route(path, _Path(site, self.bodies, paths[path])) for path in longest_first]
         self._router = Router(routes, redirect_slashes=False, default=_Path(site, self.bodies, []))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["path"] = scope["raw_path"].decode("ascii")  # as it was sent: `%2F` is part of a name
+        scope["path"] = scope["raw_path"].decode("ascii")  # undecoded: `%2F` is part of a name
         await self._router(scope, receive, send)
 
 
@@ -60,7 +60,7 @@ class _Path:
                 reply = await self._reply(scope, receive, holding)
             except ClientGone:
                 return
-            except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
+            except Exception as error:  # noqa: BLE001  # every error must reach the client as a response
                 reply = self._refusal(error, scope)
             self._count(scope["method"], reply)
             await self._send(reply, scope["method"], receive, send)
@@ -174,7 +174,7 @@ async def _pump(reply: Stream, send: Send) -> None:
     async with contextlib.aclosing(reply.pieces) as pieces:
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)  # what is in memory, to a socket that has room, never waits by itself
+            await asyncio.sleep(0)  # sending to a writable socket never yields to the event loop by itself
     await send({"type": "http.response.body"})
 
 
@@ -204,7 +204,8 @@ def _query_of(scope: Scope) -> dict[str, str]:
 
 
 def _check_origin(method: str, headers: Headers) -> None:
-    """A page from elsewhere must not change anything through the browser of somebody who can reach this broker."""
+    """A web page from another origin must not change anything through the browser of a user who can reach
+    this broker."""
     origin = headers.get("origin")
     if origin is None or method in NOTHING_CHANGES:
         return
@@ -213,7 +214,7 @@ def _check_origin(method: str, headers: Headers) -> None:
 
 
 def _at_owner(owner: str, scope: Scope) -> bytes:
-    """The same path there."""
+    """The URL of the same path on the owner."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     return b"http://" + owner.encode() + path + (b"?" + query if query else b"")

@@ -1,7 +1,8 @@
-"""The bytes of requests and answers that are in memory, bounded one by one and all together.
+"""Accounts for the bytes of requests and responses in memory, limited per request and in total.
 
-Only bytes that are there count: a client that announces much and sends nothing takes no room from others. When
-memory is short and most of it waits for bodies that do not go on, the worst of those is given up.
+Only received bytes count: a client that announces a large body and sends nothing takes no memory from others.
+When memory runs out and most of it belongs to bodies that are still being received, the worst of those
+requests is aborted.
 """
 
 import asyncio
@@ -15,15 +16,15 @@ from millpond.frontends.web.errors import Refused
 from millpond.frontends.web.limits import WebLimits
 
 JUST_NOW_S = 0.01
-"""Added to a silence: who was heard in this very moment is to blame too, or nobody would be."""
+"""Added to the idle time. Without it, a body that was active right now would weigh nothing."""
 
 
 class ClientGone(Exception):
-    """There is nobody to answer."""
+    """The client has disconnected; no response can be sent."""
 
 
 class Holding:
-    """What one request keeps in memory. `receiving` is the task that waits for the rest of a body."""
+    """The memory of one request. `receiving` is the task that waits for the rest of its body."""
 
     def __init__(self, bodies: "Bodies") -> None:
         self._bodies = bodies
@@ -36,7 +37,7 @@ class Holding:
         self._bodies.take(self, count)
 
     async def read(self, receive: Receive, announced: int | None, bytes_max: int) -> bytes:
-        """The whole body."""
+        """Read the whole body."""
         if announced is not None and announced > bytes_max:
             raise _too_large(bytes_max)
         chunks: list[bytes] = []
@@ -75,7 +76,7 @@ class Holding:
 
 
 class Bodies:
-    """Changes only between awaits."""
+    """The memory of all requests. Changes only between awaits."""
 
     def __init__(self, limits: WebLimits) -> None:
         self._limits = limits
@@ -113,7 +114,7 @@ class Bodies:
 
 
 async def chunks_of(receive: Receive) -> AsyncGenerator[bytes, None]:
-    """A body as it comes, for a handler that counts what it holds by itself."""
+    """Yields a body as it arrives, for a handler that does its own memory accounting."""
     more = True
     while more:
         message = await receive()

@@ -1,7 +1,7 @@
-"""One client's connection: uvicorn's parser and cycle of request and answer, with bounds that uvicorn leaves open.
+"""One client connection: uvicorn's parser and request cycle, with the limits that uvicorn lacks.
 
-Uvicorn never gives up a head that does not end, a body that does not go on or an answer that nobody reads, and
-answers bad requests in the middle of other answers. Times are looked at by `sweep`, which the server calls.
+Uvicorn never times out an unfinished head, a stalled body or an unread response, and it sends error responses
+in the middle of other responses. `sweep`, which the server calls, enforces the time limits.
 """
 
 import logging
@@ -20,16 +20,16 @@ from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import Problem
 
 HEADER_OVERHEAD: Final = 4
-"""A colon, a space and the end of the line."""
+"""The colon, the space and the line end."""
 KEEPALIVE_IDLE_S: Final = 60
 
 quiet_logger = logging.getLogger("millpond.frontends.web.uvicorn")
 quiet_logger.setLevel(logging.ERROR)
-"""What clients get wrong is theirs to know; whoever wants to could fill our log with it."""
+"""Client errors are reported to the client, not logged: any client could flood the log with them."""
 
 
 class Owner(Protocol):
-    """What a connection needs of the server."""
+    """The parts of the server that a connection uses."""
 
     limits: WebLimits
     stopping: bool
@@ -38,7 +38,7 @@ class Owner(Protocol):
 
 
 class _HeadTooLarge(Exception):
-    """More than a request's head may have."""
+    """The head of a request exceeds its limit, or too many requests are pipelined."""
 
 
 class Connection(HttpToolsProtocol):
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol):
         self._waiting_bytes = 0
         self._waiting_since: float | None = None
 
-    # -- the transport ----------------------------------------------------------------------------------------
+    # -- transport callbacks --------------------------------------------------------------------------------------
 
     def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]  # asyncio's, wider than uvicorn's
         super().connection_made(transport)
@@ -85,7 +85,7 @@ class Connection(HttpToolsProtocol):
         was_in_head = self._in_head
         super().data_received(data)
         if was_in_head and self._in_head and not self.transport.is_closing():
-            self._head_fed += len(data)  # the parser says nothing of a header before it ends
+            self._head_fed += len(data)  # the parser does not report a header before it is complete
             if self._head_fed > self._limits.head_bytes_max:
                 self._refuse_head()
 
@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
         self._unread_since = None
         super().resume_writing()
 
-    # -- the parser -------------------------------------------------------------------------------------------
+    # -- parser callbacks -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self._is_told_again:
@@ -146,8 +146,9 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Called by uvicorn when a client offers another protocol, as Java's does with every first request. We stay
-        with this one; but the parser took the body for that protocol, so a new one is told what to expect."""
+        """Uvicorn calls this when a client offers a protocol upgrade, as Java's client does with every first
+        request. The connection stays with HTTP/1.1. The parser has treated the body as data of the other
+        protocol, so a new parser receives the length headers again and expects the body."""
         offered = sys.exc_info()[1]
         assert isinstance(offered, httptools.HttpParserUpgrade), "called where it was caught"
         rest = self._data[offered.args[0] :]
@@ -160,17 +161,18 @@ class Connection(HttpToolsProtocol):
         if rest:
             self.data_received(rest)
 
-    # -- refusals ---------------------------------------------------------------------------------------------
+    # -- refusals -------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Uvicorn's way to say that the parser did not understand, or that a callback above raised."""
+        """Uvicorn calls this when the parser fails or when one of the callbacks above raises."""
         if self._head_bytes > self._limits.head_bytes_max:
             self._refuse_head()
         else:
             self.refuse(400, "BadRequest", "This is not a request that HTTP/1.1 knows.")
 
     def refuse(self, status: int, code: str, message: str, *, retriable: bool = False) -> None:
-        """Answer and close. What is being answered already comes first: its client must not take this for it."""
+        """Send an error response and close. A response in progress is finished first, so that the client does
+        not take this one for it. If that is not possible, the connection is aborted."""
         cycle = self.cycle
         in_progress = cycle is not None and not cycle.response_complete
         if in_progress and not cycle.more_body:
@@ -197,10 +199,10 @@ class Connection(HttpToolsProtocol):
         ]
         return "\r\n".join(lines).encode() + content
 
-    # -- time -------------------------------------------------------------------------------------------------
+    # -- timeouts and shutdown ------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Close whoever is in the way for too long."""
+        """Close the connection if it exceeds one of the time limits."""
         if self._is_unread(now):
             self.transport.abort()
         elif self.transport.is_closing():
@@ -215,7 +217,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Finish what has begun, and no more. A body that is not there yet has not begun."""
+        """Finish the request in progress and accept no more. A request whose body is incomplete is refused."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         elif self.cycle.more_body:
@@ -224,7 +226,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def watch(self, now: float) -> None:
-        """Called again and again after `shutdown`: who takes nothing of what waits for it is not waited for."""
+        """Called repeatedly after `shutdown`: aborts the connection if the client stops reading its response."""
         waiting = self.transport.get_write_buffer_size()
         if self._waiting_since is None or waiting == 0 or waiting != self._waiting_bytes:
             self._waiting_bytes, self._waiting_since = waiting, now
@@ -235,7 +237,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _is_unread(self, now: float) -> bool:
-        """Whether the client does not take what it is sent: an answer, or the last of it before it is closed."""
+        """Whether the client does not read: either a response, or the rest of it before the connection closes."""
         if self._closing_since is None and self.transport.is_closing():
             self._closing_since = now
         since = self._unread_since if self._unread_since is not None else self._closing_since
@@ -247,7 +249,7 @@ def _past(since: float, now: float, limit_ms: int) -> bool:
 
 
 def _length_headers(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Those that say how long a body is, if there is one."""
+    """The headers that give the length of a body; empty if there is no body."""
     found = [
         b"%s: %s\r\n" % (name, value)
         for name, value in headers
@@ -257,8 +259,9 @@ def _length_headers(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _tune(connected: socket.socket, wait_ms: int) -> None:
-    """An answer's body must not wait until its head is acknowledged (asyncio sees to that only for sockets it made
-    itself). A peer whose machine is gone says nothing; the kernel finds out."""
+    """Disable Nagle's algorithm, so that a response's body does not wait until its head is acknowledged
+    (asyncio does this only for sockets that it created). Enable keepalive, so that the kernel detects a peer
+    whose machine is gone."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):

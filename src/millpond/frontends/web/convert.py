@@ -1,6 +1,7 @@
-"""Messages as HTTP carries them: raw `key:value`, binary with headers, and JSON. Plain functions over bytes.
+"""Converts messages from and to their HTTP forms: raw `key:value`, binary with headers, and JSON. Pure functions.
 
-Whatever goes in comes out byte for byte, or it is refused; only `text`, which is for people to look at, is not exact.
+A message is returned byte for byte as it was received, or it is refused. Only the encoding `text`, which is
+for human readers, is lossy.
 """
 
 import binascii
@@ -35,17 +36,18 @@ LEFT_OUT: Final = b"x-millpond-left-out"
 HEADER_PREFIX: Final = b"x-millpond-header-"
 TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 PRINTABLE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
-"""What a header can carry and every client reads alike: no spaces around it, no control characters."""
+"""Values that a header can carry and all clients read alike: no surrounding spaces, no control characters."""
 WHOLE_NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 
 BASE64_PIECE: Final = 1024 * 1024
-"""Characters decoded at a time. Python switches between threads only between pieces."""
+"""Characters decoded at a time. Python switches threads only between pieces."""
 BYTES_PIECE: Final = BASE64_PIECE // 4 * 3
 
 WHOLE_BYTES_MAX: Final = 128 * 1024
-"""JSON up to this size is decoded at once; in a larger one messages are counted first, and decoded one by one."""
+"""JSON up to this size is decoded in one step. In larger bodies messages are counted first and then decoded
+one by one."""
 SCAN_PIECE: Final = 64 * 1024
-"""Bytes that are looked at without a break."""
+"""Bytes scanned in one step."""
 SPACE: Final = rb"[ \t\r\n]{0,1000}"
 BATCH_OPENING: Final = re.compile(
     SPACE + rb"\{" + SPACE + rb'"messages"' + SPACE + rb":" + SPACE + rb"\[" + SPACE
@@ -53,23 +55,23 @@ BATCH_OPENING: Final = re.compile(
 BATCH_COMMA: Final = re.compile(SPACE + rb"," + SPACE)
 BATCH_CLOSING: Final = re.compile(SPACE + rb"\]" + SPACE + rb"\}" + SPACE)
 JSON_PART: Final = re.compile(rb'["{}\[\]]')
-"""Where a string begins, or an object or a list begins or ends."""
+"""The start of a string, or the start or end of an object or a list."""
 STRING_PIECE: Final = re.compile(rb'(?:[^"\\]|\\.)[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-"""Of what is inside a string: whole escapes, up to its end or that of the piece."""
+"""The content of a string: complete escapes, up to the end of the string or of the piece."""
 
 JSON_LOOKING: Final = re.compile(rb'[ \t\r\n]*+["{\[]')
-"""A body that begins like a JSON object, list or string."""
+"""A body that starts like a JSON object, list or string."""
 
 _NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessage)
 _NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
 
 
-# -- in -------------------------------------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------------------
 
 
 def raw_record(body: bytes) -> Record:
-    """Everything before the first colon is the key; without a colon there is none. What looks like JSON is a value: its
-    first colon divides a name from a value, not a key from a message."""
+    """Everything before the first colon is the key; without a colon there is no key. A body that looks like
+    JSON is a value without a key, because its first colon separates a name from a value."""
     if JSON_LOOKING.match(body):
         return Record(value=body)
     key, colon, value = body.partition(b":")
@@ -77,7 +79,7 @@ def raw_record(body: bytes) -> Record:
 
 
 def binary_record(headers: RawHeaders, body: bytes) -> Record:
-    """The body is the value; the key, the time and the message's own headers are in the request's headers."""
+    """The body is the value; the key, the timestamp and the message's headers are in the request's headers."""
     return Record(
         value=body,
         key=_key_of(headers),
@@ -93,8 +95,8 @@ def binary_record(headers: RawHeaders, body: bytes) -> Record:
 def json_records(
     body: bytes, check_count: Callable[[int], None], parts_max: int
 ) -> tuple[list[Record], bool]:
-    """The messages of a JSON body, and whether it is a batch. `check_count` refuses a number of messages,
-    `parts_max` bounds what one of them is made of."""
+    """Returns the messages of a JSON body and whether it is a batch. `check_count` rejects too many messages;
+    `parts_max` limits the parts of one message."""
     if len(body) <= WHOLE_BYTES_MAX:
         return _records_at_once(body)
     opening = BATCH_OPENING.match(body)
@@ -115,7 +117,7 @@ def _records_at_once(body: bytes) -> tuple[list[Record], bool]:
 
 
 def _places(body: bytes, start: int, check_count: Callable[[int], None], parts_max: int) -> list[slice]:
-    """Where in the body of a batch its messages are. Only as many are looked for as may be there."""
+    """Find the positions of the messages in a batch. The search stops at the maximum message count."""
     places: list[slice] = []
     while True:
         check_count(len(places) + 1)
@@ -131,7 +133,7 @@ def _places(body: bytes, start: int, check_count: Callable[[int], None], parts_m
 
 
 def _end_of_message(body: bytes, start: int, parts_max: int) -> int:
-    """Behind the object that begins here. Whether it is right inside is found out when it is decoded."""
+    """The position after the object that starts here. Decoding checks later whether its content is valid."""
     depth = 0
     for _ in range(parts_max):
         part = JSON_PART.search(body, start, start + SCAN_PIECE)
@@ -150,7 +152,7 @@ def _end_of_message(body: bytes, start: int, parts_max: int) -> int:
 
 
 def _end_of_string(body: bytes, start: int) -> int:
-    """Behind its closing quote; one that has none ends with the body."""
+    """The position after the closing quote; an unterminated string ends with the body."""
     quote = body.find(b'"', start)
     if quote >= 0 and body.find(b"\\", start, quote) < 0:
         return quote + 1
@@ -237,7 +239,7 @@ def _timestamp_of(headers: RawHeaders) -> int:
     return int(given[0])
 
 
-# -- out ------------------------------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------------------
 
 
 def message_of(partition: int, record: Record, shown: Shown) -> Message:
@@ -254,7 +256,7 @@ def message_of(partition: int, record: Record, shown: Shown) -> Message:
 
 
 def shown_as(data: bytes | None, shown: Shown) -> Bytes:
-    """`auto` is text where the bytes are UTF-8, and says so where they are not; `text` is always text."""
+    """`auto` returns text if the bytes are UTF-8, and marked base64 if not; `text` always returns text."""
     if data is None:
         return None
     if shown == "base64":
@@ -268,7 +270,8 @@ def shown_as(data: bytes | None, shown: Shown) -> Bytes:
 
 
 def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]]:
-    """All that a message has beside its value, as headers of an answer; what no header can carry is named."""
+    """Everything in a message except its value, as response headers. `X-Millpond-Left-Out` names what no
+    header can carry."""
     found = [(OFFSET, b"%d" % record.offset), (TIMESTAMP, b"%d" % record.timestamp)]
     left_out = []
     if record.key is not None:
@@ -288,7 +291,7 @@ def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]
 
 
 def _carried(headers: Sequence[Header], bytes_max: int) -> list[tuple[bytes, bytes]]:
-    """Together within the limit, or clients would refuse the answer."""
+    """The headers that fit within the limit together; clients would refuse a response with more."""
     found = []
     for name, value in headers:
         named = name.encode(errors="replace")
@@ -301,7 +304,7 @@ def _carried(headers: Sequence[Header], bytes_max: int) -> list[tuple[bytes, byt
 
 
 def size_of(records: Iterable[tuple[int, Record]]) -> int:
-    """About how much there is to encode."""
+    """The approximate size of the data to encode."""
     return sum(
         len(record.value or b"") + len(record.key or b"") + _headers_size(record) for _, record in records
     )
@@ -315,7 +318,7 @@ def _headers_size(record: Record) -> int:
 
 
 def convert_parameters(given: Mapping[str, str], wanted: type[Wanted], what: str) -> Wanted:
-    """Texts from a path or a query as the numbers and choices they must be."""
+    """Convert the strings of a path or a query to the declared numbers and choices."""
     try:
         return msgspec.convert(given, wanted, strict=False)
     except msgspec.ValidationError as error:

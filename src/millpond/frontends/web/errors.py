@@ -1,6 +1,6 @@
-"""Millpond's errors as HTTP statuses: the one place where the face translates.
+"""Maps Millpond's errors to HTTP statuses; no other module of the HTTP interface does.
 
-The code in the body is the error's name, so that clients need not know the statuses; a status is for proxies.
+The code in the body is the error's name, so that clients need not interpret statuses; the status is for proxies.
 """
 
 import logging
@@ -39,11 +39,11 @@ STATUSES: Final[Mapping[type[MillpondError], int]] = {
 }
 
 CODES: Final[Mapping[type[MillpondError], str]] = {errors.TopicExists: "TopicAlreadyExistsException"}
-"""Where the code is not the name of the error."""
+"""Errors whose code differs from the error's name."""
 
 
 class Refused(Exception):
-    """What only HTTP can get wrong, such as a content type. It never leaves this face."""
+    """An error that exists only in HTTP, such as a bad content type. Never leaves the HTTP interface."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Refused(Exception):
 
 
 def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
-    """Any error as a client sees it. What nobody foresaw is logged, and its text is nobody's business."""
+    """Any error as clients receive it. An unexpected error is logged, and clients do not receive its text."""
     if isinstance(error, Refused):
         return error
     if not isinstance(error, MillpondError):
@@ -79,7 +79,7 @@ def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
 
 
 def status_of(error: MillpondError) -> int:
-    """The nearest status up the tree of errors."""
+    """The status of the error's class, or of its nearest ancestor that has one."""
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
@@ -92,12 +92,12 @@ def problem_of(refusal: Refused) -> Problem:
 
 
 def owner_of(error: Exception) -> str | None:
-    """Where to send a client that asked the wrong broker, if that is known."""
+    """The owner's address for a client that called the wrong broker, if it is known."""
     return error.facts.get("owner_http") if isinstance(error, NotOwner | NotCoordinator) else None
 
 
 def _details(error: MillpondError) -> dict[str, Detail]:
-    """Bounded: a name that a client sent comes back here."""
+    """Facts are truncated, because they can contain a name that the client sent."""
     return {
         name: fact if isinstance(fact, int) else str(fact)[:FACT_CHARS_MAX]
         for name, fact in error.facts.items()

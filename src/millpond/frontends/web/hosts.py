@@ -1,7 +1,7 @@
-"""Which hosts requests may name while only this machine can reach the port.
+"""Checks the `Host` header of requests while the broker listens on loopback only.
 
-A page from elsewhere can have its own name resolved to 127.0.0.1 and then reads and writes here as if it were ours
-(DNS rebinding). Its browser still says in `Host` which name it asked for.
+A web page from another origin can have its own name resolved to 127.0.0.1, and could then read and write here
+as if it came from this broker (DNS rebinding). Its browser still sends the page's host name in `Host`.
 """
 
 import re
@@ -14,12 +14,12 @@ from millpond.model.addresses import is_loopback
 HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 NAME_SHOWN_MAX: Final = 100
 KNOWN_MAX: Final = 100
-"""Hosts that were found right and need not be looked at again."""
+"""Maximum number of accepted host names that are remembered and not checked again."""
 
 
 class Hosts:
-    """`listening` is the address that was bound, `advertised` the one (`host:port`) that clients are told. Whoever
-    listens beyond loopback has said that anybody may come, under whatever name."""
+    """`listening` is the bound address, `advertised` the address (`host:port`) that clients receive. A broker
+    that listens beyond loopback accepts every host name."""
 
     def __init__(self, listening: str, advertised: str) -> None:
         self._any = not is_loopback(listening)
@@ -27,7 +27,7 @@ class Hosts:
         self._known: set[str] = set()
 
     def check(self, named: Iterable[str]) -> None:
-        """`named` are the `Host` headers of a request: none in HTTP/1.0."""
+        """`named` are the `Host` headers of a request; HTTP/1.0 requests may have none."""
         for host in named:
             if self._any or host in self._known:
                 continue
@@ -46,6 +46,6 @@ class Hosts:
 
 
 def _name_of(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address. Empty if it is no host."""
+    """The host without the port and without the brackets of an IPv6 address. Empty if it is not a host."""
     found = HOST.fullmatch(host)
     return found[1].strip("[]").lower() if found else ""

@@ -1,4 +1,4 @@
-"""Every number that bounds the HTTP face, with its default."""
+"""Limits of the HTTP interface, with their defaults."""
 
 from dataclasses import dataclass
 
@@ -9,59 +9,60 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class WebLimits:
     request_bytes_max: int = 16 * MIB
-    """The largest body of a request."""
+    """Maximum size of a request body."""
     requests_bytes_max: int = 256 * MIB
-    """Bodies that are being received or answered, of all requests together. Past it requests are refused (503)."""
+    """Maximum total size of bodies in memory, of all requests together; further requests are refused (503)."""
     head_bytes_max: int = 64 * KIB
-    """The request line and all headers of a request."""
+    """Maximum size of a request's request line and headers."""
     connections_max: int = 2_000
-    """Connections at the same time; each has one request at a time. Past it they are refused (503)."""
+    """Maximum number of connections, each with one request at a time; further ones are refused (503)."""
     pipelined_max: int = 100
-    """Requests that a client may send ahead before the first is answered."""
+    """Maximum number of requests that a client may send before the first one is answered."""
     streams_max: int = 500
-    """Streams of a topic at the same time."""
+    """Maximum number of concurrent streams."""
     stream_partitions_max: int = 1_000
-    """Partitions in one stream: the position in each of them is part of every event's id."""
+    """Maximum number of partitions in one stream: every event id contains the position in each of them."""
     stream_round_bytes: int = 256 * KIB
-    """Of messages that are taken for a stream at a time; a single larger message still goes out."""
+    """Maximum size of the messages that one poll of a stream returns; a single larger message is still sent."""
     stream_round_messages: int = 500
-    """The same, by number."""
+    """Maximum number of messages that one poll of a stream returns."""
     keep_alive_ms: int = 15_000
-    """A stream in which nothing happens says so this often."""
+    """Interval at which an idle stream sends a keep-alive."""
     head_wait_ms: int = 10_000
-    """A request's head must be there this long after its first byte."""
+    """Maximum time between the first byte of a request and the end of its head."""
     idle_ms: int = 60_000
-    """A connection without a request is closed after this."""
+    """A connection without a request is closed after this time."""
     body_wait_ms: int = 60_000
-    """A request whose body stops coming for this long is given up."""
+    """A request whose body makes no progress for this time is refused."""
     unread_wait_ms: int = 60_000
-    """A client that does not read its answer for this long is closed."""
+    """A client that does not read its response for this time is disconnected."""
     discarded_bytes_max: int = 64 * MIB
-    """Of a body that was refused: so much is still read, in order that the client sees the answer."""
+    """How much of a refused body is still read, so that the client receives the response."""
     sweep_ms: int = 1_000
-    """How often connections are looked at for these."""
+    """Interval at which connections are checked against these limits."""
     on_loop_bytes: int = 128 * KIB
-    """JSON up to this size is read and written at once, larger ones on a thread."""
+    """JSON up to this size is decoded and encoded on the event loop, larger JSON on a thread."""
     document_bytes_max: int = 1 * MIB
-    """JSON that holds no messages: a topic, its configs, offsets of a group."""
+    """Maximum size of JSON without messages: a topic, its configs, the offsets of a group."""
     message_parts_max: int = 20_000
-    """Strings, objects and lists in one JSON message: its headers, in fact. They are decoded without a break."""
+    """Maximum number of strings, objects and lists in one JSON message, in practice its headers. They are
+    decoded in one step."""
     threads: int = 2
-    """For those."""
+    """Number of threads for large JSON."""
     answer_piece_bytes: int = 256 * KIB
-    """Answers are handed to the socket in pieces of this size, so that a slow reader holds no more of them."""
+    """Responses are written to the socket in pieces of this size, so that a slow reader holds no more than that."""
     header_value_bytes_max: int = 4 * KIB
-    """A key or header of a message that is longer is not put into the headers of an answer."""
+    """A longer key or header of a message is not put into the headers of a response."""
     retry_after_s: int = 1
-    """What a client is told to wait before it tries again."""
+    """The retry delay sent to clients."""
     drain_ms: int = 10_000
-    """How long requests that have begun may take when the broker stops."""
+    """Maximum time that requests in progress may take when the broker stops."""
     unread_at_stop_ms: int = 1_000
-    """When the broker stops, a client that takes nothing of its answer for this long is not waited for."""
+    """When the broker stops, a client that reads nothing of its response for this time is disconnected."""
     watch_at_stop_ms: int = 100
-    """How often that is looked at."""
+    """Interval at which this is checked."""
 
     @property
     def json_bytes_max(self) -> int:
-        """A JSON body may be larger by what base64 adds to the bytes it stands for."""
+        """JSON bodies may be larger by the overhead of base64."""
         return self.request_bytes_max * 4 // 3 + 64 * KIB

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the declarations that the handlers themselves are run by."""
+"""Builds the OpenAPI 3.1 document from the same declarations that route requests to the handlers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from millpond.frontends.web.schemas import Problem
 VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"
 ALWAYS_REFUSED: Final = (400, 403, 408, 429, 431, 500, 503)
-"""What anything can be answered with."""
+"""Statuses that any operation can be refused with."""
 BODY_REFUSED: Final = (413, 415)
 
 Schema = dict[str, Any]
@@ -90,7 +90,7 @@ def _responses(operation: Operation) -> Schema:
 
 
 def refusals(operation: Operation) -> list[int]:
-    """Every status that the operation may be refused with."""
+    """Every status that the operation can be refused with."""
     statuses = {*ALWAYS_REFUSED, *operation.refuses}
     if operation.body is not NO_BODY:
         statuses.update(BODY_REFUSED)

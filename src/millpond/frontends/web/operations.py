@@ -1,6 +1,6 @@
-"""What the HTTP face can do: each operation declared once, with its handler below the declaration.
+"""The operations of the HTTP interface: each one is declared once, directly above its handler.
 
-Routing, decoding, checking and the OpenAPI document all read these declarations, so they cannot disagree.
+Routing, decoding, validation and the OpenAPI document all use these declarations, so they cannot disagree.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from millpond.frontends.web.site import Site
 
 JSON: Final = "application/json"
 NO_TYPE: Final = ""
-"""What a request without a Content-Type has."""
+"""Stands for the content type of a request without a Content-Type header."""
 
 P = TypeVar("P", bound=msgspec.Struct)
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -32,7 +32,7 @@ class Nothing(Given, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[P, Q, B]):
-    """One request, checked: `path` and `query` are its parameters, `body` what its body came to."""
+    """One validated request: `path` and `query` are its parameters, `body` its decoded body."""
 
     site: Site
     path: P
@@ -44,7 +44,7 @@ class Call(Generic[P, Q, B]):
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """An answer that is not JSON, or is JSON already."""
+    """A response that is not JSON or is already encoded JSON."""
 
     content: bytes
     media_type: str = JSON
@@ -54,7 +54,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on. `release` is called when it has ended."""
+    """A streamed response. `release` is called when it has ended."""
 
     pieces: AsyncGenerator[bytes, None]
     media_type: str
@@ -63,15 +63,15 @@ class Stream:
 
 
 Chunks = AsyncGenerator[bytes, None]
-"""A body that is taken as it comes."""
+"""A body that is passed on as it arrives."""
 Reply = msgspec.Struct | Raw | Stream | None
-"""A struct is answered as JSON; None is 204."""
+"""A struct is sent as JSON; None as status 204."""
 Handler = Callable[[Call[P, Q, B]], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Content that is no JSON, for the document."""
+    """Describes content that is not JSON, for the OpenAPI document."""
 
     media_types: Sequence[str]
     meaning: str
@@ -79,9 +79,9 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[B]):
-    """`kinds` are the content types that are taken, with what they hold (for the document). Where it is not
-    `required`, no body is an empty one. One that `holds_messages` may be large. One that is `streamed` is not decoded:
-    its handler takes it in chunks."""
+    """`kinds` are the accepted content types and their contents (for the OpenAPI document). Unless
+    `required`, a missing body counts as an empty one. A body that `holds_messages` has a higher size limit. A
+    `streamed` body is not decoded: its handler reads it in chunks."""
 
     kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
     decode: Callable[[Site, str, Headers, bytes], B] | None = None
@@ -120,7 +120,7 @@ NO_BODY: Final[Body[None]] = Body({}, lambda _, __, ___, ____: None)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`refuses` are the statuses beside those that anything can be refused with."""
+    """`refuses` are the statuses in addition to those that any operation can be refused with."""
 
     method: str
     path: str
@@ -138,7 +138,7 @@ class Operation:
 
     @property
     def summary(self) -> str:
-        """What the handler's docstring says."""
+        """The handler's docstring."""
         return " ".join((self.handler.__doc__ or "").split())
 
     @property
@@ -150,7 +150,7 @@ class Operation:
 
 
 OPERATIONS: Final[list[Operation]] = []
-"""In the order in which they are matched."""
+"""In the order of their declaration."""
 
 
 def operation(
@@ -164,7 +164,7 @@ def operation(
     refuses: Sequence[int] = (),
     redirects: bool = False,
 ) -> Callable[[Handler[P, Q, B]], Handler[P, Q, B]]:
-    """Declare what the decorated handler does. `redirects`: another broker may have to be asked."""
+    """Declare the operation of the decorated handler. `redirects`: a request may be redirected to another broker."""
 
     def register(handler: Handler[P, Q, B]) -> Handler[P, Q, B]:
         OPERATIONS.append(

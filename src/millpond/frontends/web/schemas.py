@@ -1,6 +1,6 @@
-"""The JSON of the HTTP face, declared once: handlers, checks and the OpenAPI document all use these types.
+"""The JSON types of the HTTP interface, declared once: handlers, validation and the OpenAPI document all use them.
 
-A byte string is a JSON string, or `{"base64": …}` where it must be exact; null is null, which is not empty.
+A byte string is a JSON string, or `{"base64": …}` if it must be exact. Null is distinct from an empty string.
 """
 
 from typing import Annotated, Literal
@@ -18,13 +18,13 @@ Millis = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Offset = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 TopicName = Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOPIC_NAME.pattern}$"})]
-"""Shown in the document only: what is wrong with a name, the engine says best."""
+"""Only shown in the OpenAPI document: the engine's own check gives better error messages."""
 Encoding = Literal["text", "base64"]
 Shown = Literal["auto", "text", "base64"]
 
 
 class Given(Struct, frozen=True, forbid_unknown_fields=True):
-    """What clients send: a name nobody knows is a mistake, and it is better to say so."""
+    """Base of all types that clients send. Unknown field names are rejected, because they are mistakes."""
 
 
 class Base64(Given, frozen=True):

@@ -1,6 +1,7 @@
-"""The HTTP listener: accepts clients, closes those that stall, and drains.
+"""The HTTP listener: accepts clients, closes stalled connections, and drains on stop.
 
-Uvicorn's protocol is used without its server, which would take the process' signals and sleep before it stops.
+It uses uvicorn's protocol without uvicorn's server, which would handle the process's signals and sleep before
+it stops.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ __all__ = ["WebServer", "WebServices"]
 
 
 class WebServer:
-    """`bind` first, which tells the port; `serve` when there is something to answer with."""
+    """Call `bind` first, which returns the port; call `serve` when the services are ready."""
 
     application: Application
 
@@ -39,7 +40,7 @@ class WebServer:
         self._lost = asyncio.Event()
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port. Raises OSError if it cannot be had."""
+        """Bind the port. Raises OSError if it is not available."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._host = host
@@ -73,7 +74,7 @@ class WebServer:
         return config
 
     async def stop(self) -> None:
-        """Take no one in, answer what has begun, and close."""
+        """Stop accepting connections, finish the requests in progress, and close."""
         if self._socket is None:
             return
         if self._listener is None or self._site is None or self._sweeping is None:

@@ -1,4 +1,4 @@
-"""What every handler of the HTTP face may use."""
+"""The services and limits that every handler of the HTTP interface may use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Why messages are not accepted: a word for programs, and a sentence."""
+    """Why messages are not accepted: a reason for programs and a message for people."""
 
     reason: str
     message: str
@@ -28,7 +28,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class WebServices:
-    """The parts below this face."""
+    """The components that the HTTP interface uses."""
 
     messages: Messages
     poller: Poller
@@ -46,7 +46,7 @@ class WebServices:
 
 
 class Site:
-    """The services, the limits, the names it goes by, and threads for what would hold up everybody on the loop."""
+    """The services, the limits, the accepted host names, and threads for work that would block the event loop."""
 
     def __init__(self, services: WebServices, limits: WebLimits, hosts: Hosts) -> None:
         self.services = services
@@ -56,7 +56,7 @@ class Site:
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
     async def in_time(self, size: int, work: Callable[[], Answer]) -> Answer:
-        """What is small is done at once, anything else on a thread."""
+        """Run small work directly and larger work on a thread."""
         if size <= self.limits.on_loop_bytes:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -66,7 +66,7 @@ class Site:
 
 
 async def unless_gone(receive: Receive, work: Awaitable[Answer]) -> Answer:
-    """The outcome of something that takes time; it is given up, with `ClientGone`, when nobody waits for it."""
+    """Returns the result of `work`. If the client disconnects first, cancels it and raises `ClientGone`."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_until_gone(receive))
     try:

@@ -1,4 +1,4 @@
-"""Every message Millpond can read and write, by Kafka's API key. One file per family of APIs."""
+"""Every message Millpond can decode and encode, by Kafka API key. One file per API family."""
 
 from millpond.protocol.messages import (
     api_versions,
@@ -34,4 +34,4 @@ def _requests() -> dict[int, type[Request]]:
 
 
 REQUESTS = _requests()
-"""API key to request; `REQUESTS[key].response` is what answers it."""
+"""API key to request type; `REQUESTS[key].response` is its response type."""

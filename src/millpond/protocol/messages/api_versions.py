@@ -1,7 +1,7 @@
-"""ApiVersions (18): the first request of a connection, answered before authentication.
+"""ApiVersions (18): the first request of a connection, sent before authentication.
 
-Its response always has response header v0, so that a client can read the answer whatever version it asked for
-(KIP-511); to an unknown version the answer is a body of version 0.
+Its response always has response header v0, so that a client can read it whatever version it requested
+(KIP-511). The response to an unknown version has a version 0 body.
 """
 
 from millpond.protocol.schema import (

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35) and DescribeCluster (60): what an administrator sees of the brokers."""
+"""DescribeLogDirs (35) and DescribeCluster (60): administrative requests about brokers."""
 
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN
 from millpond.protocol.schema import (

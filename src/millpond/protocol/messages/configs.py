@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44): settings of topics and brokers."""
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44): configs of topics and brokers."""
 
 from millpond.protocol.schema import (
     Bool,

@@ -1,6 +1,6 @@
-"""Fetch (1): record batches out. Topics go by name up to v12 and by id from v13; sessions begin with v7.
+"""Fetch (1): reads record batches. Requests name topics up to v12 and use topic ids from v13; sessions start at v7.
 
-Records of a response are parts: the batches as the log has them, each a buffer of its own.
+The records of a response are a list of buffers: the batches as the log stores them.
 """
 
 from millpond.protocol.messages.nodes import CurrentLeader, NodeEndpoint
@@ -73,7 +73,7 @@ class FetchRequest(Request):
 
 @struct
 class EpochEnd(Struct):
-    """Where the reader's last epoch ended, when its log has diverged."""
+    """The end of the reader's last epoch, if its log has diverged."""
 
     epoch: Int32 = field(default=-1)
     end_offset: Int64 = field(default=-1)

@@ -1,4 +1,4 @@
-"""DescribeGroups (15), ListGroups (16), DeleteGroups (42): groups as an administrator sees them."""
+"""DescribeGroups (15), ListGroups (16), DeleteGroups (42): administrative requests about groups."""
 
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN
 from millpond.protocol.schema import (

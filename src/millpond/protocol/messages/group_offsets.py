@@ -1,6 +1,7 @@
-"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): what a group has consumed.
+"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): the committed offsets of a group.
 
-OffsetFetch asks for one group up to v7 and for many from v8; null topics ask for all. Topics go by id from v10.
+OffsetFetch covers one group up to v7 and several from v8. Null topics mean all topics. OffsetCommit and
+OffsetFetch use topic ids from v10.
 """
 
 from millpond.protocol.schema import (
@@ -67,7 +68,7 @@ class OffsetCommitResponse(Response):
 
 @struct
 class OffsetFetchRequestTopic(Struct):
-    """Of the one group, up to v7."""
+    """A topic of the single group, up to v7."""
 
     name: String
     partition_indexes: list[Int32]
@@ -75,7 +76,7 @@ class OffsetFetchRequestTopic(Struct):
 
 @struct
 class OffsetFetchRequestTopics(Struct):
-    """Of one group among many, from v8."""
+    """A topic of one of several groups, from v8."""
 
     name: String = field("8-9", default="")
     topic_id: Uuid = field("10+", default=NO_UUID)

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14): membership of a group."""
+"""FindCoordinator (10), JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14): group membership."""
 
 from millpond.protocol.schema import (
     Bool,

@@ -1,4 +1,4 @@
-"""Metadata (3): brokers, topics and partition leaders. Null topics ask for all; so does an empty list in v0."""
+"""Metadata (3): brokers, topics and partition leaders. Null topics, or an empty list in v0, request all topics."""
 
 from millpond.protocol.schema import (
     NO_UUID,
@@ -17,7 +17,7 @@ from millpond.protocol.schema import (
 )
 
 OPERATIONS_UNKNOWN = -0x8000_0000
-"""In place of a set of authorized operations that was not asked for."""
+"""Stands for a set of authorized operations that the client did not request."""
 
 
 @struct

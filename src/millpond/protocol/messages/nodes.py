@@ -1,11 +1,11 @@
-"""What several answers say about brokers: who leads a partition now, and where that broker is."""
+"""Structs about brokers that several responses share: the current leader of a partition, and a broker's address."""
 
 from millpond.protocol.schema import Int32, String, Struct, field, struct
 
 
 @struct
 class CurrentLeader(Struct):
-    """Where the client should turn instead."""
+    """The leader that the client should contact instead."""
 
     leader_id: Int32 = field(default=-1)
     leader_epoch: Int32 = field(default=-1)

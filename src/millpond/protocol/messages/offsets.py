@@ -1,4 +1,4 @@
-"""ListOffsets (2) and OffsetForLeaderEpoch (23): where a partition begins, ends, and which offset a time has."""
+"""ListOffsets (2) and OffsetForLeaderEpoch (23): start and end offsets of a partition, and offset lookup by time."""
 
 from millpond.protocol.schema import (
     Int8,

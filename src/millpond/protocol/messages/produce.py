@@ -1,6 +1,6 @@
-"""Produce (0): record batches in. Topics go by name up to v12 and by id from v13.
+"""Produce (0): appends record batches. Requests name topics up to v12 and use topic ids from v13.
 
-Versions 0 to 2 carried older record formats and have no codec; librdkafka compresses only if they are advertised.
+Versions 0 to 2 used older record formats and have no codec. librdkafka compresses only if they are advertised.
 """
 
 from millpond.protocol.messages.nodes import CurrentLeader, NodeEndpoint

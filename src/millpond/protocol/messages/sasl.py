@@ -1,4 +1,4 @@
-"""SaslHandshake (17) and SaslAuthenticate (36): who the client is."""
+"""SaslHandshake (17) and SaslAuthenticate (36): client authentication."""
 
 from millpond.protocol.schema import (
     Bytes,

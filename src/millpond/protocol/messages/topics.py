@@ -1,5 +1,5 @@
-"""CreateTopics (19), DeleteTopics (20), DeleteRecords (21), CreatePartitions (37): topics as an administrator
-changes them."""
+"""CreateTopics (19), DeleteTopics (20), DeleteRecords (21), CreatePartitions (37): administrative changes to
+topics."""
 
 from millpond.protocol.schema import (
     NO_UUID,
@@ -77,7 +77,7 @@ class CreateTopicsResponse(Response):
 
 @struct
 class DeleteTopicState(Struct):
-    """One topic to delete: by name, or by id with a null name."""
+    """One topic to delete, given by name, or by id with a null name."""
 
     name: String | None = field(default=None)
     topic_id: Uuid = field(default=NO_UUID)

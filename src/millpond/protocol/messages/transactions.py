@@ -1,6 +1,5 @@
 """InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28): idempotent
-and transactional producers. AddPartitionsToTxn from v4 on is spoken between Kafka's brokers; clients stop at v3.
-"""
+and transactional producers. Only Kafka brokers send AddPartitionsToTxn v4 and later; clients stop at v3."""
 
 from millpond.protocol.schema import (
     Bool,

@@ -1,4 +1,4 @@
-"""One file for each API. Importing this package registers them all."""
+"""One file per API. Importing this package registers all handlers."""
 
 import importlib
 import pkgutil

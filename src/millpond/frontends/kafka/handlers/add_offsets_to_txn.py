@@ -1,6 +1,7 @@
-"""AddOffsetsToTxn (25), v0-4: a transaction is about to commit offsets of a group. Opens it, if it is not open.
+"""AddOffsetsToTxn (25), v0-4: adds a group to a transaction before offsets are committed in it. Opens the
+transaction if it is not open.
 
-Fenced is 90 from v2, 47 before.
+A fenced producer gets error 90 from v2, 47 before.
 """
 
 from millpond.frontends.kafka.call import Call

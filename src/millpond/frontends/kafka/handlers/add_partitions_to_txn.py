@@ -1,8 +1,9 @@
-"""AddPartitionsToTxn (24), v0-5: partitions that a transaction is about to write to. All are added, or none.
+"""AddPartitionsToTxn (24), v0-5: adds partitions to a transaction before records are written to them. All are
+added, or none.
 
-Clients stop at v3, which is about one transaction. From v4 brokers ask each other about many at once, and may
-only want to verify: then nothing is added, and a partition that is not part of the open transaction is an error
-(48 in v4; 120, abort it, from v5). Fenced is 90 from v2, 47 before.
+Clients stop at v3, which covers one transaction. From v4 brokers send requests for several transactions, and may
+ask only for verification: then nothing is added, and a partition that is not part of the open transaction is an
+error (48 in v4; from v5 120, which tells the client to abort). A fenced producer gets error 90 from v2, 47 before.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""AlterConfigs (33), v0-2: replace all the configs of a topic; what is not named goes back to its default.
+"""AlterConfigs (33), v0-2: replaces all configs of a topic; configs that are not named return to their defaults.
 
-Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks and changes nothing. The broker's
-configs are fixed when it starts.
+Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks and changes nothing. The
+broker's configs are fixed when it starts.
 """
 
 from millpond.frontends.kafka.altering import Changes, alter, given

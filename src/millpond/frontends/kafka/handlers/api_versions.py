@@ -1,9 +1,9 @@
-"""ApiVersions (18), v0-4: which requests are spoken here, answered from the registry of handlers.
+"""ApiVersions (18), v0-4: lists the supported APIs and versions, generated from the handler registry.
 
-A version that is not known gets a body of v0 with UNSUPPORTED_VERSION and the range of this request, and the
-client asks again (KIP-511). Produce is advertised from 0 although v0-2 are refused: librdkafka compresses only
-then. `transaction.version` 2 tells Java clients that EndTxn v5 raises the epoch (KIP-890); before v4 a feature
-whose lowest version is 0 is left out of the supported ones, because old clients stumble over it.
+An unknown version gets a v0 body with UNSUPPORTED_VERSION and the supported versions of ApiVersions, and the client
+sends the request again (KIP-511). Produce is advertised from 0 although v0-2 are refused: librdkafka compresses
+only then. `transaction.version` 2 tells Java clients that EndTxn v5 increases the epoch (KIP-890). Before v4
+features with minimum version 0 are left out of the supported features, because old clients cannot handle them.
 """
 
 import re

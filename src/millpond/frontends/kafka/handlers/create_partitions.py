@@ -1,7 +1,8 @@
-"""CreatePartitions (37), v0-3: give topics more partitions. `count` is the new total; there is no way back.
+"""CreatePartitions (37), v0-3: adds partitions to topics. `count` is the new total and must be higher than
+the current one.
 
-Every topic gets a row in the answer. A manual assignment must have as many entries as partitions are added, and
-says nothing else here. `validate_only` checks and adds nothing.
+Every topic gets a row in the response. A manual assignment must have one entry for each added partition and
+is otherwise ignored. `validate_only` checks and adds nothing.
 """
 
 from collections import Counter

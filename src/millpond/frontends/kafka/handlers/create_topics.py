@@ -1,8 +1,8 @@
-"""CreateTopics (19), v2-7: make topics, each by itself: one that is refused does not keep the others from being made.
+"""CreateTopics (19), v2-7: creates topics independently: an error for one topic does not affect the others.
 
--1 partitions are the broker's default. Any replication factor is taken and 1 is reported: the store keeps the
-copies. A manual assignment only says how many partitions there are. `validate_only` checks and makes nothing.
-From v5 the answer tells every config, from v7 the topic's id.
+-1 partitions means the broker's default. Any replication factor is accepted and 1 is reported: the store
+keeps the copies. A manual assignment only determines the number of partitions. `validate_only` checks and
+creates nothing. The response contains all configs from v5 and the topic's id from v7.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ async def _one(
 
 
 def _planned(call: Call, asked: CreatableTopic) -> Topic:
-    """The topic as it would be, with everything checked that can be checked without making it."""
+    """The topic to create, after all checks that are possible without creating it."""
     call.log.topics.check_new(asked.name)
     partitions = _partitions(asked, call.services.default_partitions)
     return Topic(

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), v0-2: forget groups that have no members, with their offsets."""
+"""DeleteGroups (42), v0-2: deletes groups without members, including their offsets."""
 
 from millpond.frontends.kafka.call import Call
 from millpond.frontends.kafka.coordination import coordinator_code_of

@@ -1,6 +1,7 @@
-"""DeleteRecords (21), v0-2: forget everything below an offset; -1 forgets everything there is.
+"""DeleteRecords (21), v0-2: deletes all records below an offset; -1 deletes all records.
 
-The answer is the new start of the log. A topic that is only compacted refuses, as in Kafka.
+The response contains the new start of the log. For a topic that is only compacted the request is refused, as
+in Kafka.
 """
 
 from millpond.frontends.kafka.call import Call

@@ -1,4 +1,5 @@
-"""DeleteTopics (20), v1-6: delete topics, by name, from v6 also by id. A deleted topic's name is free at once."""
+"""DeleteTopics (20), v1-6: deletes topics by name, from v6 also by id. The name of a deleted topic can be
+used again immediately."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
 
 
 def _one_key(call: Call, name: str | None, topic_id: bytes) -> Key:
-    """A topic that is given by name here and by id there is the same topic twice."""
+    """Normalizes the key, so that a topic given once by name and once by id counts as a duplicate."""
     known = topic_id != NO_UUID and name is None and call.log.topics.knows_id(TopicId(topic_id))
     return (call.log.topics.with_id(TopicId(topic_id)).name, NO_UUID) if known else (name, topic_id)
 

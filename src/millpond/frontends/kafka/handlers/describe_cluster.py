@@ -1,7 +1,7 @@
-"""DescribeCluster (60), v0-2: the brokers and who is the controller, which is whoever was asked.
+"""DescribeCluster (60), v0-2: lists the brokers and the controller, which is the broker that received the request.
 
-From v1 a client may ask for controllers (endpoint type 2) instead of brokers; there are none apart from brokers.
-Fenced brokers (v2) do not exist here.
+From v1 a client may ask for controllers (endpoint type 2) instead of brokers; there are none apart from
+brokers. Fenced brokers (v2) do not exist.
 """
 
 from millpond.frontends.kafka.call import Call

@@ -1,7 +1,7 @@
-"""DescribeConfigs (32), v1-4: every config of a topic or of this broker, with its value and where that comes from.
+"""DescribeConfigs (32), v1-4: returns all configs of a topic or of this broker, with their values and sources.
 
-No keys, or null, ask for all. Synonyms and (from v3) documentation come when asked for. The broker answers to its
-node id and to the empty name. Its configs are read-only.
+Null or empty keys request all configs. Synonyms and (from v3) documentation are included on request. The
+broker is addressed by its node id or the empty name. Its configs are read-only.
 """
 
 from millpond.frontends.kafka.broker_configs import broker_entries

@@ -1,7 +1,7 @@
-"""DescribeGroups (15), v0-6: state and members of groups.
+"""DescribeGroups (15), v0-6: returns state and members of groups.
 
-Metadata and protocol are told while a group is stable. A group that does not exist is "Dead"; from v6 that is also
-an error. From v3 a client may ask what it is allowed to do.
+Metadata and protocol are included while a group is stable. A group that does not exist has the state "Dead";
+from v6 it also gets an error. From v3 a client may ask for its authorized operations.
 """
 
 from millpond.frontends.kafka.call import Call

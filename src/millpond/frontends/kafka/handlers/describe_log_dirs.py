@@ -1,6 +1,8 @@
-"""DescribeLogDirs (35), v1-4: how many bytes each partition has, in one directory that stands for the store.
+"""DescribeLogDirs (35), v1-4: returns the size of each partition in bytes, in one directory that stands for
+the store.
 
-Null topics ask for all; partitions that do not exist are left out. How large the store is nobody knows: -1 (v4).
+Null topics request all topics; partitions that do not exist are left out. The size of the store is unknown:
+-1 (v4).
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ from millpond.protocol.messages.cluster import (
 )
 
 Wanted = Mapping[str, tuple[Topic, frozenset[int] | None]]
-"""Topics by name, each with the partitions asked for; None is all of them."""
+"""Topics by name, each with the requested partitions; None means all of them."""
 
 
 @handles(DescribeLogDirsRequest)

@@ -1,7 +1,9 @@
-"""EndTxn (26), v0-5: commit or abort. Markers and offsets are durable, and readers see them, when it is answered.
+"""EndTxn (26), v0-5: commits or aborts a transaction. Markers and offsets are durable and visible to readers
+before the response is sent.
 
-From v5 the producer gets a new epoch with each transaction, so that nothing late of the one before can be taken
-for the next (KIP-890), and may abort one that was never opened. Fenced is 90 from v2, 47 before.
+From v5 the producer gets a new epoch with each transaction, so that a late request of one transaction cannot
+be taken for part of the next (KIP-890), and it may abort a transaction that was never opened. A fenced
+producer gets error 90 from v2, 47 before.
 """
 
 from millpond.frontends.kafka.call import Call

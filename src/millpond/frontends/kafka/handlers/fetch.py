@@ -1,9 +1,10 @@
-"""Fetch (1), v4-18: record batches out, as the bytes that were stored.
+"""Fetch (1), v4-18: returns record batches, as the bytes that were stored.
 
-Topics go by name up to v12 and by id from v13. Sessions (v7) are declined: every answer has session 0, which the
-protocol allows and clients accept. The order of partitions is the client's; it turns them itself. The first
-partition that has anything gets at least one batch however small the limits (KIP-74). A batch compressed with
-Zstandard needs v10. There are no followers, so whoever says it is one is sent away.
+Requests name topics up to v12 and use topic ids from v13. Sessions (v7) are declined: every response has
+session 0, which the protocol allows and clients accept. Partitions are read in the order of the request;
+clients rotate it themselves. The first partition that has data returns at least one batch, however small the
+limits (KIP-74). A batch compressed with Zstandard requires v10. There are no followers, so a fetch from a
+follower is refused.
 """
 
 from collections.abc import Awaitable
@@ -78,7 +79,7 @@ def _asked(
 
 
 def _is_follower(request: wire.FetchRequest) -> bool:
-    """Consumers are -1, and -2 when they debug."""
+    """Consumers send -1, or -2 when debugging."""
     state = request.replica_state
     return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 

@@ -1,6 +1,6 @@
-"""FindCoordinator (10), v0-6: which broker keeps a group (type 0) or a transactional id (type 1).
+"""FindCoordinator (10), v0-6: returns the broker that coordinates a group (type 0) or a transactional id (type 1).
 
-Up to v3 one key is asked for, from v4 many. Share groups (type 2) are not spoken here.
+A request has one key up to v3, several from v4. Share groups (type 2) are not supported.
 """
 
 from millpond.frontends.kafka.call import Call

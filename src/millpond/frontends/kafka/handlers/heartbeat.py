@@ -1,4 +1,4 @@
-"""Heartbeat (12), v0-4: a member is alive. The answer says whether it must join again."""
+"""Heartbeat (12), v0-4: keeps a member's session alive. The response says whether the member must rejoin."""
 
 from millpond.frontends.kafka.call import Call
 from millpond.frontends.kafka.coordination import coordinator_code_of

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs (44), v0-1: set single configs of a topic, or take them back to their defaults.
+"""IncrementalAlterConfigs (44), v0-1: sets single configs of a topic, or resets them to their defaults.
 
-Configs that are lists can also be added to and taken from, starting from the value that holds. `validate_only`
-checks and changes nothing. The broker's configs are fixed when it starts.
+Values can also be appended to list configs or removed from them, starting from the value in effect.
+`validate_only` checks and changes nothing. The broker's configs are fixed when it starts.
 """
 
 from enum import IntEnum

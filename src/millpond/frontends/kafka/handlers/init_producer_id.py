@@ -1,8 +1,8 @@
-"""InitProducerId (22), v0-5: an id for an idempotent producer, or the next epoch of a transactional one.
+"""InitProducerId (22), v0-5: returns an id for an idempotent producer, or the next epoch of a transactional one.
 
-Without a transactional id it is a fresh id with epoch 0. With one, whoever held it before is fenced and its open
-transaction aborted. From v3 a producer may name the id and epoch it has, to go on after an error unless another
-instance has come meanwhile (KIP-360). Fenced is 90 from v4, 47 before.
+Without a transactional id, the response is a new id with epoch 0. With one, the previous producer with that id is
+fenced and its open transaction is aborted. From v3 a producer may send its current id and epoch, to continue after
+an error unless another instance has taken over (KIP-360). A fenced producer gets error 90 from v4, 47 before.
 """
 
 from millpond.frontends.kafka.call import Call
@@ -42,7 +42,7 @@ async def _begin(call: Call, request: InitProducerIdRequest) -> ProducerEpoch:
 
 
 def _code(call: Call, request: InitProducerIdRequest, error: MillpondError) -> ErrorCode:
-    """A producer without a transactional id has no coordinator to look for: it is told to ask again."""
+    """A producer without a transactional id has no coordinator to look up: it gets an error that makes it retry."""
     if request.transactional_id is None and isinstance(error, Unavailable):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

@@ -1,12 +1,14 @@
-"""JoinGroup (11), v0-9: become a member of the group's next generation, which the answer tells.
+"""JoinGroup (11), v0-9: joins the next generation of a group, which the response describes.
 
-The answer waits for the other members. From v4 a new member without an instance id is only given its id and must
-join again with it; static members exist from v5. From v9 a leader that was started anew is told whom it leads and
-that it must not assign anything. Before v1 there was one timeout for session and rebalance.
-A new group waits for more members before its first generation: `group_initial_rebalance_delay`, 100 ms by default.
-While members keep arriving it waits again for twice that, up to 30 times the delay or the first member's rebalance
-timeout. Kafka waits 3 s by default (0 in its server.properties) and repeats that as it is, as a delay of 3 s does here.
-kafka-python 3.0 drops an answer that comes between two of its polls: give them seconds, not milliseconds.
+The response waits for the other members. From v4 a new member without an instance id only receives its member id
+and must join again with it; static members exist from v5. From v9 a restarted static leader receives the member
+list and the instruction to skip the assignment. Before v1 there was one timeout for session and rebalance.
+
+A new group waits for more members before its first generation: `group_initial_rebalance_delay`, 100 ms by
+default. While members keep arriving it waits again for twice the delay, up to 30 times the delay or the first
+member's rebalance timeout in total. Kafka waits 3 s by default (0 in its server.properties) and repeats the
+wait without doubling it; a delay of 3 s does the same here. kafka-python 3.0 drops a response that arrives
+between two of its polls: use poll timeouts of seconds, not milliseconds.
 """
 
 from collections.abc import Awaitable
@@ -51,7 +53,7 @@ def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
     return JoinRequest(
         member_id=request.member_id,
         client_id=call.client_id,
-        client_host=f"/{call.client_host}",  # as Java writes addresses; tools show it so
+        client_host=f"/{call.client_host}",  # the form in which Java prints addresses and tools show them
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms if rebalance_ms >= 0 else session_ms,
         protocol_type=request.protocol_type,

@@ -1,7 +1,8 @@
-"""LeaveGroup (13), v0-5: members leave, so that nobody has to wait for the end of their sessions.
+"""LeaveGroup (13), v0-5: removes members, so that the group need not wait for their sessions to time out.
 
-Up to v2 one member, whose error is the answer's. From v3 many, each with its own error; a static one may be named
-by its instance alone, which is how administrators remove it. The reasons (v5) are the clients' own.
+A request has one member up to v2, whose error is the error of the response. From v3 it has several, each with
+its own error; a static member may be named by its instance id alone, which is how administrators remove it.
+The reasons (v5) are ignored.
 """
 
 from millpond.frontends.kafka.call import Call

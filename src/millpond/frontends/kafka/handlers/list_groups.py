@@ -1,4 +1,5 @@
-"""ListGroups (16), v0-5: the groups that this broker keeps. Filters by state (v4) and type (v5) ignore case."""
+"""ListGroups (16), v0-5: lists the groups that this broker coordinates. Filters by state (v4) and type (v5)
+ignore case."""
 
 from typing import Final
 
@@ -9,7 +10,7 @@ from millpond.model.errors import MillpondError
 from millpond.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 TYPE: Final = "classic"
-"""Groups whose members share out the work themselves: all that there are here."""
+"""The type of groups whose members assign partitions themselves. No other type is supported."""
 
 
 @handles(ListGroupsRequest)

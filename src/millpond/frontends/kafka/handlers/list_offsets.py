@@ -1,10 +1,11 @@
-"""ListOffsets (2), v1-11: where a partition begins and ends, and the first offset at or after a time.
+"""ListOffsets (2), v1-11: returns the start and end offsets of a partition, or the first offset at or after a time.
 
--1 the end (the last stable offset for read_committed), -2 the start, -3 the record with the newest timestamp (v7),
--4 the earliest local offset (v8), which is the start: there is no second tier. -5 the end of the remote tier (v9)
-and -6 what is to be uploaded next (v11) do not exist here: -1. A time after the last record has no offset: -1. A record
-without a timestamp is found by no time, as in Kafka.
-A partition that is asked for twice is refused, as in Kafka: the answer could not say which is which.
+Special times: -1 is the end (the last stable offset for read_committed), -2 the start, -3 the record with the
+newest timestamp (v7), -4 the earliest local offset (v8), which is the start because there is no second tier.
+-5, the end of the remote tier (v9), and -6, the next offset to upload (v11), do not exist and return -1. A
+time after the last record returns -1. A lookup by time never finds a record without a timestamp, as in Kafka.
+
+A partition that is requested twice is refused, as in Kafka: the response could not tell the two apart.
 """
 
 from collections import Counter

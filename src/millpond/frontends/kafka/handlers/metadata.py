@@ -1,8 +1,8 @@
-"""Metadata (3), v0-13: brokers, topics, and who leads which partition.
+"""Metadata (3), v0-13: returns brokers, topics and partition leaders.
 
-Null topics ask for all; so does an empty list in v0. An unknown topic is created if the client allows it (before
-v4 it always does) and the broker does. From v10 topics have ids, from v12 they may be asked for by id. What is asked
-for twice is answered once.
+Null topics, or an empty list in v0, request all topics. An unknown topic is created if the client allows it
+(always before v4) and the broker allows it. From v10 topics have ids; from v12 they can be requested by id. A
+topic that is requested twice is returned once.
 """
 
 from millpond.frontends.kafka.call import Call
@@ -92,7 +92,7 @@ async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
     try:
         call.log.topics.check_new(name)
         return await call.log.create_topic(name, call.services.default_partitions)
-    except TopicExists:  # somebody else was faster, perhaps another process
+    except TopicExists:  # another request created it first, perhaps in another process
         await call.log.refresh()
         return call.log.topics.named(name)
 
@@ -108,7 +108,7 @@ def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
 
 
 def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
-    """One owner, which is also all the replicas there are: the store keeps the copies."""
+    """A partition has one owner, which is its only replica: the store keeps the copies."""
     leader = _leader(call, TopicPartition(topic.id, number))
     if leader is None or leader.node_id not in reachable:
         return MetadataResponsePartition(
@@ -128,7 +128,7 @@ def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> Me
 
 
 def _leader(call: Call, where: TopicPartition) -> Leader | None:
-    """What this broker serves, it knows better than what it has read of others."""
+    """For partitions that this broker serves, its own state is newer than what it has read from the catalog."""
     try:
         return Leader(call.services.node.id, call.log.partition(where).epoch)
     except MillpondError:

@@ -1,8 +1,9 @@
-"""OffsetCommit (8), v2-10: how far a group has come in each partition; durable when it is answered.
+"""OffsetCommit (8), v2-10: commits a group's offsets; they are durable before the response is sent.
 
-Members commit with their generation; generation -1 without a member id is a consumer that assigns itself its
-partitions, or an administrator. What concerns the whole group is answered for each partition. Topics go by name up
-to v9 and by id from v10. From v9 a group that does not exist is said to be so; before, its generation is wrong.
+Members commit with their generation. Generation -1 without a member id is a consumer that assigns its own
+partitions, or an administrator. Errors of the whole group are reported for each partition. Requests name
+topics up to v9 and use topic ids from v10. A commit to a group that does not exist gets GROUP_ID_NOT_FOUND
+from v9, ILLEGAL_GENERATION before.
 """
 
 from millpond.catalog.groups import GroupOffset

@@ -1,4 +1,4 @@
-"""OffsetDelete (47), v0: forget how far a group has come in partitions that no member of it consumes."""
+"""OffsetDelete (47), v0: deletes a group's offsets for partitions of topics that no member subscribes to."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,10 @@
-"""OffsetFetch (9), v1-10: how far groups have come.
+"""OffsetFetch (9), v1-10: returns the committed offsets of groups.
 
-One group up to v7, many from v8. Null topics (v2) ask for all that have an offset. A partition without one has
-offset -1, leader epoch -1 and no metadata, which is no error, even if there is no such partition. Who requires
-stable offsets (v7) is told to wait for a transaction that may still change them. An error of the whole group is told
-for each partition in v1, once up to v7, and with its group from v8. Topics go by id from v10.
+A request has one group up to v7, several from v8. Null topics (v2) request all partitions that have an
+offset. A partition without one has offset -1, leader epoch -1 and no metadata; this is not an error, even if
+the partition does not exist. A client that requires stable offsets (v7) gets a retriable error while an open
+transaction may still change them. An error of the whole group is reported for each partition in v1, once up
+to v7, and with its group from v8. Requests use topic ids from v10.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,7 @@ NO_OFFSET = -1
 
 
 class Asked(NamedTuple):
-    """A topic of a request or an answer, with its id if there is such a topic."""
+    """A topic of a request or a response, with its id if the topic exists."""
 
     name: str
     topic_id: bytes
@@ -127,7 +128,7 @@ def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
     for topic_id, wheres in groupby(sorted(found.offsets), key=lambda where: where.topic_id):
         try:
             name = call.log.topics.with_id(topic_id).name
-        except UnknownTopic:  # it has just been deleted, and its offsets are about to follow
+        except UnknownTopic:  # the topic has just been deleted, and its offsets are about to be removed
             continue
         asked.append(Asked(name, topic_id, topic_id, [where.partition for where in wheres]))
     return asked
@@ -165,6 +166,6 @@ def _without_offset(number: int, code: ErrorCode) -> OffsetFetchResponsePartitio
 
 
 def _group_code(error: MillpondError) -> ErrorCode:
-    """Older consumers know only one code here that makes them try again."""
+    """Older consumers know only one code in this response that makes them retry."""
     code = coordinator_code_of(error)
     return ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code

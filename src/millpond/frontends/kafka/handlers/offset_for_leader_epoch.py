@@ -1,7 +1,8 @@
-"""OffsetForLeaderEpoch (23), v2-4: where the records of an epoch end, for clients that check for lost records.
+"""OffsetForLeaderEpoch (23), v2-4: returns the end offset of a leader epoch, for clients that check for lost
+records.
 
-Nothing that was committed is ever cut off here, so no epoch ends before the log does. An epoch that the broker
-has not reached yet has no end: -1 and -1, as in Kafka.
+Committed records are never truncated, so no epoch ends before the log does. An epoch that the broker has not
+reached yet has no end: -1 and -1, as in Kafka.
 """
 
 from millpond.frontends.kafka.call import Call

@@ -1,13 +1,15 @@
-"""Produce (0), v3-13: record batches in. v0-2 are advertised, since librdkafka compresses only then, and refused.
+"""Produce (0), v3-13: appends record batches. v0-2 are advertised, because librdkafka compresses only then,
+and refused.
 
-Topics go by name up to v12 and by id from v13. A batch is taken as the bytes the client sent, but for the newest
-timestamp in its header: where that is more than a minute away from the broker's clock, unset or below the base, it is
-read out of the records, as Kafka reads it for every batch. Then `message.timestamp.before.max.ms` and
-`message.timestamp.after.max.ms` are checked for every record, as in Kafka; of a batch with a current header only for
-its base and its newest timestamp. A batch is answered when it is durable, whatever `acks` says; acks=0 gets no answer
-at all, and is disconnected when something is refused, because there is no other way to say so. In v12 and
-later a transactional batch adds its partition to the transaction by itself (KIP-890). Zstandard needs v7. A partition
-that is named twice gets both batches.
+Requests name topics up to v12 and use topic ids from v13. A batch is stored as the bytes that the client
+sent, unless `message.timestamp.type` or `compression.type` requires a change, or the newest timestamp in its
+header is not plausible: if it is more than a minute away from the broker's clock, unset or below the base,
+the broker reads it from the records, as Kafka does for every batch. Then `message.timestamp.before.max.ms`
+and `message.timestamp.after.max.ms` are checked for every record, as in Kafka; for a batch with a current
+header only its base and its newest timestamp are checked. The response is sent when the batch is durable,
+whatever `acks` is. acks=0 gets no response, and an error closes the connection because there is no other way
+to report it. From v12 a transactional batch adds its partition to the transaction (KIP-890). Zstandard
+requires v7. If a request names a partition twice, both batches are appended.
 """
 
 import asyncio
@@ -46,7 +48,7 @@ ACKS = (-1, 0, 1)
 MAGIC_AT, NEWEST_MAGIC = 16, 2
 PARTS_PER_TURN = 200
 SHARE_OF_FRAME = 2
-"""Batches that are less than half of their request are copied out of it, so as not to keep it in memory."""
+"""Batches smaller than half of their request are copied, so that they do not keep the whole request in memory."""
 
 Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode"]
 
@@ -60,7 +62,7 @@ async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | N
         for part in topic.partition_data:
             parts.append(await _submit(call, request, topic, part))
             if len(parts) % PARTS_PER_TURN == 0:
-                await asyncio.sleep(0)  # others have their turn, too
+                await asyncio.sleep(0)  # let other requests run
         submitted.append((topic, parts))
     return _answer(call, request, submitted)
 
@@ -93,7 +95,7 @@ async def _submit(
 
 
 def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
-    """The batches, and the header of the first; what Kafka refuses before it looks inside is refused."""
+    """Returns the batches and the header of the first. Rejects what Kafka rejects before it looks inside a batch."""
     if records is None:
         raise InvalidRecord(reason="there are no records")
     try:
@@ -101,7 +103,7 @@ def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
     except CorruptBatch as error:
         if len(records) > MAGIC_AT and records[MAGIC_AT] > NEWEST_MAGIC:
             raise
-        # Clients send again what is corrupt. Half a batch, or one in an older format, would never get better.
+        # Clients retry corrupt batches, but a retry cannot fix an incomplete batch or one in an older format.
         raise InvalidRecord(reason=error.facts["reason"]) from error
     if call.version < ZSTD_SINCE and header.codec is Codec.ZSTD:
         raise UnsupportedCompression(codec="zstd before Produce v7")
@@ -109,7 +111,7 @@ def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
 
 
 def _on_its_own(records: Buffer) -> Buffer:
-    """The log keeps these bytes for a while, and with them the whole request if they are a view of it."""
+    """Copy small batches. The log keeps these bytes for a while, and a view would keep the whole request in memory."""
     if isinstance(records, memoryview) and len(records) * SHARE_OF_FRAME < memoryview(records.obj).nbytes:
         return bytearray(records)
     return records
@@ -181,7 +183,7 @@ def _code(call: Call, error: MillpondError) -> ErrorCode:
 
 
 def _record_errors(error: MillpondError) -> list[BatchIndexAndErrorMessage]:
-    """Which record of the batch it was, so that its producer can tell it from its neighbours (KIP-467)."""
+    """The index of the record that caused the error, so that the producer can tell it from the others (KIP-467)."""
     number = error.facts.get("record")
     if number is None:
         return []

@@ -1,7 +1,7 @@
-"""SaslHandshake (17), v0-1: refused, because nobody has to authenticate here.
+"""SaslHandshake (17), v0-1: refused, because there is no authentication.
 
-A client that is set up for SASL is told so at once, in words it understands, instead of being disconnected.
-SaslAuthenticate is not spoken.
+A client configured for SASL immediately gets an error code that it understands, instead of being
+disconnected. SaslAuthenticate is not supported.
 """
 
 from millpond.frontends.kafka.call import Call

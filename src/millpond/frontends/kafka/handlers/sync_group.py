@@ -1,6 +1,8 @@
-"""SyncGroup (14), v0-5: get one's part of the work; the leader says everybody's.
+"""SyncGroup (14), v0-5: returns a member's assignment; the leader's request contains the assignments of all
+members.
 
-The answer waits until the leader has spoken and that is stored. From v5 the protocol must be named, and is checked.
+The response waits until the leader has sent the assignments and they are stored. From v5 the protocol is
+required and checked.
 """
 
 from collections.abc import Awaitable

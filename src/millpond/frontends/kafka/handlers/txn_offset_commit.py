@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (28), v0-5: offsets that become the group's if the transaction commits.
+"""TxnOffsetCommit (28), v0-5: adds a group's offsets to a transaction; they are committed if the transaction
+commits.
 
-From v3 the member says which generation it belongs to, and one that has lost its partitions is refused (KIP-447).
-Up to v4 AddOffsetsToTxn must have opened the transaction; from v5 this opens it (KIP-890). Fenced is 47 in every
-version. What concerns the whole request is answered for each partition.
+From v3 the member sends its generation, and a member that has lost its partitions is refused (KIP-447). Up to
+v4 AddOffsetsToTxn must have opened the transaction; from v5 this request opens it (KIP-890). A fenced
+producer gets error 47 in every version. Errors of the whole request are reported for each partition.
 """
 
 from millpond.catalog.groups import GroupOffset

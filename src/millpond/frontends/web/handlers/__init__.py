@@ -1,4 +1,4 @@
-"""One file per thing that can be asked for. Importing them registers their operations."""
+"""One file per resource. Importing them registers their operations."""
 
 from millpond.frontends.web.handlers import (
     cluster,

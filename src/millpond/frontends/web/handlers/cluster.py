@@ -1,4 +1,4 @@
-"""The brokers of the cluster, and what each of them owns."""
+"""The brokers of the cluster and what each of them owns."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Fetch: messages of one partition as JSON, or one message as it is. The server keeps no position."""
+"""Fetch: messages of one partition as JSON, or the value of one message as bytes. The server keeps no position."""
 
 from typing import cast
 
@@ -29,7 +29,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class FetchQuery(Given, frozen=True):
-    """Without an offset or a time: from the oldest message on."""
+    """Without an offset or a timestamp, reading starts at the oldest message."""
 
     offset: Offset | UnsetType = UNSET
     timestamp: Millis | UnsetType = UNSET
@@ -123,7 +123,7 @@ async def _one(call: Call[MessagePath, Nothing, None]) -> Record:
 
 def _encoded(call: Call[PartitionPath, FetchQuery, None], polled: Polled) -> bytes:
     standing = polled.standings[0]
-    # One by one: Python switches between threads only between them.
+    # Encode messages one by one: Python switches threads only between them.
     messages = [
         msgspec.Raw(encode(message_of(partition, record, call.query.encoding)))
         for partition, record in polled.records

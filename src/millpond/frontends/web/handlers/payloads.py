@@ -1,6 +1,7 @@
-"""Payloads: the bodies of messages that carry only a reference. Where to put one, put one, get one.
+"""Payloads: bodies stored outside the log, to which messages refer. Returns upload places, and stores and
+returns payloads.
 
-Where the store has URLs of its own, clients are sent there, and the broker sees no body at all.
+If the store has its own URLs, clients are redirected there and the broker never handles the body.
 """
 
 import logging
@@ -104,7 +105,8 @@ async def download_payload(call: Call[PayloadPath, Nothing, None]) -> Stream | R
 
 
 async def _unless_it_breaks(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The status has been sent, so all that is left is to break off: the client sees that there is too little."""
+    """The status has already been sent, so a read error can only abort the response: the client sees that
+    bytes are missing."""
     try:
         async for piece in pieces:
             yield piece

@@ -1,4 +1,5 @@
-"""Produce: one message or many, to a given partition or to the one its key leads to. Answered when durable."""
+"""Produce: appends one or several messages, to a given partition or to the one chosen by key. Responds when
+they are durable."""
 
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ RAW = (
 
 
 class Records(NamedTuple):
-    """What a body holds. A batch is answered as one, even if it has a single message."""
+    """The content of a body. A batch gets a batch response, even if it has a single message."""
 
     records: list[Record]
     is_batch: bool

@@ -1,4 +1,5 @@
-"""Consume from a subscription over HTTP: pull deliveries and answer them. Two plain requests, no connection to keep."""
+"""Consumes from a subscription over HTTP: pulls and acknowledges deliveries with plain requests, without a
+persistent connection."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -119,7 +120,7 @@ def _answered(ack_ids: Sequence[str], answers: Sequence[Answer]) -> Answered:
 
 
 def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], brokers: list[str], shown: Shown) -> bytes:
-    # One by one: Python switches between threads only between them.
+    # Encode deliveries one by one: Python switches threads only between them.
     deliveries = [msgspec.Raw(encode(_delivery(each, shown))) for each in pulled]
     return encode(
         PulledDeliveries(path.topic, path.subscription, cast("list[Delivery]", deliveries), brokers)

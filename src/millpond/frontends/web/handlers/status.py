@@ -1,4 +1,4 @@
-"""How the broker is, and where things are."""
+"""Health, readiness, metrics, the index and the OpenAPI document."""
 
 import functools
 

@@ -1,7 +1,7 @@
-"""Streams: the messages of a topic as they come, as lines of JSON or as server-sent events.
+"""Streams: the messages of a topic as they arrive, as lines of JSON or as server-sent events.
 
-An event's id holds the reader's position in every partition (those at 0 are left out), so that a browser which
-comes back with `Last-Event-ID` goes on exactly behind the last event it saw, whatever happened meanwhile.
+An event's id holds the reader's position in every partition (positions of 0 are left out). A browser that
+reconnects with `Last-Event-ID` therefore continues exactly after the last event it received.
 """
 
 import re
@@ -30,7 +30,7 @@ Positions = dict[int, int]
 
 
 class StreamQuery(Given, frozen=True):
-    """`follow=false` ends the stream where the topic ended when it began."""
+    """`follow=false` ends the stream at the end offsets that the topic had when the stream started."""
 
     format: Literal["ndjson", "sse"] | UnsetType = UNSET
     start: Annotated[str, Meta(pattern="^(oldest|newest|[0-9]{1,18})$")] = field(
@@ -44,7 +44,7 @@ class StreamQuery(Given, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How messages and the rest look in a stream. `event` is given the positions behind the message."""
+    """The format of a stream. `event` receives a message and the positions after it."""
 
     media_type: str
     event: Callable[[Message, Mapping[int, str]], bytes]
@@ -87,7 +87,7 @@ async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
     return Stream(_pieces(call, request, polled, form), form.media_type, release)
 
 
-# -- where it begins ------------------------------------------------------------------------------------------
+# -- start positions ------------------------------------------------------------------------------------------
 
 
 async def _request(call: Call[TopicPath, StreamQuery, None]) -> PollRequest:
@@ -128,7 +128,7 @@ def _partitions(call: Call[TopicPath, StreamQuery, None]) -> list[int]:
 
 
 def _asked_for(call: Call[TopicPath, StreamQuery, None], found: Positions) -> Positions:
-    """An id of another stream must not lead to what this request does not ask for."""
+    """An event id of another stream must not add partitions that this request does not ask for."""
     if call.query.partition is not UNSET and found.keys() != {call.query.partition}:
         raise InvalidRequest(reason="Last-Event-ID names other partitions than `partition`")
     return found
@@ -167,13 +167,13 @@ def take_place(site: Site) -> Callable[[], None]:
     return release
 
 
-# -- how it goes on -------------------------------------------------------------------------------------------
+# -- the stream -----------------------------------------------------------------------------------------------
 
 
 async def _pieces(
     call: Call[TopicPath, StreamQuery, None], request: PollRequest, polled: Polled, form: Form
 ) -> AsyncGenerator[bytes, None]:
-    """One piece per poll. A slow reader is simply not polled for: nothing piles up."""
+    """Yields one piece per poll. A slow reader delays the next poll, so nothing accumulates in memory."""
     poller, follow = call.site.services.poller, call.query.follow
     ends = {each.partition: each.end_offset for each in polled.standings}
     wait_ms = call.site.limits.keep_alive_ms if follow else 0

@@ -1,4 +1,4 @@
-"""Subscriptions of a topic: create, list, describe, change, delete, reset; dead letters and blocked messages."""
+"""Subscriptions of a topic: create, list, describe, alter, delete, reset; dead letters and blocked messages."""
 
 from msgspec import UNSET, structs
 

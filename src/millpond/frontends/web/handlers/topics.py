@@ -1,4 +1,4 @@
-"""Topics: create, list, describe, change, delete."""
+"""Topics: create, list, describe, alter, delete."""
 
 import uuid
 
