@@ -447,7 +447,7 @@ class Broker:
         with contextlib.suppress(MillpondError):
             await self.maintenance.pause.trusts_clock()  # also stores a clock jump since the last check
         await self.log.drain()
-        self.store.close()  # otherwise running merges and large reads would go on, and delay the stop
+        self.store.close()  # otherwise running merges and large reads would continue, and delay the stop
         await self.log.stop()
         if not self._catalog_went_back():
             with contextlib.suppress(MillpondError):

@@ -36,7 +36,7 @@ KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
 """Size of one task's key map: about five million keys of twenty bytes. Further keys take further rounds."""
 KEYS_BYTES_MIN: Final = 1024 * 1024
 CONFLICTS_MAX: Final = 5
-"""Maximum number of times a partition is compacted because another writer changed it during the compaction."""
+"""A partition is given up for this run after this many conflicts with changes by other writers."""
 LONG_BYTES: Final = 256 * 1024 * 1024
 """Compacting a partition of this size takes seconds, in which a broker merges the small extents at its end.
 These are left out."""
