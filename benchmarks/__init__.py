@@ -1,1 +1,2 @@
-"""Measurements. Each part compares us with something else in the same run, and writes `benchmarks/results/`."""
+"""Benchmarks. Each part compares Millpond with something else in the same run, and writes to
+`benchmarks/results/`."""

@@ -36,7 +36,7 @@ class Report:
 
 
 def quantiles_ms(samples: Sequence[float]) -> tuple[float, float]:
-    """p50 and p99 in milliseconds, of samples in seconds."""
+    """p50 and p99 in milliseconds, from samples in seconds."""
     cuts = statistics.quantiles(samples, n=100)
     return cuts[49] * 1000, cuts[98] * 1000
 

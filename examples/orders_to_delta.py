@@ -1,8 +1,9 @@
-"""A topic of JSON orders becomes a Delta table, and the table answers a question in SQL.
+"""Write a topic of JSON orders to a Delta table, and query the table with SQL.
 
     python examples/orders_to_delta.py ./millpond-data ./orders-table
 
-Run it as often as you like: each run adds what is new, once. Orders that are no JSON go to `./orders-table_quarantine`.
+You can run it repeatedly: each run adds the new orders, once. Orders that are not JSON go to
+`./orders-table_quarantine`.
 """
 
 import sys
@@ -18,7 +19,7 @@ QUESTION = "SELECT customer, sum(amount) AS total FROM sales GROUP BY customer O
 
 
 def add_orders(job: Job, table: Path) -> dict[str, object]:
-    """The new orders of the topic `orders`, as rows of the table."""
+    """Add the new orders of the topic `orders` as rows of the table."""
     values = json_values("customer STRING, amount DECIMAL(12, 2)")
     return run(job, TableRequest(topics=("orders",), location=str(table), values=values))
 

@@ -2,11 +2,11 @@
 
     python examples/word_count.py ./millpond-data
 
-Reads the topic `lines`, keeps a running count of every word and writes each change to the topic `counts`: key = word,
-value = count so far. It takes what is there and stops; run it again and it goes on with what came meanwhile, from its
-checkpoint. Leave `availableNow` away and it runs until it is stopped. (A query that only appends needs no
-`foreachBatch`: `writeStream.format("millpond")` is exactly once by itself. Changed rows, `update`, Spark gives to no
-data source written in Python.)
+It reads the topic `lines`, keeps a running count of every word and writes each change to the topic `counts`:
+the key is the word, the value is the count so far. It processes the available lines and stops. Run it again,
+and it continues from its checkpoint with the lines that arrived since. Without `availableNow` it runs until
+it is stopped. (A query that only appends needs no `foreachBatch`: `writeStream.format("millpond")` is itself
+exactly-once. Spark does not support output mode `update` for data sources written in Python.)
 """
 
 import sys
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_ID = "sql.streaming.queryId"
-"""Where Spark says which query is running. The id is kept in the checkpoint: delete that, and it is another query."""
+"""The property with the id of the running query. The id is kept in the checkpoint: without the checkpoint it
+is another query."""
 
 
 def count_words(spark: "SparkSession", data: Path, checkpoint: Path) -> None:
@@ -37,7 +38,8 @@ def count_words(spark: "SparkSession", data: Path, checkpoint: Path) -> None:
     changes = counts.select(f.col("word").alias("key"), f.col("count").cast("string").alias("value"))
 
     def publish(batch: "DataFrame", number: int) -> None:
-        """A micro-batch that is repeated after a crash has the same query and number, and is not written again."""
+        """A micro-batch that is repeated after a crash has the same query id and number, and is not written
+        again."""
         query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         writer = batch.write.format("millpond").option("path", str(data)).option("topic", "counts")
         writer.option("txnAppId", query_id).option("txnVersion", number).mode("append").save()

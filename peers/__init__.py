@@ -1,8 +1,9 @@
-"""Real peers on loopback, from the ordinary package registries: for tests beside us and benchmarks against us.
+"""Real peers on loopback, from the usual package registries: for interoperability tests and for benchmarks.
 
-`python -m peers` installs, starts and stops them; from Python, `from peers import kafka` and
-`with kafka.running(folder) as server: server.address`. Everything is kept in `.peers/` at the project's root
-(`MILLPOND_PEERS_HOME` moves it). Python's standard library only. What cannot be had raises `Unavailable`.
+`python -m peers` installs, starts and stops them. From Python: `from peers import kafka` and `with
+kafka.running(folder) as server: server.address`. Everything is kept in `.peers/` in the project's root
+(`MILLPOND_PEERS_HOME` moves it). Only Python's standard library is used. A peer that cannot be installed
+raises `Unavailable`.
 """
 
 from peers.home import Unavailable

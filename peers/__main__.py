@@ -67,7 +67,8 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _install(given: argparse.Namespace) -> int:
-    """One line per peer; what cannot be had does not keep the others from it."""
+    """Print one line per peer. A peer that cannot be installed does not prevent the installation of the
+    others."""
     unknown = [name for name in given.names if name not in PEERS]
     if unknown:
         raise Unavailable(f"There is no peer {', '.join(unknown)}; there are {', '.join(PEERS)}.")
@@ -98,7 +99,7 @@ def _stop(given: argparse.Namespace) -> int:
 
 
 def _tool(given: argparse.Namespace) -> int:
-    """The tool takes our place, with our terminal."""
+    """Replace this process with the tool, which keeps the terminal."""
     command = kafka.tool(given.tool, *given.arguments, version=given.version)
     os.execv(command[0], command)
 

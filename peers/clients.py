@@ -1,5 +1,5 @@
-"""What each client was seen to do with Millpond: kept by the tests in `.peers/clients.json`, shown in
-`docs/reference/clients.md`."""
+"""The observed results of each client with Millpond. The tests store them in `.peers/clients.json`, and
+`docs/reference/clients.md` shows them."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,8 @@ WORDS = {"passed": "yes", "failed": "no", "skipped": "not tried"}
 
 @dataclass(frozen=True, slots=True, order=True)
 class Outcome:
-    """One capability of one client, tried on one broker. `outcome` is pytest's word; `reason` says why not."""
+    """One capability of one client, tested on one broker. `outcome` is pytest's word; `reason` explains a
+    failure or a skip."""
 
     client: str
     version: str
@@ -31,7 +32,7 @@ def results_file() -> Path:
 
 
 def read_results(target: str = TARGET) -> list[Outcome]:
-    """In the order in which the tests stand."""
+    """In the order of the tests."""
     file = results_file()
     if not file.exists():
         raise Unavailable("No client was tried yet: run `make test-peers` first.")
@@ -39,7 +40,7 @@ def read_results(target: str = TARGET) -> list[Outcome]:
 
 
 def keep_results(target: str, fresh: Iterable[Outcome]) -> None:
-    """Adds to what earlier runs saw; the same capability tried again replaces what was there."""
+    """Add to the results of earlier runs. A new result of a capability replaces the old one."""
     file = results_file()
     everything = json.loads(file.read_text()) if file.exists() else {}
     merged = {_identity(each): each for each in (Outcome(**row) for row in everything.get(target, []))}

@@ -1,4 +1,5 @@
-"""Where peers are installed, and how: into a folder beside the real one, which is renamed when it is complete."""
+"""Where and how peers are installed: into a temporary folder next to the final one, which is renamed when it
+is complete."""
 
 import os
 import shutil
@@ -13,7 +14,7 @@ REASON_CHARACTERS_MAX = 300
 
 
 class Unavailable(Exception):
-    """A peer cannot be had here; the message is one sentence that says why."""
+    """A peer cannot be installed here; the message is one sentence with the reason."""
 
 
 def home() -> Path:
@@ -30,7 +31,8 @@ def program(name: str, purpose: str) -> str:
 
 
 def installed(folder: str, build: Callable[[Path], None]) -> Path:
-    """The folder of that name; made by `build` if it is not there. A build that fails leaves nothing behind."""
+    """The folder of that name; `build` creates it if it does not exist. A build that fails leaves nothing
+    behind."""
     target = home() / folder
     if target.exists():
         return target
@@ -51,7 +53,8 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs an installer to its end. When it fails, the reason is its last line that says something."""
+    """Run an installer to its end. If it fails, the reason is the first line of its output that mentions an
+    error, or else its first line."""
     try:
         done = subprocess.run(
             [str(part) for part in command],

@@ -1,6 +1,7 @@
-"""Apache Kafka: one broker on loopback (KRaft, one node), and its command-line tools, which are the Java client.
+"""Apache Kafka: one broker on loopback (KRaft, one node), and its command-line tools, which use the Java
+client.
 
-A version is a folder of jars from Maven. The broker answers as it comes; `settings` are lines of its
+A version is a folder of jars from Maven. The broker runs with its defaults; `settings` are lines of its
 server.properties: `{"log.flush.interval.messages": "1"}` makes it fsync each batch, as Millpond does.
 """
 
@@ -38,7 +39,7 @@ TOOLS = {
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 OLDER_TOOLS = {"acls": "kafka.admin.AclCommand", "console-producer": "kafka.tools.ConsoleProducer"}
-"""Those that had another name in 3.x."""
+"""Tools that had another class name in 3.x."""
 
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 THROUGHPUT = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -57,14 +58,14 @@ def jars(version: str = VERSION) -> Path:
 def java(
     lib: Path, main: str, *arguments: str, heap: str = TOOL_HEAP, options: tuple[str, ...] = THROUGHPUT
 ) -> list[str]:
-    """A command that runs a class of those jars. Logging goes to stderr, warnings and worse."""
+    """The command that runs a class of these jars. Warnings and errors are logged to stderr."""
     classpath = f"{SOURCES / 'maven'}:{lib}/*"
     memory = (f"-Xms{heap}", f"-Xmx{heap}")
     return [program("java", "Apache Kafka"), *memory, *options, "-cp", classpath, main, *arguments]
 
 
 def tool(name: str, *arguments: str, version: str = VERSION, quick: bool = False) -> list[str]:
-    """The command of a tool, `tool("topics", "--list", …)`. `quick` starts sooner and runs slower."""
+    """The command of a tool, `tool("topics", "--list", …)`. `quick` starts faster and runs slower."""
     if name not in TOOLS:
         raise Unavailable(f"There is no tool {name}; there are {', '.join(TOOLS)}.")
     main = TOOLS[name] if not version.startswith("3.") else OLDER_TOOLS.get(name, TOOLS[name])
@@ -73,13 +74,13 @@ def tool(name: str, *arguments: str, version: str = VERSION, quick: bool = False
 
 @contextmanager
 def running(folder: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> Iterator[Server]:
-    """A broker for the length of a `with` block: `server.address` is what clients bootstrap from."""
+    """A broker for the duration of a `with` block; `server.address` is the bootstrap address for clients."""
     with server.running(plan(folder, settings or {}, port)) as started:
         yield started
 
 
 def plan(folder: Path, settings: Mapping[str, str], port: int = 0) -> server.Plan:
-    """Writes the broker's settings and formats its folder, if that was not done yet."""
+    """Write the broker's settings, and format its folder unless that was done before."""
     lib = jars()
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +121,6 @@ def _format(lib: Path, file: Path) -> None:
 def run_tool(
     name: str, *arguments: str, version: str = VERSION, seconds: float = 120, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a tool to its end and gives what it said; `text` is its standard input."""
+    """Run a tool to its end and return its output; `text` is its standard input."""
     command = tool(name, *arguments, version=version, quick=True)
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)

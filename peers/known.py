@@ -1,4 +1,4 @@
-"""Every peer by name: what it is, what it takes to install it, and how."""
+"""All peers by name: what each is, what its installation needs, and how to install it."""
 
 import shutil
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from peers.home import home
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`folder` is a pattern of what an installed one is called; `command` finds one that the machine has already."""
+    """`folder` is a pattern for the name of the installation folder; `command` is a program that the machine
+    may already have."""
 
     name: str
     version: str
@@ -22,7 +23,7 @@ class Peer:
     command: str = ""
 
     def place(self) -> Path | None:
-        """Where it is, if it is installed."""
+        """Where it is installed, or None."""
         if self.command and (found := shutil.which(self.command)):
             return Path(found)
         found_here = sorted(path for path in home().glob(self.folder) if ".part-" not in path.name)

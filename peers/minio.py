@@ -1,4 +1,4 @@
-"""MinIO, an S3 server: on the PATH, or built once from its Go module, which takes some minutes."""
+"""MinIO, an S3 server: found on the PATH, or built once from its Go module, which takes a few minutes."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,13 +23,13 @@ def binary() -> Path:
 
 @contextmanager
 def running(folder: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> Iterator[Server]:
-    """A server for the length of a `with` block; `facts` has its endpoint, user and password."""
+    """A server for the duration of a `with` block; `facts` has its endpoint, user and password."""
     with server.running(plan(folder, settings or {}, port)) as started:
         yield started
 
 
 def plan(folder: Path, settings: Mapping[str, str], port: int = 0) -> server.Plan:
-    """`settings` are environment variables, as MinIO's are."""
+    """`settings` are environment variables, as MinIO uses them."""
     folder = folder.resolve()
     port = port or free_port()
     address, console = f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}"

@@ -1,4 +1,5 @@
-"""NATS with JetStream, from PyPI. `{"sync_interval": "always"}` makes it fsync each write: the fair setting."""
+"""NATS with JetStream, from PyPI. `{"sync_interval": "always"}` makes it fsync each write, which makes the
+comparison fair."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,13 +29,13 @@ def _installed() -> Path:
 
 @contextmanager
 def running(folder: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> Iterator[Server]:
-    """A server for the length of a `with` block."""
+    """A server for the duration of a `with` block."""
     with server.running(plan(folder, settings or {}, port)) as started:
         yield started
 
 
 def plan(folder: Path, settings: Mapping[str, str], port: int = 0) -> server.Plan:
-    """`settings` are those of its `jetstream` block."""
+    """`settings` are lines of its `jetstream` block."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()

@@ -1,5 +1,5 @@
-"""Client programs in other languages. Ours take a scenario and a broker and print one JSON object, so that a test
-reads like any other; kcat is what Debian ships."""
+"""Client programs in other languages. Ours take a scenario and a broker and print one JSON object, so that
+their tests read like any other. kcat is Debian's package."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ FRANZ_GO = "1.22.2"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command with what must stand in its environment."""
+    """A command, and the environment variables that it needs."""
 
     command: list[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,8 @@ class Program:
         )
 
     def ask(self, *arguments: str, seconds: float = RUN_SECONDS_MAX) -> dict[str, Any]:
-        """What it printed last, as JSON; an error that shows its log when there is none."""
+        """Run the program and return its last line of output as JSON. Raises an error with its log if there
+        is none."""
         done = self.run(*arguments, seconds=seconds)
         lines = done.stdout.strip().splitlines()
         if done.returncode != 0 or not lines:
@@ -58,7 +59,7 @@ class Program:
 
 
 def kcat() -> Program:
-    """On the PATH, or Debian's package unpacked into our folder."""
+    """The kcat on the PATH, or Debian's package unpacked into our folder."""
     if found := shutil.which("kcat"):
         return Program([found])
     folder = installed(f"kcat-{KCAT}", lambda part: registries.debian("kcat", part, "kcat"))
@@ -76,7 +77,7 @@ def kafkajs() -> Program:
 
 
 def node_grpc() -> Program:
-    """It is given the folder of our schemas when it runs."""
+    """It receives the folder of our schemas when it runs."""
     folder = installed(
         f"node-grpc-{NODE_GRPC}-{_fingerprint('node-grpc')}",
         lambda part: registries.npm("gRPC for Node.js", part, SOURCES / "node-grpc"),
@@ -85,7 +86,7 @@ def node_grpc() -> Program:
 
 
 def pnpm() -> Path:
-    """The folder that must stand on the PATH for somebody to type `pnpm`."""
+    """The folder that must be on the PATH to run `pnpm`."""
     folder = installed(
         f"pnpm-{PNPM}-{_fingerprint('pnpm')}",
         lambda part: registries.npm("pnpm", part, SOURCES / "pnpm"),
@@ -102,7 +103,7 @@ def franz_go() -> Program:
 
 
 def spark() -> Program:
-    """Spark in a virtual environment of its own, with its Kafka connector as jars."""
+    """Spark in a separate virtual environment, with its Kafka connector as jars."""
     program("java", "Spark")
     jars = spark_jars()
     folder = installed(
@@ -117,7 +118,7 @@ def spark() -> Program:
 
 
 def spark_jars() -> Path:
-    """The connector and what it needs beside a pyspark: for `spark.jars`."""
+    """The jars of the connector and of its dependencies that are not in pyspark, for `spark.jars`."""
     return installed(
         f"spark-kafka-{PYSPARK}",
         lambda part: registries.maven("Spark's Kafka connector", part, "spark-kafka", spark_version=PYSPARK),
@@ -125,7 +126,7 @@ def spark_jars() -> Path:
 
 
 def streams(version: str = kafka.VERSION) -> Program:
-    """Kafka Streams: one Java file, compiled as it is run."""
+    """Kafka Streams: one Java file, compiled when it is run."""
     lib = kafka.jars(version)
     if shutil.which("javac") is None:
         raise Unavailable("Kafka Streams needs a Java compiler (`javac`), which is not on the PATH.")
@@ -135,7 +136,7 @@ def streams(version: str = kafka.VERSION) -> Program:
 
 
 def _fingerprint(folder: str) -> str:
-    """Of the program's sources, so that a change is built anew."""
+    """A hash of the program's sources, so that a change triggers a new build."""
     digest = hashlib.sha256()
     for source in sorted((SOURCES / folder).iterdir()):
         if source.is_file():

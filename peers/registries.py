@@ -1,5 +1,5 @@
-"""One function per package registry: each fills an empty folder. Which registry answers is the machine's business
-(its pip, Maven, npm, Go and APT settings); nothing here names one."""
+"""One function per package registry: each fills an empty folder. The machine's settings (for pip, Maven, npm,
+Go and APT) select the registry; none is named here."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ SYSTEM_LIBRARIES = frozenset(("libc6", "libgcc-s1", "gcc-12-base", "gcc-13-base"
 
 
 def maven(purpose: str, folder: Path, pom: str, **properties: str) -> None:
-    """The jars that `maven/<pom>.xml` names, with what they need at run time."""
+    """The jars that `maven/<pom>.xml` names, with their runtime dependencies."""
     given = [f"-D{key.replace('_', '.')}={value}" for key, value in properties.items()]
     command: list[str | Path] = [
         program("mvn", purpose),
@@ -28,7 +28,7 @@ def maven(purpose: str, folder: Path, pom: str, **properties: str) -> None:
 
 
 def pip(purpose: str, folder: Path, *packages: str) -> None:
-    """A virtual environment of its own, so that no peer meets our dependencies."""
+    """A separate virtual environment, so that peers and our dependencies do not affect each other."""
     run(purpose, [sys.executable, "-m", "venv", folder])
     run(
         purpose,
@@ -37,13 +37,13 @@ def pip(purpose: str, folder: Path, *packages: str) -> None:
 
 
 def go_install(purpose: str, folder: Path, package: str) -> None:
-    """`package@version`, built into `folder/bin`."""
+    """Build `package@version` into `folder/bin`."""
     environment = {"GOBIN": str(folder / "bin")}
     run(purpose, [program("go", purpose), "install", package], folder=folder, environment=environment)
 
 
 def go_build(purpose: str, folder: Path, sources: Path, name: str) -> None:
-    """A program of ours, from its folder, as `folder/bin/<name>`."""
+    """Build a program of ours from its folder, as `folder/bin/<name>`."""
     command: list[str | Path] = [
         program("go", purpose),
         "build",
@@ -56,7 +56,7 @@ def go_build(purpose: str, folder: Path, sources: Path, name: str) -> None:
 
 
 def npm(purpose: str, folder: Path, sources: Path) -> None:
-    """A script of ours beside the packages that its package.json names."""
+    """A script of ours, next to the packages in its package.json."""
     npm_program = program("npm", purpose)
     program("node", purpose)
     for source in sources.iterdir():
@@ -66,8 +66,8 @@ def npm(purpose: str, folder: Path, sources: Path) -> None:
 
 
 def debian(purpose: str, folder: Path, package: str) -> None:
-    """The package and its libraries, unpacked into `folder` without being installed: no root, no trace outside.
-    The C library stays the machine's."""
+    """Unpack the package and its libraries into `folder` without installing them: this needs no root and
+    changes nothing outside. The machine's own C library is used."""
     apt_get, apt_cache = program("apt-get", purpose), program("apt-cache", purpose)
     dpkg = program("dpkg-deb", purpose)
     names = debian_closure(run(purpose, [apt_cache, *_DEPENDS_OPTIONS, package]))

@@ -1,4 +1,4 @@
-"""A peer that runs: started on a free port of loopback, waited for, and ended by its process id."""
+"""Runs a peer: starts it on a free loopback port, waits for it, and stops it by its process id."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ STATE = "peer.json"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`facts` holds what only this kind of server has, such as an access key."""
+    """A running server. `facts` holds what only this kind of server has, such as an access key."""
 
     name: str
     pid: int
@@ -36,8 +36,8 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a server is started: what to run, and the port to wait for. The folder's path must stand in the command,
-    by which `stop` knows that a process id is still the server's."""
+    """How to start a server: the command, and the port to wait for. The command must contain the folder's
+    path, by which `stop` recognizes that a process id still belongs to the server."""
 
     name: str
     folder: Path
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 def launch(plan: Plan) -> tuple[Server, subprocess.Popen[bytes]]:
-    """Starts it and waits until it listens; its log is in its folder."""
+    """Start it and wait until it listens; its log is in its folder."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     log = plan.folder / f"{plan.name}.log"
     with log.open("ab") as output:
@@ -78,7 +78,7 @@ def launch(plan: Plan) -> tuple[Server, subprocess.Popen[bytes]]:
 
 @contextmanager
 def running(plan: Plan) -> Iterator[Server]:
-    """The server for the length of a `with` block."""
+    """The server for the duration of a `with` block."""
     server, process = launch(plan)
     try:
         yield server
@@ -87,7 +87,7 @@ def running(plan: Plan) -> Iterator[Server]:
 
 
 def start(plan: Plan) -> Server:
-    """Starts it to stay up after we end; `stop` of the same folder ends it."""
+    """Start a server that keeps running after this process ends; `stop` with the same folder stops it."""
     if (plan.folder / STATE).exists():
         raise Unavailable(f"A server was already started in {plan.folder}: stop it first.")
     server, _ = launch(plan)
@@ -96,7 +96,8 @@ def start(plan: Plan) -> Server:
 
 
 def stop(folder: Path) -> None:
-    """Ends what `start` began in that folder, and nothing else: an id that now means another process is left alone."""
+    """Stop only the server that `start` started in that folder: if its process id now belongs to another
+    process, that one is left alone."""
     state = folder / STATE
     if not state.exists():
         raise Unavailable(f"No server was started in {folder}.")

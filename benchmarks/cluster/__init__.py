@@ -1,8 +1,9 @@
-"""Part `cluster`: what a second and a third broker add on one machine, and where the limit is; what S3 is asked for.
+"""Part `cluster`: what a second and a third broker add on one machine, where the limit is, and how many
+requests S3 receives.
 
-Everything is compared inside one run: 1, 2 and 3 brokers on the same catalog and store, turn by turn, loaded by
-producers in processes of their own. On a machine with few cores the producers, the database and the brokers share
-them, so the processor's time for a gigabyte says more than the rate.
+Everything is compared within one run: 1, 2 and 3 brokers in turn on the same catalog and store, loaded by
+producers in separate processes. On a machine with few cores, the producers, the database and the brokers
+share them, so CPU time per gigabyte says more than the rate.
 """
 
 import json
@@ -26,12 +27,13 @@ ROUNDS = 2
 REST_S, QUICK_REST_S = 10.0, 5.0
 PRODUCERS = 2
 PACED_PER_S = 2_000
-"""Messages a second that fill no flush to its size: then its delay decides how often there is a PUT."""
+"""Messages per second that do not fill a flush to its size, so that the flush delay determines the number of
+PUTs."""
 SETTLED_S, SETTLED_S_MAX = 5, 60
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/cluster.md; with `only`, or quick, nothing is written."""
+    """Writes results/cluster.md, unless `only` or `quick` is set."""
     report = Report("Many brokers", "make bench PART=cluster" + (" (quick)" if quick else ""))
     if only in (None, "throughput"):
         _throughput(report, quick=quick)
@@ -132,7 +134,7 @@ def _measure(place: Place, count: int, topic: str, *, quick: bool) -> Round:
 def _loaded(
     place: Place, running: list[Broker], address: str, topic: str, seconds: float, per_second: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What was spent, and what was sent."""
+    """The resources used, and what was sent."""
     before = _counts(place, running)
     sent = _produce(address, topic, seconds, per_second)
     after = _counts(place, running)
@@ -142,7 +144,7 @@ def _loaded(
 
 
 def _puts_at_rest(place: Place, running: list[Broker], rest_s: float) -> float:
-    """During `rest_s`, once merging has done what the load left to do."""
+    """PUTs during `rest_s`, measured after merging has worked off what the load left."""
     for _ in range(SETTLED_S_MAX // SETTLED_S):
         before = _counts(place, running)["puts"]
         time.sleep(SETTLED_S)

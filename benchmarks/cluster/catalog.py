@@ -1,4 +1,5 @@
-"""What 100 brokers and 100,000 partitions cost: the catalog's reads and changes, and working out who gets what."""
+"""The cost of 100 brokers and 100,000 partitions: the catalog's reads and changes, and the computation of the
+placement."""
 
 import json
 import time
@@ -36,7 +37,7 @@ COMMIT_S, QUICK_COMMIT_S = 5.0, 1.0
 
 
 class Bench:
-    """Times what it is told, in wall time and in this process's own."""
+    """Times functions, in wall time and in this process's CPU time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -112,7 +113,8 @@ def _measure(bench: Bench, database: Database, brokers: int, many: int) -> None:
 
 
 def _commits(url: str, seconds: float) -> str:
-    """How many small transactions a second this PostgreSQL takes, each of one row that nobody else changes."""
+    """The number of small transactions per second on this PostgreSQL, each on a row that no other connection
+    changes."""
     with psycopg.connect(url, autocommit=True) as setup:
         setup.execute("CREATE TABLE busy (id int PRIMARY KEY, value bigint) WITH (fillfactor = 50)")
         setup.execute("INSERT INTO busy SELECT n, 0 FROM generate_series(0, 99) n")
@@ -160,7 +162,7 @@ def _metadata_row(number: int, owner: int) -> MetadataResponsePartition:
 
 
 def _metadata(brokers: int, many: int) -> str:
-    """How large the answer is that a Kafka client gets that asks for everything, and for one topic."""
+    """The size of the Kafka metadata response for all topics, and for one topic."""
     nodes = [MetadataResponseBroker(node_id=n, host=f"broker-{n}.example", port=9092) for n in range(brokers)]
     rows = [_metadata_row(number, number % brokers) for number in range(PARTITIONS_EACH)]
     found = []

@@ -1,4 +1,5 @@
-"""One record in flight on PostgreSQL and S3, every PUT 100 ms slower: through the catalog, and through the store."""
+"""One record in flight on PostgreSQL and S3, with every PUT 100 ms slower: through the catalog, and through
+the store."""
 
 import time
 import uuid
@@ -22,7 +23,7 @@ STORED_SAMPLES = 20
 
 
 class SlowPuts:
-    """Every PUT takes 100 ms longer."""
+    """Adds 100 ms to every PUT."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

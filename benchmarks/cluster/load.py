@@ -1,6 +1,7 @@
-"""A producer in a process of its own, through librdkafka: `python -m benchmarks.cluster.load '{…}'`, one line out.
+"""A producer in a separate process, through librdkafka: `python -m benchmarks.cluster.load '{…}'` prints one
+line.
 
-It knows the brokers from their metadata, and sends each partition's records to its owner.
+It finds the brokers through their metadata, and sends each partition's records to its owner.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""The rounds of one row of the table: totals are added up first and divided last, so that its columns agree.
+"""The rounds of one row of the table. Totals are added first and divided last, so that the columns agree.
 
-A median or mean of each column by itself would mix rounds: flushes a second times bytes a flush would not be the rate.
+With a separate median or mean for each column, flushes per second times bytes per flush would not be the
+rate.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What was counted in one round: at full load, at a modest pace, and at rest."""
+    """The counts of one round: at full load, at a moderate rate, and at rest."""
 
     brokers: int
     seconds: float
@@ -26,7 +27,7 @@ class Round:
 
 
 def pooled(rounds: Sequence[Round]) -> dict[str, float]:
-    """The columns of a row, of several rounds with the same number of brokers."""
+    """The columns of a row, from several rounds with the same number of brokers."""
     total = {each.name: sum(getattr(one, each.name) for one in rounds) for each in fields(Round)}
     brokers = rounds[0].brokers
     return {

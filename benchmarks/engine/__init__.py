@@ -1,4 +1,4 @@
-"""The log engine by itself: throughput, latency, flat cost, merging, memory."""
+"""The log engine by itself: throughput, latency, cost by topic size, merging, memory."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The cost of one append as a topic grows to ten million messages: it must not grow with it."""
+"""The cost of one append as a topic grows to ten million messages. It must not grow with the topic."""
 
 import asyncio
 import statistics

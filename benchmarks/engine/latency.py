@@ -1,4 +1,4 @@
-"""One durable append at a time, against one bare SQLite FULL commit, turn by turn; and inline against file."""
+"""One durable append at a time, alternating with one bare SQLite FULL commit; and inline compared with file."""
 
 import time
 from pathlib import Path

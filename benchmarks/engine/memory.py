@@ -33,7 +33,7 @@ async def measure(report: Report, *, quick: bool) -> None:
 
 
 async def _serve(path: Path) -> tuple[float, float]:
-    """(seconds from exec to the line that says ready, resident MB two seconds later)."""
+    """(seconds from exec to the line that reports ready, resident MB two seconds later)."""
     started = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         sys.executable,

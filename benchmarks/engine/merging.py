@@ -1,4 +1,4 @@
-"""What merging does to the number of rows and files, and what it costs."""
+"""The effect of merging on the number of rows and files, and its cost."""
 
 import asyncio
 import time

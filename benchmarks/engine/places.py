@@ -1,4 +1,4 @@
-"""Where a measurement keeps its files: the disk, a RAM disk, or memory alone."""
+"""Where a measurement keeps its files: on the disk, on a RAM disk, or in memory."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The file store by itself, against plain write + fdatasync of the same bytes in the same sizes, turn by turn."""
+"""The file store by itself, alternating with plain write + fdatasync of the same bytes in the same sizes."""
 
 import os
 import time

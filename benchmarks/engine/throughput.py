@@ -1,7 +1,7 @@
-"""Append and fetch in MB/s, against plain write + fdatasync of the same bytes, interleaved round by round.
+"""Append and fetch in MB/s, compared with plain write + fdatasync of the same bytes, in interleaved rounds.
 
-The disk here bursts and then throttles, so one round of ours and one round of the baseline take turns. The
-baseline comes in two sizes: as large as our flushes (8 MiB, the harder one), and one fdatasync for each batch.
+The disk here allows bursts and then throttles, so rounds of Millpond and of the baseline alternate. The
+baseline has two sizes: as large as our flushes (8 MiB, the harder one), and one fdatasync for each batch.
 """
 
 import asyncio

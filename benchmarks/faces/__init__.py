@@ -1,8 +1,8 @@
 """Part `faces`: the client library, raw gRPC and HTTP, durable on a disk, with the load on the same machine.
 
-Each is measured beside something of the same run that costs what the transport alone costs: a server with the same
-library that answers and stores nothing; for the client library it is librdkafka against the same broker. Ratios are
-ours to that. Medians of interleaved rounds.
+Each is compared with a peer in the same run that shows the cost of the transport alone: a server with the
+same library that responds and stores nothing. The peer of the client library is librdkafka with the same
+broker. Ratios are ours divided by the peer's. Results are medians of interleaved rounds.
 """
 
 import statistics
@@ -25,7 +25,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/faces.md; with `only`, or quick, nothing is written."""
+    """Writes results/faces.md, unless `only` or `quick` is set."""
     report = Report("Faces", "make bench PART=faces" + (" (quick)" if quick else ""))
     report.section(
         "Messages of 100 bytes, durable",

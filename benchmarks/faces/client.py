@@ -1,4 +1,4 @@
-"""The client library: messages submitted as fast as it takes them, by one producer and by sixteen."""
+"""The client library: messages submitted as fast as it accepts them, by one producer and by sixteen."""
 
 import secrets
 import threading

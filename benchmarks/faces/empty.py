@@ -1,4 +1,5 @@
-"""Servers that answer and store nothing: what gRPC and HTTP cost by themselves, with the same libraries as ours."""
+"""Servers that respond and store nothing: the cost of gRPC and HTTP themselves, with the libraries that
+Millpond uses."""
 
 import asyncio
 import json

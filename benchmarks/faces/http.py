@@ -1,4 +1,4 @@
-"""HTTP: one message in each request, over fifty connections that each wait for their answer."""
+"""HTTP: one message per request, over fifty connections that each wait for the response."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""One measurement: a rate, latencies, and what the peer did in the same round."""
+"""One measurement: a rate, latencies, and the peer's rate in the same round."""
 
 from dataclasses import dataclass
 

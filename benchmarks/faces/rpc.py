@@ -1,4 +1,4 @@
-"""Raw gRPC: one message in each call, and streams of requests with one message and with a hundred."""
+"""Raw gRPC: one message per call, and streams of requests with one message and with a hundred."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ CONCURRENT = 50
 IN_FLIGHT = 128
 
 Timed = tuple[float, list[float]]
-"""Messages each second, and how long each request took."""
+"""Messages per second, and the duration of each request."""
 
 
 def measure(servers: Servers, quick: bool) -> list[Measured]:
@@ -26,7 +26,7 @@ def measure(servers: Servers, quick: bool) -> list[Measured]:
 
 
 async def _measure(servers: Servers, scale: int) -> list[Measured]:
-    """All on one event loop: gRPC does not like several of them in a process."""
+    """All on one event loop, because gRPC does not work well with several loops in a process."""
     found = []
     for load, per_request, requests, drive in (
         (f"unary, {CONCURRENT} at a time", 1, CALLS // scale, _unary),

@@ -1,4 +1,4 @@
-"""The two processes that are measured: a broker, and the servers that store nothing."""
+"""The two measured processes: a broker, and the servers that store nothing."""
 
 import json
 import subprocess

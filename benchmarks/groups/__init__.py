@@ -1,7 +1,8 @@
-"""Part `groups`: how long a new consumer group waits for its first message, and what fifty members that are started at
-once make of it: with the default `group_initial_rebalance_delay`, with 0 and with 3 s, which are Kafka's two defaults.
+"""Part `groups`: how long a new consumer group waits for its first message, and how fifty members that start
+together affect it: with the default `group_initial_rebalance_delay`, and with 0 and 3 s, which are Kafka's
+two defaults.
 
-Real clients (aiokafka and librdkafka) in one process, the broker in another, all on the same cores.
+Real clients (aiokafka and librdkafka) run in one process, the broker in another, all on the same cores.
 """
 
 import json
@@ -24,7 +25,7 @@ Figures = dict[str, float]
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/groups.md; with `only`, or quick, nothing is written."""
+    """Writes results/groups.md, unless `only` or `quick` is set."""
     report = Report("Consumer groups", "make bench PART=groups" + (" (quick)" if quick else ""))
     rounds = QUICK_ROUNDS if quick else ROUNDS
     with folder("disk") as path:

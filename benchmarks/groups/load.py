@@ -1,4 +1,5 @@
-"""Members of one new group, started at once in this process: when they have their assignments and the first message.
+"""Members of one new group, started together in this process: measures when they have their assignments and
+the first message.
 
 Prints `first_s`, `all_s` and `generations` as JSON.
 """
@@ -24,7 +25,8 @@ Figures = dict[str, float]
 
 
 class Tally:
-    """Which partitions each member has. Done when each has one, and the first message was read."""
+    """The partitions of each member. It is done when each member has one partition, and the first message was
+    read."""
 
     def __init__(self, members: int) -> None:
         self.began = time.perf_counter()
@@ -54,7 +56,7 @@ class Tally:
         return {"first_s": self._first_s, "all_s": self._all_s}
 
 
-class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no type information
     def __init__(self, tally: Tally, member: int) -> None:
         self._tally, self._member = tally, member
 
@@ -136,7 +138,7 @@ async def prepare(address: str, partitions: int) -> None:
 
 
 def stored_generation(catalog: str) -> int:
-    """The broker stores each generation before its members hear of it."""
+    """The broker stores each generation before its members receive it."""
     with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)) as database:
         found: int = database.execute(
             "SELECT generation FROM groups WHERE group_id = ?", (GROUP,)

@@ -1,7 +1,8 @@
-"""Part `kafka`: Millpond's Kafka face beside Apache Kafka, through librdkafka, in interleaved rounds of one run.
+"""Part `kafka`: Millpond's Kafka interface compared with Apache Kafka, through librdkafka, in interleaved
+rounds of one run.
 
-Everybody runs twice: on a RAM disk, where the code decides, and on the disk, beside plain write + fdatasync of the
-same bytes. The first round warms up Java and the memory and is thrown away.
+All subjects run twice: on a RAM disk, where the code determines the result, and on the disk, next to plain
+write + fdatasync of the same bytes. The first round warms up Java and the memory and is discarded.
 """
 
 import contextlib
@@ -23,11 +24,11 @@ from peers import Unavailable
 ROUNDS = 3
 WARM_UP_ROUNDS = 1
 LATENCY_SAMPLES = 1000
-RAM_DISK = Path("/dev/shm")  # the RAM disk is what is meant
+RAM_DISK = Path("/dev/shm")  # a RAM disk is intended here
 PLAIN = "plain write + fdatasync"
 
 Samples = dict[str, dict[str, list[float]]]
-"""Measure, then subject, then one value for each round."""
+"""Measure, then subject, then one value per round."""
 
 
 def shapes(quick: bool) -> list[Shape]:
@@ -41,7 +42,7 @@ def shapes(quick: bool) -> list[Shape]:
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/kafka.json and the page with charts made from it; with `only` nothing is written."""
+    """Writes results/kafka.json and the page with charts generated from it, unless `only` is set."""
     rounds = 1 + WARM_UP_ROUNDS if quick else ROUNDS + WARM_UP_ROUNDS
     found: dict[str, Any] = {
         "machine": machine(),
@@ -104,7 +105,7 @@ def _start(folder: Path, running: contextlib.ExitStack) -> list[Subject]:
 def _round(
     folder: Path, subjects: list[Subject], wanted: list[Shape], quick: bool, samples: Samples, number: int
 ) -> None:
-    """Every measure of every subject once; who goes first changes from round to round."""
+    """Run every measure of every subject once; the order of the subjects rotates from round to round."""
     turn = number % len(subjects)
     order = subjects[turn:] + subjects[:turn]
     for shape in wanted:

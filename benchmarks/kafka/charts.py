@@ -1,4 +1,4 @@
-"""The page docs/explanation/performance.md and its charts, made from results/kafka.json and nothing else."""
+"""Generates the page docs/explanation/performance.md and its charts from results/kafka.json only."""
 
 from collections.abc import Mapping
 from pathlib import Path

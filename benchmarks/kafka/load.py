@@ -1,8 +1,8 @@
-"""What is asked of a broker, through librdkafka: produce, consume, and one message at a time.
+"""The load on a broker, through librdkafka: produce, consume, and one message at a time.
 
-Payloads are random and distinct, since zeros are written faster than data. Idempotence is off and acks are all, as in
-a plain producer; queues are large, so that the client waits for nothing but the broker. The Python loop costs about
-a microsecond a message, so figures of 100 bytes measure the client as much as the broker.
+Payloads are random and distinct, because zeros are written faster than data. Idempotence is off and acks are
+all, as in a plain producer. Queues are large, so that the client waits only for the broker. The Python loop
+costs about a microsecond per message, so figures for 100 bytes measure the client as much as the broker.
 """
 
 import os
@@ -24,7 +24,7 @@ ANSWER_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much of what goes where."""
+    """The size of messages, their number, and the number of partitions."""
 
     message_bytes: int
     partitions: int
@@ -85,13 +85,13 @@ def consume(subject: Subject, topic: str, shape: Shape) -> Throughput:
             "bootstrap.servers": subject.address,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 5,  # else the client sleeps for a second whenever its queue is full
+            "fetch.queue.backoff.ms": 5,  # otherwise the client sleeps for a second whenever its queue is full
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_000_000,
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(shape.partitions)])
-    wanted = shape.messages + shape.partitions  # the warm-up's too
+    wanted = shape.messages + shape.partitions  # includes the warm-up messages
     cpu_s, begun = subject.cpu_s(), time.perf_counter()
     while wanted > 0:
         at_once = min(wanted, CONSUME_AT_ONCE)  # asking for more than is left would wait for it
@@ -103,7 +103,7 @@ def consume(subject: Subject, topic: str, shape: Shape) -> Throughput:
 
 
 def acknowledgements(subject: Subject, topic: str, count: int) -> list[float]:
-    """Seconds from handing a message over to its acknowledgement, one in flight."""
+    """Seconds from the send of a message to its acknowledgement, one in flight."""
     producer = Producer({"bootstrap.servers": subject.address, "acks": "all", "linger.ms": 0})
     payloads = _payloads(1000)
     _warm_up(producer, topic, 1)
@@ -118,7 +118,7 @@ def acknowledgements(subject: Subject, topic: str, count: int) -> list[float]:
 
 
 def end_to_end(subject: Subject, topic: str, count: int) -> list[float]:
-    """Seconds from handing a message over to having it back from a consumer that waits at the tail."""
+    """Seconds from the send of a message to its receipt by a consumer that waits at the tail."""
     producer = Producer({"bootstrap.servers": subject.address, "acks": "all", "linger.ms": 0})
     consumer = Consumer({"bootstrap.servers": subject.address, "group.id": "bench", "fetch.wait.max.ms": 100})
     payloads = _payloads(1000)

@@ -1,4 +1,4 @@
-"""The floor under every durable broker: the same bytes, written to one file and made durable, by nobody but us."""
+"""The lower bound for every durable broker: the same bytes, written to one file and synced, without a broker."""
 
 import os
 import time
@@ -8,7 +8,7 @@ CHUNK_BYTES = 1_000_000
 
 
 def write_and_sync(folder: Path, megabytes: float) -> float:
-    """MB/s of plain write + fdatasync for each megabyte."""
+    """MB/s of plain write + fdatasync, with one fdatasync per megabyte."""
     data = os.urandom(CHUNK_BYTES)
     path = folder / "plain"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -25,7 +25,7 @@ def write_and_sync(folder: Path, megabytes: float) -> float:
 
 
 def sync_latencies(folder: Path, count: int) -> list[float]:
-    """Seconds of one write of 1,000 bytes + fdatasync."""
+    """Durations of one write of 1,000 bytes + fdatasync, in seconds."""
     data = os.urandom(1000)
     path = folder / "plain"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

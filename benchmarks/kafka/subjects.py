@@ -1,4 +1,4 @@
-"""The brokers that are compared, each a process of its own on a folder of its own: ours, and Apache Kafka twice."""
+"""The compared brokers, each a separate process with its own folder: Millpond, and Apache Kafka twice."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ FSYNC = {"log.flush.interval.messages": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker. `started_s` is from the process's start to the first answer."""
+    """A running broker. `started_s` is the time from the start of the process to its first response."""
 
     name: str
     address: str
@@ -27,7 +27,7 @@ class Subject:
     started_s: float
 
     def cpu_s(self) -> float:
-        """Processor time its process has used, user and system."""
+        """CPU time of its process, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
@@ -58,7 +58,7 @@ def millpond(folder: Path) -> Iterator[Subject]:
 
 @contextmanager
 def apache(folder: Path, name: str, settings: dict[str, str]) -> Iterator[Subject]:
-    prepared = kafka.plan(folder, {**DELETED_SOON, **settings})  # formatting is no part of the start
+    prepared = kafka.plan(folder, {**DELETED_SOON, **settings})  # formatting is not part of the start
     port = int(prepared.command and prepared.port)
     begun = time.perf_counter()
     with kafka.running(folder, {**DELETED_SOON, **settings}, port) as server:

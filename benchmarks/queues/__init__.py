@@ -1,8 +1,9 @@
-"""Part `queue`: publish, deliver and acknowledge, durable, beside NATS JetStream with `sync_interval: always`.
+"""Part `queue`: publish, deliver and acknowledge, durable, compared with NATS JetStream with `sync_interval:
+always`.
 
-Both sides through their own Python clients, in processes of their own on the same machine, in one run, in turns.
-Afterwards two things that only the queue can show: what one blocked key costs the others, and what one message that
-nobody acknowledges costs under many others.
+Both run in turn in one run, through their own Python clients, in separate processes on the same machine. Two
+measurements of the queue alone follow: what one blocked key costs the others, and what one unacknowledged
+message costs under many others.
 """
 
 import json
@@ -28,7 +29,7 @@ Rates = dict[str, list[dict[str, float]]]
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/queue.md; with `only`, or quick, nothing is written."""
+    """Writes results/queue.md, unless `only` or `quick` is set."""
     report = Report("Queue", "make bench PART=queue" + (" (quick)" if quick else ""))
     if only in (None, "rates"):
         _rates(report, quick=quick)
@@ -39,7 +40,7 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
 
 
 def _rates(report: Report, *, quick: bool) -> None:
-    from peers import nats  # fetched when it is needed
+    from peers import nats  # imported when it is needed
 
     report.section(
         "Messages of 100 bytes, durable",

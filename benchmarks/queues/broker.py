@@ -1,4 +1,4 @@
-"""The broker that is measured, as a process of its own."""
+"""The measured broker, as a separate process."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ def running(path: Path) -> Iterator[str]:
 
 @contextmanager
 def process(path: Path, **settings: str) -> "Iterator[tuple[subprocess.Popen[str], dict[str, str]]]":
-    """With where it listens, by face."""
+    """The process and its addresses by interface."""
     path.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(path)]
     for face in ("kafka", "grpc", "http"):

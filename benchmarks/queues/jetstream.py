@@ -1,5 +1,5 @@
-"""The load on NATS JetStream, through its own Python client. Run by an interpreter that has it, apart from this
-project: `python jetstream.py '{"do": "publish", …}'` prints one JSON object."""
+"""The load on NATS JetStream, through its own Python client. It runs in an interpreter that has this client,
+independently of this project: `python jetstream.py '{"do": "publish", …}'` prints one JSON object."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ FETCH = 200
 
 
 async def publish(js, plan, latencies):
-    """`window` messages in flight, each acknowledged by the server. When it began."""
+    """Publish with `window` messages in flight, each acknowledged by the server. Returns the start time."""
     filler = bytes(plan["size"] - 8)
     numbers = iter(range(plan["messages"]))
 
@@ -32,8 +32,8 @@ async def publish(js, plan, latencies):
 
 
 async def consume(js, plan, latencies):
-    """Pull consumers that acknowledge each message with JetStream's plain ack, which is not answered. When the first
-    one came."""
+    """Pull consumers that acknowledge each message with JetStream's plain ack, which gets no response.
+    Returns the time of the first message."""
     left, topic, began = plan["messages"], plan["topic"], 0.0
     done = asyncio.Event()
 

@@ -1,5 +1,5 @@
-"""Load on Millpond's queue, through its own Python client: `python -m benchmarks.queues.load '{"do": "publish", …}'`
-prints one JSON object. The twin of `jetstream.py`, with the same windows and sizes."""
+"""The load on Millpond's queue, through its own Python client: `python -m benchmarks.queues.load '{"do":
+"publish", …}'` prints one JSON object. The counterpart of `jetstream.py`, with the same windows and sizes."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def prepare(plan: Plan) -> None:
 
 
 async def publish(plan: Plan, latencies: list[float]) -> float:
-    """`window` messages in flight, each answered when it is durable. When it began."""
+    """Publish with `window` messages in flight, each acknowledged when it is durable. Returns the start time."""
     filler = bytes(plan["size"] - 8)
     keys = [b"key-%d" % number for number in range(plan["keys"])] if plan["keys"] else [None]
     numbers = iter(range(plan["messages"]))
@@ -41,7 +41,8 @@ async def publish(plan: Plan, latencies: list[float]) -> float:
 
 
 async def consume(plan: Plan, latencies: list[float]) -> float:
-    """Every message is acknowledged; counted when the acknowledgement is durable. When the first one came."""
+    """Acknowledge every message; it counts when the acknowledgement is durable. Returns the time of the first
+    message."""
     left, began = plan["messages"], 0.0
     done = asyncio.Event()
 
@@ -67,7 +68,7 @@ async def consume(plan: Plan, latencies: list[float]) -> float:
     workers = [asyncio.create_task(worker(number)) for number in range(plan["consumers"])]
     await done.wait()
     for each in workers:
-        each.cancel()  # closes its subscriber, which waits until what it acknowledged is durable
+        each.cancel()  # closes its subscriber, which waits until its acknowledgements are durable
     await asyncio.gather(*workers, return_exceptions=True)
     return began
 

@@ -1,5 +1,5 @@
-"""What does not move, and what it costs those that do: one blocked key under a long backlog (reliability test 16), and
-one message that nobody acknowledges under very many that are (reliability test 18)."""
+"""The cost of stuck messages for the others: one blocked key under a long backlog (reliability test 16), and
+one unacknowledged message under very many acknowledged ones (reliability test 18)."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ class Arrivals:
 
 
 async def _probe(listeners: dict[str, str], backlog_topic: str, backlog: int) -> list[float]:
-    """Only in the subscription's own topic is the backlog behind a blocked message."""
+    """The backlog is behind a blocked message only if it is in the subscription's own topic."""
     address = listeners["grpc"]
     async with AsyncAdmin(address=address) as admin:
         await admin.create_topic("orders", partitions=1)
@@ -111,7 +111,7 @@ async def _probe(listeners: dict[str, str], backlog_topic: str, backlog: int) ->
 
 
 def _publish_many(bootstrap: str, topic: str, count: int, key: bytes | None) -> None:
-    """Through Kafka's client, which is quicker than ours."""
+    """Through a Kafka client, which is faster than ours."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 100_000}
     producer = confluent_kafka.Producer(settings)
     for _ in range(count):
@@ -177,7 +177,7 @@ async def _prepare(address: str) -> None:
 
 
 async def _work_off(address: str, others: int, pid: int) -> list[tuple[int, float]]:
-    """The broker's memory after a tenth, and when all but the first are acknowledged."""
+    """The broker's memory after a tenth of the messages, and after all but the first are acknowledged."""
     memory = []
     async with AsyncSubscriber(address, "orders", "billing", prefetch=4000) as subscriber:
         for taken in range(others + 1):

@@ -1,8 +1,9 @@
-"""Part `spark`: reading, streaming, the sink, compaction and merging on Spark, each beside a peer of the same run.
+"""Part `spark`: reading, streaming, the sink, compaction and merging on Spark, each compared with a peer in
+the same run.
 
-Reads are held against native Parquet of the same rows and, where peers can be had, against Spark's own Kafka source
-on Apache Kafka; the sink against Spark's Kafka sink. One session serves all of them. Rounds are interleaved, the first
-is thrown away (JVMs warm up), and medians are reported.
+Reads are compared with native Parquet of the same rows and, where peers are available, with Spark's own Kafka
+source on Apache Kafka; the sink is compared with Spark's Kafka sink. All use one session. Rounds are
+interleaved, the first is discarded (JVMs warm up), and medians are reported.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ SECTIONS = (reading, writing, latency, maintenance)
 
 
 def run(*, quick: bool = False, only: str | None = None) -> None:
-    """Writes results/spark.md; with `only`, or quick, nothing is written."""
+    """Writes results/spark.md, unless `only` or `quick` is set."""
     report = Report("Spark", "make bench PART=spark" + (" (quick)" if quick else ""))
     if only is None or only in "start":
         start.measure(report)

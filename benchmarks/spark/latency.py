@@ -1,4 +1,4 @@
-"""Micro-batches: how long one takes from trigger to commit when little arrives, from topic to topic."""
+"""Micro-batches: the time from trigger to commit when little data arrives, from topic to topic."""
 
 import time
 

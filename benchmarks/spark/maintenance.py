@@ -1,4 +1,4 @@
-"""Compaction and merging: rows and bytes a second through the pipelines, tasks and commit included."""
+"""Compaction and merging: rows and bytes per second through the pipelines, including tasks and commit."""
 
 from benchmarks.report import Report
 from benchmarks.spark.workplace import Workplace, fill, timed

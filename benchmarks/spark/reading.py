@@ -1,4 +1,4 @@
-"""Batch reads: every column of every row of a topic, against Parquet and against Spark's Kafka source."""
+"""Batch reads: every column of every row of a topic, compared with Parquet and with Spark's Kafka source."""
 
 import contextlib
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from benchmarks.report import Report
 from benchmarks.spark.workplace import Workplace, drain, fill, interleaved, rates, ratio
 
 SIZES = ((100, 2_000_000, 4), (1_000, 400_000, 16))
-"""(bytes of a value, rows, partitions)"""
+"""(bytes per value, rows, partitions)"""
 
 
 def measure(report: Report, place: Workplace) -> None:

@@ -1,4 +1,4 @@
-"""From nothing to the first answers: a session, one SQL job, one job with a Python worker. Each in a new process."""
+"""The time to the first results: a session, one SQL job, one job with a Python worker. Each in a new process."""
 
 import statistics
 import subprocess
@@ -22,7 +22,7 @@ def measure(report: Report) -> None:
     report.section(
         "Start", "A local session with its first two jobs, seconds. `fast` maps its classes from an archive."
     )
-    _once("fast")  # leaves the archive behind, if there is none
+    _once("fast")  # creates the archive if there is none
     samples = {kind: [_once(kind) for _ in range(3)] for kind in ("plain", "fast")}
     report.table(
         ("start", "median s"), [(kind, f"{statistics.median(each):.1f}") for kind, each in samples.items()]

@@ -1,4 +1,4 @@
-"""What the sections share: the session, the folders, topics full of rows, and how something is timed."""
+"""Shared by the sections: the session, the folders, filled topics, and timing."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class Workplace:
         return source.options(**options).load()
 
     def parquet_of(self, name: str) -> Path:
-        """The rows of a topic as Parquet, written once, in as many files as there are cores times two."""
+        """The rows of a topic as Parquet, written once, in twice as many files as there are cores."""
         target = self.path / "parquet" / name
         if not target.exists():
             self.topic(name).write.parquet(str(target))
@@ -61,7 +61,7 @@ class Workplace:
 
 
 def connector_jars() -> str:
-    """Spark's Kafka connector, or nothing where peers cannot be had."""
+    """The jars of Spark's Kafka connector; empty where peers are not available."""
     try:
         return ",".join(map(str, sorted(programs.spark_jars().glob("*.jar"))))
     except Unavailable as error:
@@ -81,7 +81,8 @@ def spark_session(path: Path, jars: str) -> SparkSession:
 
 
 def fill(path: Path, topic: str, *, partitions: int, rows: int, value_bytes: int, **config: str) -> None:
-    """A topic of `rows` records of random bytes, keys from a set of `KEYS`, in batches as a busy producer sends."""
+    """Create a topic of `rows` records of random bytes, with keys from a set of `KEYS`, in batches like those
+    of a busy producer."""
     asyncio.run(_fill(path, topic, partitions, rows, value_bytes, config))
 
 
@@ -113,7 +114,7 @@ async def _fill(
 
 
 def drain(frame: DataFrame) -> None:
-    """Read every column of every row, and keep nothing."""
+    """Read every column of every row, and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -124,7 +125,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def interleaved(actions: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median seconds of each, after one round that is thrown away."""
+    """Median seconds of each action, after one discarded round."""
     samples: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(rounds + 1):
         for name, action in actions.items():

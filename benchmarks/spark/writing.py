@@ -1,4 +1,4 @@
-"""The sink: rows into a topic, exactly once, against Spark's Kafka sink, which is at least once."""
+"""The sink: appends rows to a topic exactly once, compared with Spark's Kafka sink, which is at-least-once."""
 
 import contextlib
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def _to_kafka(frame: object, address: str, topic: str) -> None:
 
     admin = AdminClient(
         {"bootstrap.servers": address}
-    )  # a name: without one it would be gone before the answer
+    )  # keeps a reference: otherwise it would be closed before the response
     for made in admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
         made.result(30)
     frame.write.format("kafka").option("kafka.bootstrap.servers", address).option("topic", topic).save()  # type: ignore[attr-defined]

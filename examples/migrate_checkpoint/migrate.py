@@ -1,6 +1,7 @@
-"""The query of a job that read Kafka, after the move: one word and one option are new, the checkpoint is the old one.
+"""The query of a job that read from Kafka, after the migration: the format and one option are new, the
+checkpoint is the old one.
 
-python examples/migrate_checkpoint/migrate.py ./millpond-data ./checkpoint ./out
+    python examples/migrate_checkpoint/migrate.py ./millpond-data ./checkpoint ./out
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Spark's own Kafka source and sink against a broker: `python run.py HOST:PORT PREFIX FOLDER` runs every scenario in
-one session and prints one line of JSON: scenario to what it saw, or to the error it met. Needs pyspark, and the
-connector's jars in `PEERS_SPARK_JARS`."""
-# ruff: noqa: BLE001  # an error is what a scenario saw
+"""Spark's own Kafka source and sink against a broker: `python run.py HOST:PORT PREFIX FOLDER` runs every
+scenario in one session and prints one line of JSON, which maps each scenario to its result or its error.
+Needs pyspark, and the connector's jars in `PEERS_SPARK_JARS`."""
+# ruff: noqa: BLE001  # an error is the result of a scenario
 
 import json
 import os
@@ -37,7 +37,7 @@ spark = session()
 
 
 def write(topic, rows, **options):
-    """Rows of key, value and, if there is one, partition."""
+    """Write rows of key and value."""
     frame = spark.createDataFrame(rows, "key string, value string")
     writer = frame.write.format("kafka").option("kafka.bootstrap.servers", address).option("topic", topic)
     writer.options(**options).save()
@@ -95,7 +95,8 @@ def headers():
 
 
 def run_stream(topic, name, **options):
-    """One round of everything there is, into a table of files; a second round goes on where the first ended."""
+    """Process everything available once, into a folder of JSON files. A second call continues where the first
+    ended."""
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
     frame = source.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
     out = os.path.join(folder, name)
@@ -142,7 +143,7 @@ def stream_into_the_sink():
 
 
 def delete_records(topic, offset):
-    """DeleteRecords v0, by hand: Spark has no administration."""
+    """DeleteRecords v0, encoded by hand, because Spark has no admin API."""
     name = topic.encode()
     wanted = struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, 0, offset, 10_000)
     frame = struct.pack(">hhih", 21, 0, 1, -1) + wanted
@@ -158,7 +159,7 @@ def delete_records(topic, offset):
 
 
 def data_loss():
-    """A stream that finds its records gone goes on if it may, and fails if it must."""
+    """A stream whose records were deleted continues with failOnDataLoss=false, and fails with true."""
     outcomes = {}
     for name, fails in (("tolerated", "false"), ("refused", "true")):
         topic = f"{prefix}-loss-{name}"

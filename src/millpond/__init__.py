@@ -1,8 +1,8 @@
 """Millpond: one durable message log.
 
-`Broker` is the server as a type you can drive yourself; `Producer`, `Consumer`, `Publisher`, `Subscriber` and `Admin`
-talk to one over gRPC, and so do their asyncio twins. Names are loaded when they are first used: a client does not pay
-for the broker's code.
+`Broker` is the server as a class that you can run in your own process. `Producer`, `Consumer`, `Publisher`,
+`Subscriber`, `Admin` and their asyncio counterparts connect to a broker over gRPC. Names are imported on
+first use, so that a client does not load the broker's code.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`python -m millpond` is `millpond`."""
+"""`python -m millpond` is the same as `millpond`."""
 
 from millpond.cli.main import main
 

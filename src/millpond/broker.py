@@ -1,4 +1,4 @@
-"""The assembly: settings become parts, and parts start and stop in order. Reads like a parts list."""
+"""The assembly of a broker: creates its parts from settings, and starts and stops them in order."""
 
 import asyncio
 import contextlib
@@ -46,10 +46,11 @@ from millpond.version import __version__
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
 IN_MEMORY = "memory:"
 RESERVE_EVERY_S = 0.5
-"""How often it is tried to make the disk's reserve again."""
+"""How often the broker tries to restore the disk reserve."""
 LOCK_WAITS_PER_LEASE = 12
-"""Another broker may be paused in the middle of a commit that holds rows of this one's partitions. A commit that waits
-for them is tried four times, and only then given up: that must leave time to renew the lease."""
+"""Another broker may be paused in the middle of a commit that holds locks on rows of this broker's
+partitions. A commit that waits for them is tried four times before it fails, and this must leave time to
+renew the lease."""
 
 logger = logging.getLogger(__name__)
 WrapStore = Callable[[ObjectStore], ObjectStore]
@@ -57,7 +58,8 @@ WrapDatabase = Callable[[Database], Database]
 
 
 class Broker:
-    """One node. `async with Broker(Settings(...)) as broker:` starts it and drains it on the way out."""
+    """One node of a cluster. `async with Broker(Settings(...)) as broker:` starts it, and drains it at the
+    end."""
 
     def __init__(
         self,
@@ -75,10 +77,10 @@ class Broker:
         supervised: bool = False,
         trust_clock: bool = False,
     ) -> None:
-        """Without `listen` it is used in this process only, and opens no port. One that is `supervised` shares the
-        data directory, which its supervisor has locked, with others like it. `metrics` go on counting from a former
-        life in this process. `trust_clock` ends a pause of retention that is in the catalog. `random` spreads the
-        retries of commits."""
+        """Without `listen` the broker opens no port and is used only in this process. A `supervised` broker
+        shares the data directory, which its supervisor has locked, with other brokers. Pass `metrics` to
+        continue the counters of an earlier broker in this process. `trust_clock` ends a pause of retention
+        that is stored in the catalog. `random` spreads the retries of commits."""
         self.settings = settings or Settings()
         self.session = new_session()
         self.metrics = metrics or Metrics()
@@ -94,9 +96,9 @@ class Broker:
         self.node_id = self.settings.node_id
         self._listen = listen
         self.listeners: dict[str, str] = {}
-        """Where each face is reached, as `host:port`: `kafka`, `grpc`, `http`."""
+        """The address at which clients reach each interface, as `host:port`: `kafka`, `grpc`, `http`."""
         self.bound: dict[str, str] = {}
-        """What each face listens on, which may be another address than the one it is reached at."""
+        """The address that each interface listens on, which may differ from the one that clients use."""
         self._directory: DataDirectory | None = None
         self._has_served = False
         self._services: asyncio.Task[None] | None = None
@@ -105,13 +107,13 @@ class Broker:
 
     @property
     def kafka_node(self) -> Node | None:
-        """This broker as Kafka clients reach it, if they can."""
+        """This broker's address for Kafka clients; None if the Kafka interface is off."""
         if KAFKA not in self.listeners:
             return None
         return Node(self.node_id, *split_address(self.listeners[KAFKA]))
 
     async def start(self) -> None:
-        """May be tried again after it has failed."""
+        """Start the broker. It may be called again after a failure."""
         tune_process()
         settings = self.settings
         self.session = new_session()
@@ -165,15 +167,16 @@ class Broker:
             undo.pop_all()
 
     def _is_alone(self) -> bool:
-        """Whether no other broker can come to this catalog: it is in this process, or in the directory that this one
-        has locked."""
+        """Whether no other broker can use this catalog: it is in this process, or in the directory that this
+        broker has locked."""
         catalog = self.settings.catalog
         return not self._supervised and (
             catalog.startswith(IN_MEMORY) or (not catalog and self._directory is not None)
         )
 
     async def _bind(self) -> None:
-        """Take the ports before anything else is started: one in use is the commonest reason to give up."""
+        """Bind the ports before anything else is started, because a port in use is the most common reason for
+        a failed start."""
         for face, server in ((KAFKA, self.kafka), (GRPC, self.rpc), (HTTP, self.web)):
             address = self.settings.address(face)
             if address is None:
@@ -191,7 +194,7 @@ class Broker:
             self.listeners[face] = join_address(shown, advertised or port)
 
     def _reachable(self) -> dict[str, str]:
-        """Where others may send clients that ask for what this broker owns."""
+        """The addresses to which other brokers may redirect clients that request what this broker owns."""
         return {face: address for face, address in self.listeners.items() if not is_everywhere(address)}
 
     async def _serve(self) -> None:
@@ -205,7 +208,7 @@ class Broker:
             await self.web.serve(self._web_services())
 
     async def _close_faces(self) -> None:
-        """All at once: each first answers what it has begun."""
+        """Stop all interfaces concurrently; each one first completes the requests in progress."""
         stops = (self.kafka.stop(), self.rpc.stop(), self.web.stop())
         for error in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(error, BaseException):
@@ -285,7 +288,8 @@ class Broker:
             self.reserve.check()
 
     def _free_bytes(self) -> int | None:
-        """What maintenance may write to a store of files; None for any other store. As much as a reserve stays free."""
+        """How many bytes maintenance may write to a store of files; None for any other store. As much space
+        as the disk reserve stays free."""
         folder = folder_of(self.settings.store_url())
         if folder is None:
             return None
@@ -295,13 +299,13 @@ class Broker:
         return space.free - part_of_disk(self.settings.disk_reserve, space)
 
     def _make_reserve(self, reserve: Reserve) -> None:
-        """Only now: a broker that fails to start leaves nothing behind."""
+        """Called late in the start, so that a broker that fails to start leaves no reserve behind."""
         reserve.renew()
         self.metrics.disk.full.set_function(lambda: int(reserve.is_released))
         self.metrics.disk.reserve_bytes.set_function(lambda: reserve.held_bytes)
 
     async def _keep_reserve(self, reserve: Reserve) -> None:
-        """Make it again whenever it is gone and there is room."""
+        """Restore the reserve whenever it has been released and there is space again."""
         while True:
             await asyncio.sleep(RESERVE_EVERY_S)
             await asyncio.to_thread(reserve.renew)
@@ -416,8 +420,8 @@ class Broker:
                 services.create_task(self.maintenance.run())
 
     async def stop(self) -> None:
-        """Drain: take nothing more, answer what was taken, leave the catalog, release the directory. Whoever is
-        cancelled while waiting for it may call it again: it goes on by itself."""
+        """Drain: accept no new requests, complete the accepted ones, leave the cluster, release the
+        directory. If the caller is cancelled, the drain continues, and the caller may call this again."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
@@ -441,9 +445,9 @@ class Broker:
         await self._workers.close()
         await self.payloads.close()
         with contextlib.suppress(MillpondError):
-            await self.maintenance.pause.trusts_clock()  # a jump since the last pass is written down, too
+            await self.maintenance.pause.trusts_clock()  # also stores a clock jump since the last check
         await self.log.drain()
-        self.store.close()  # else whoever merges or reads much would read on, and be waited for
+        self.store.close()  # otherwise running merges and large reads would continue, and delay the stop
         await self.log.stop()
         if not self._catalog_went_back():
             with contextlib.suppress(MillpondError):
@@ -466,7 +470,7 @@ class Broker:
         self.groups.drop_lost()
 
     async def failed(self) -> MillpondError:
-        """Returns when the broker can no longer write, with the reason."""
+        """Wait until the broker can no longer write, and return the reason."""
         assert self._failure is not None, "start() comes first"
         return await asyncio.shield(self._failure)
 
@@ -482,7 +486,7 @@ class Broker:
     # -- simple calls -----------------------------------------------------------------------------------------
 
     async def produce(self, topic: str, *records: Record | bytes, partition: int = 0) -> AppendResult:
-        """Append records to a topic, which is created if need be; returns when they are durable."""
+        """Append records to a topic, which is created if necessary. Returns when they are durable."""
         whole = [Record(value=each) if isinstance(each, bytes) else each for each in records]
         placed = await self.messages.produce(topic, whole, partition)
         return AppendResult(placed[0].offset, self._log_start(topic, partition), placed[0].timestamp)
@@ -490,7 +494,7 @@ class Broker:
     async def read(
         self, topic: str, offset: int = 0, *, partition: int = 0, wait_ms: int = 0
     ) -> list[Record]:
-        """Records from `offset` on, up to about a mebibyte of them; waits for the first if told to."""
+        """Records from `offset` on, up to about 1 MiB. Waits up to `wait_ms` for the first one."""
         request = PollRequest(topic, {partition: offset}, wait_ms=wait_ms, strict=True, committed=False)
         return [record for _, record in (await self.poller.poll(request)).records]
 
@@ -502,19 +506,21 @@ class Broker:
             self._failure.set_result(error)
 
     def _catalog_went_back(self) -> bool:
-        """Then nothing is handed over: others would begin where the catalog now ends, and collect what it has
-        forgotten, before anybody has looked."""
+        """Whether the catalog was restored to an earlier state. If so, nothing is handed over: other brokers
+        would continue at the catalog's current end and collect the objects that it no longer knows, before an
+        operator has looked."""
         failure = self._failure
         return failure is not None and failure.done() and isinstance(failure.result(), CatalogWentBack)
 
     def _on_services_ended(self, services: "asyncio.Task[None]") -> None:
-        """Services end only when they are told to; otherwise it is a bug, and a broker without them must go."""
+        """Services end only when they are cancelled. Otherwise it is a bug, and the broker must stop."""
         if not services.cancelled() and (error := services.exception()) is not None:
             logger.critical("a service ended in a way nobody foresaw", exc_info=error)
             self._on_failure(Defect(reason=f"a service ended: {error!r}"))
 
     def _remove_unserved(self) -> None:
-        """What a start that failed has made. Once a client may have been answered, all of it stays."""
+        """Remove what a failed start has created. Once a client may have received a response, everything
+        stays."""
         if self._directory is not None and not self._has_served:
             self._directory.remove_if_created()
 
@@ -527,7 +533,7 @@ class Broker:
 def open_database(
     settings: Settings, *, name: str = "", lock_wait_ms: int = 0, reserve: Reserve | None = None
 ) -> Database:
-    """The catalog a broker or a tool of these settings uses. Its reserve is released when its disk is full."""
+    """The catalog for a broker or tool with these settings. When its disk is full, the reserve is released."""
     on_full = (lambda: None) if reserve is None else reserve.release
     return catalog_open.open_database(
         _catalog_url(settings), name=name, lock_wait_ms=lock_wait_ms, on_full=on_full
@@ -535,7 +541,7 @@ def open_database(
 
 
 def open_reserve(settings: Settings) -> Reserve | None:
-    """The reserve of the disk of an SQLite catalog; other catalogs need none. It is not made yet."""
+    """The disk reserve of an SQLite catalog; other catalogs need none. Does not allocate it yet."""
     path = sqlite_path(_catalog_url(settings))
     if path is None or not path.parent.is_dir():
         return None

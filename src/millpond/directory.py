@@ -1,5 +1,5 @@
-"""The data directory of a broker: made durably, locked against a second broker, and removed again by a start that fails
-before the broker has served anything."""
+"""The data directory of a broker. It is created durably, locked against a second broker, and removed again if
+the start fails before the broker has served anything."""
 
 import contextlib
 import fcntl
@@ -14,12 +14,12 @@ from millpond.objects.files import make_directory
 
 LOCK_FILE: Final = "broker.lock"
 OWN_FILES: Final = (LOCK_FILE, CATALOG_FILE, "disk.reserve")
-"""How the names begin of what a broker puts into the directory itself, beside the objects."""
+"""Name prefixes of the files that a broker itself creates in the directory, next to the objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Locked until `unlock`. `created` are the directories that were made for it, the innermost first."""
+    """Locked until `unlock`. `created` lists the directories that were created for it, the innermost first."""
 
     path: Path
     lock: int
@@ -29,13 +29,13 @@ class DataDirectory:
         os.close(self.lock)
 
     def remove_if_created(self) -> None:
-        """Leave no trace of a broker that could not start. Only what such a broker can have written is removed: a
-        directory that was there before stays, and so does one with anything else in it, such as an object. Call it
-        before `unlock`, so that no other broker begins meanwhile."""
+        """Remove the directory after a failed start. Removes only what such a start can have written: a
+        directory that existed before stays, and so does one that contains anything else, such as an object.
+        Call it before `unlock`, so that no other broker can start in between."""
         if not self.created or self._alien():
             return
         folders = [Path(folder) for folder, _, _ in os.walk(self.path / OBJECTS_FOLDER, topdown=False)]
-        with contextlib.suppress(OSError):  # something else came into it meanwhile: it stays
+        with contextlib.suppress(OSError):  # something else was written into it since: it stays
             for name in _names(self.path):
                 if name != OBJECTS_FOLDER:
                     (self.path / name).unlink()
@@ -43,14 +43,14 @@ class DataDirectory:
                 folder.rmdir()
 
     def _alien(self) -> list[str]:
-        """What no start of a broker makes."""
+        """Names of files that a starting broker does not create."""
         names = [each for each in _names(self.path) if each != OBJECTS_FOLDER]
         objects = [file for _, _, files in os.walk(self.path / OBJECTS_FOLDER) for file in files]
         return [each for each in names if not each.startswith(OWN_FILES)] + objects
 
 
 def lock_data_dir(path: Path) -> DataDirectory:
-    """Keep a second broker off the directory. Other writers (tools, Spark) may come and go."""
+    """Lock the directory against a second broker. Other writers (tools, Spark) may still use it."""
     path = path.absolute()
     try:
         missing = tuple(folder for folder in (path, *path.parents) if not folder.exists())
@@ -61,7 +61,8 @@ def lock_data_dir(path: Path) -> DataDirectory:
 
 
 def _open_lock(path: Path) -> int:
-    """A lock file that was removed while it was being locked, by a broker that could not start, locks nothing."""
+    """Open and lock the lock file. If a broker that failed to start removed the file in between, the lock is
+    worthless, so it is taken again."""
     while True:
         _make_durably(path)
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -83,7 +84,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _make_durably(path: Path) -> None:
-    """Make the directory, and its name survive a power cut: all that is acknowledged later lies below it."""
+    """Create the directory so that its name survives a power failure: everything acknowledged later is stored
+    below it."""
     if not path.is_dir():
         make_directory(path, next(folder for folder in path.parents if folder.exists()))
 

@@ -1,10 +1,10 @@
-"""Two knobs of the process that every broker turns, and a third for those that a supervisor started. All are
-process-wide, and harmless to other code.
+"""Two process-wide settings that every broker changes, and a third for brokers that a supervisor started. All
+are harmless to other code.
 
-* The interpreter lets a thread wait 5 ms for another one by default; the writer thread would lose that much after
+* By default the interpreter lets a thread wait 5 ms for another one. The writer thread would lose that much after
   each SQL statement while the event loop is busy.
-* glibc returns every buffer above 128 KiB to the kernel at once and takes fresh, unmapped pages for the next one;
-  a log moves nothing but such buffers, and page faults would cost several times what copying them does.
+* glibc returns every buffer above 128 KiB to the kernel immediately and maps fresh pages for the next one. A log
+  moves almost only such buffers, and page faults would cost several times as much as copying them.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ SWITCH_INTERVAL_S: Final = 0.0005
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 MAPPED_BYTES: Final = 32 * 1024 * 1024
-"""The size from which buffers are mapped singly; glibc takes no larger threshold."""
+"""Buffers from this size on are mapped individually; glibc allows no larger threshold."""
 PR_SET_PDEATHSIG: Final = 1
 KEPT_BYTES: Final = 256 * 1024 * 1024
-"""Freed memory that is kept for the next buffers: it is more than tail and buffers hold together."""
+"""Freed memory that is kept for later buffers: more than the tail cache and the buffers hold together."""
 
 
 def tune_process() -> None:
@@ -34,8 +34,8 @@ def tune_process() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel send SIGTERM when the process that started this one is gone, or send it now if it is already.
-    Where there is no such thing (not Linux), whoever kills the supervisor ends its workers himself."""
+    """Have the kernel send SIGTERM when the parent process exits, or send it now if it has exited already. On
+    systems without this feature (not Linux), workers must be stopped separately if the supervisor is killed."""
     try:
         prctl = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):

@@ -1,7 +1,8 @@
-"""Settings: one frozen tree, read in one place.
+"""Settings: one frozen dataclass, read in one place.
 
-Each value comes from the nearest of four places: a flag, `MILLPOND_<NAME>` in the environment, a TOML file, the
-default. Only the assembly (`broker.py`) and the CLI see this module; parts receive plain values.
+Each value comes from the first of four sources that has it: a flag, `MILLPOND_<NAME>` in the environment, a
+TOML file, the default. Only the assembly (`broker.py`) and the CLI use this module; parts receive plain
+values.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ PORTS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a setting is read from text and shown again."""
+    """How a setting is parsed from text and converted back to text."""
 
     name: str
     parse: Callable[[str], Any]
@@ -108,7 +109,7 @@ _RPC = RpcLimits()
 _WEB = WebLimits()
 _PAYLOADS = PayloadLimits()
 REQUEST_SLACK_BYTES: Final = 64 * 1024
-"""What a request may need beside its largest message."""
+"""What a request may need in addition to its largest message."""
 
 
 def _setting(default: Any, kind: Kind, meaning: str) -> Any:
@@ -317,7 +318,8 @@ class Settings:
         return max(self.request_bytes_max, self.max_message_bytes + REQUEST_SLACK_BYTES)
 
     def address(self, face: str) -> tuple[str, int] | None:
-        """Where `kafka`, `grpc` or `http` listens. Beyond this machine only on request: nobody has to authenticate."""
+        """The address that `kafka`, `grpc` or `http` listens on; None if it is off. An address beyond this
+        machine needs the setting `insecure`, because there is no authentication."""
         name, listen = f"{face}_listen", self.listens(face)
         if not listen:
             return None
@@ -338,7 +340,7 @@ class Settings:
         return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[face]
 
     def advertised(self, face: str) -> str:
-        """The address that clients of a face are told, empty if it is the one listened on."""
+        """The address that clients of an interface receive; empty if it is the one listened on."""
         told = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
         return told[face]
 
@@ -349,7 +351,7 @@ class Settings:
         return not self.catalog or not self.store
 
     def shown(self) -> dict[str, str]:
-        """Every setting as text that could be given back."""
+        """Every setting as text that `load` accepts."""
         return {name: kind_of(name).show(getattr(self, name)) for name in names()}
 
 
@@ -372,7 +374,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Settings:
-    """Settings from flags, environment and file; `InvalidSettings` names the one that is wrong."""
+    """Load settings from flags, environment and file. Raises `InvalidSettings` that names the wrong one."""
     environment = os.environ if environment is None else environment
     given = {**_from_file(file), **_from_environment(environment), **(flags or {})}
     return Settings(**{name: _parse(name, text) for name, text in given.items()})

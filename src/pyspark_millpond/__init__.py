@@ -1,6 +1,7 @@
-"""`spark.read.format("millpond")`: Spark finds data sources in modules named `pyspark_…` by itself.
+"""`spark.read.format("millpond")`: Spark discovers data sources in modules named `pyspark_…`.
 
-Importing this must be fast and never raise, whatever is not installed: every Spark session does it.
+Importing this module must be fast and must never raise, whatever is not installed: every Spark session
+imports it.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """A topic as a DataFrame or a stream, and as a sink; see `millpond.spark`."""
+    """Topics as DataFrames, as streams and as a sink; see `millpond.spark`."""
 
     @classmethod
     def name(cls) -> str:

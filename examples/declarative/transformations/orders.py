@@ -1,4 +1,5 @@
-"""Orders from a topic: a table of all of them, what each customer bought, and the large ones back to a topic."""
+"""Reads orders from a topic: a table of all orders, a total for each customer, and the large orders to
+another topic."""
 
 import os
 
@@ -27,7 +28,7 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def customers() -> DataFrame:
-    """What each customer has bought so far."""
+    """The total of each customer's orders so far."""
     return SparkSession.active().read.table("orders").groupBy("customer").agg(f.sum("amount").alias("total"))
 
 
@@ -36,6 +37,6 @@ dp.create_sink("large_orders", "millpond", {"path": DATA, "topic": "large-orders
 
 @dp.append_flow(target="large_orders")
 def large() -> DataFrame:
-    """Large orders, exactly once, to a topic of their own."""
+    """Large orders, exactly once, to a separate topic."""
     found = SparkSession.active().readStream.table("orders").where(f.col("amount") >= LARGE)
     return found.select(f.col("customer").alias("key"), f.col("amount").cast("string").alias("value"))

@@ -1,1 +1,1 @@
-"""The command line: one file per noun, thin."""
+"""The command line: one small module per noun."""

@@ -1,7 +1,7 @@
-"""`millpond bench`: a quick load through the client library, to know what to expect here.
+"""`millpond bench`: a short load through the client library, which shows what to expect on this machine.
 
-Without --address it loads a temporary broker of its own, so that nobody loads a busy one by mistake. For comparisons
-side by side with others there is `make bench`.
+Without --address it starts a temporary broker, so that it does not load a busy one by mistake. For
+side-by-side comparisons with other systems, use `make bench`.
 """
 
 import secrets
@@ -39,7 +39,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Rates per second, times in milliseconds. Acknowledgements are those of messages sent one at a time."""
+    """Rates per second, times in milliseconds. Acknowledgement times are those of messages sent one at a
+    time."""
 
     messages: int
     size_bytes: int
@@ -132,7 +133,7 @@ def _measure(load: Load, address: str, timeout: float) -> Figures:
 
 
 def _produce(load: Load, topic: str, address: str, timeout: float) -> float:
-    """All producers at once, each to a partition; returns when every message is durable."""
+    """Run all producers concurrently, one per partition. Returns when every message is durable."""
     failures: list[MillpondError] = []
     shares = [
         load.messages // load.producers + (n < load.messages % load.producers) for n in range(load.producers)
@@ -170,7 +171,7 @@ def _send_share(
             if number % LOOK_EVERY == 0 or number == count - 1:
                 last.append(sent)
             if len(last) > 1:
-                last.pop(0).result()  # keeps what waits in memory within bounds, and notices failures
+                last.pop(0).result()  # bounds the number of waiting messages in memory, and detects failures
         for sent in last:
             sent.result()
         producer.flush()
@@ -179,12 +180,12 @@ def _send_share(
 
 
 def _one_at_a_time(load: Load, topic: str, address: str, timeout: float) -> list[float]:
-    """How long a single message takes until it is durable, sorted."""
+    """Sorted times until a single message is durable."""
     value = secrets.token_bytes(load.size_bytes)
     waits_ms: list[float] = []
     whole = Stopwatch()
     with Producer(topic, address=address, timeout=timeout, compression=load.compression) as producer:
-        producer.send(value, partition=0)  # the first one learns of the topic
+        producer.send(value, partition=0)  # the first send also loads the topic's metadata
         while len(waits_ms) < SINGLE_MESSAGES and whole.seconds < SINGLE_S:
             watch = Stopwatch()
             producer.send(value, partition=0)

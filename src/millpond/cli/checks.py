@@ -1,4 +1,4 @@
-"""What `millpond doctor` checks of this machine, the data directory, the store and the catalog."""
+"""The checks of `millpond doctor`: this machine, the data directory, the store and the catalog."""
 
 import contextlib
 import fcntl
@@ -87,7 +87,7 @@ def _clock() -> Finding:
 
 
 def _extra(name: str) -> Finding:
-    """Not to have an extra is fine, to have a part of it is not."""
+    """A missing extra is fine; a partly installed one is not."""
     check, packages, missing = f"extra {name}", EXTRAS[name], missing_from(name)
     if not missing:
         return Finding(check, "ok", f"installed: {', '.join(packages)}")
@@ -97,7 +97,7 @@ def _extra(name: str) -> Finding:
 
 
 def _java() -> list[Finding]:
-    """Only Spark needs it."""
+    """Java; only Spark needs it."""
     if not is_installed("pyspark"):
         return []
     version = _java_version()
@@ -118,7 +118,7 @@ def _java_version() -> int | None:
     if program is None:
         return None
     try:
-        said = subprocess.run(  # noqa: S603  # the one Spark would run
+        said = subprocess.run(  # noqa: S603  # the program that Spark would run
             [program, "-version"], capture_output=True, text=True, timeout=JAVA_S, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -199,7 +199,7 @@ def _lock(path: Path) -> Iterator[Finding]:
 
 
 def _newest(path: Path) -> Iterator[Finding]:
-    """Data from the future: the clock has been set back, and nothing expires until it has caught up."""
+    """Whether data comes from the future: the clock was set back, and nothing expires until it has caught up."""
     with contextlib.suppress(OSError):
         ahead_s = (path / "catalog.db").stat().st_mtime - time.time()
         if ahead_s > CLOCK_SKEW_S:
@@ -233,7 +233,7 @@ def _store(url: str) -> Finding:
 
 
 def _catalog(settings: Settings) -> Finding:
-    logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # it would report each of its attempts
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # it would log each of its attempts
     try:
         database = open_database(settings)
         with contextlib.closing(database), database.read() as transaction:

@@ -1,4 +1,4 @@
-"""`millpond cluster`: the brokers that share a catalog, what each of them owns, and having it change hands."""
+"""`millpond cluster`: shows the brokers that share a catalog and what each of them owns, and moves ownership."""
 
 import time
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def _is_even(found: Cluster) -> bool:
 
 
 def _is_drained(node: int) -> Callable[[Cluster], bool]:
-    """One that is gone owns nothing, either. If all brokers leave, nobody is there to take anything."""
+    """A broker that has left owns nothing either. If all brokers leave, there is none to take over."""
 
     def is_drained(found: Cluster) -> bool:
         broker = found.broker(node)

@@ -1,4 +1,4 @@
-"""`millpond completion`: the script that completes commands, options, topics and groups in a shell."""
+"""`millpond completion`: prints the shell script that completes commands, options, topics and groups."""
 
 import click
 from click.shell_completion import get_completion_class

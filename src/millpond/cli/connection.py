@@ -1,4 +1,4 @@
-"""How commands reach a broker, and how topic names complete in a shell."""
+"""How commands connect to a broker, and how topic and group names complete in a shell."""
 
 import contextlib
 import socket
@@ -19,8 +19,8 @@ NamesOf = Callable[[Admin], list[str]]
 
 
 def knock(address: str, timeout_s: float = KNOCK_S) -> None:
-    """Fail at once, with a short reason, if nobody listens there: the client library would go on trying. Of several
-    addresses one that answers is enough."""
+    """Fail immediately, with a short reason, if no broker listens at the address: the client library would
+    keep retrying. Of several addresses, one that responds is enough."""
     *others, last = parse_addresses(address)
     for each in others:
         with contextlib.suppress(Unreachable):
@@ -57,7 +57,7 @@ def complete_group(
 
 
 def _complete(context: click.Context, incomplete: str, names_of: NamesOf) -> list[CompletionItem]:
-    """Whoever presses Tab waits for half a second at most; without a broker there is nothing to offer."""
+    """Completion waits for half a second at most; without a broker there is nothing to offer."""
     try:
         with admin_of(context.params.get("address") or DEFAULT_ADDRESS, COMPLETION_S) as admin:
             return [CompletionItem(name) for name in names_of(admin) if name.startswith(incomplete)]

@@ -1,7 +1,7 @@
-"""`millpond consume`: messages of a topic to standard output, until its end or for ever.
+"""`millpond consume`: prints the messages of a topic to standard output, up to its end or continuously.
 
-What was printed is flushed before positions are kept, so a message may come twice after a failure, and none is left
-out. Ctrl-C keeps the positions of what was printed.
+Printed messages are flushed before positions are committed, so after a failure a message may be printed
+twice, but none is skipped. On Ctrl-C the positions of the printed messages are committed.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from millpond.client import AsyncAdmin, AsyncConsumer, Message
 from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
 
 WAIT_S: Final = 2.0
-"""How long one poll waits. In between is looked whether anybody still reads the output."""
+"""How long one poll waits. Between polls the command checks whether the output is still being read."""
 LOOK_AGAIN_S: Final = 0.2
 MESSAGES_AT_ONCE: Final = 1_000
 FIRST_BYTES: Final = 64 * 1024
 BYTES_AT_ONCE: Final = 1024 * 1024
-"""The first poll is small: often the first few messages are all that somebody wants to see."""
+"""The first poll is small, because often only the first few messages are needed."""
 KEY_SEPARATOR: Final = ":"
 
 Render = Callable[[Message], bytes]
@@ -59,7 +59,7 @@ ONLY_SUBSCRIPTION: Final = ("consumer", "answer", "wait")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was asked for."""
+    """The parsed arguments of the command."""
 
     topic: str
     place: Place
@@ -147,7 +147,7 @@ def consume(
         knock(address)
     try:
         ended = asyncio.run(_consume(reading, render))
-    except asyncio.CancelledError:  # impatient: while the positions were being kept
+    except asyncio.CancelledError:  # Ctrl-C was pressed again while positions were being committed
         ended = False
     if not ended:
         context.exit(EXIT_INTERRUPTED)
@@ -157,7 +157,7 @@ def _take_from(context: click.Context, taking: Taking, render: RenderDelivery) -
     knock(taking.address)
     try:
         ended = asyncio.run(take(taking, render))
-    except asyncio.CancelledError:  # impatient: while answers were on their way
+    except asyncio.CancelledError:  # Ctrl-C was pressed again while acknowledgements were in flight
         ended = False
     if not ended:
         context.exit(EXIT_INTERRUPTED)
@@ -176,7 +176,7 @@ def _check_together(context: click.Context, subscription: str | None) -> None:
 
 
 async def _consume(reading: Reading, render: Render) -> bool:
-    """Whether it came to its end, and was not interrupted."""
+    """Returns whether it reached its end without being interrupted."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
@@ -193,7 +193,7 @@ async def _consume(reading: Reading, render: Render) -> bool:
 
 
 async def _opened(reading: Reading) -> AsyncConsumer:
-    """A consumer at the place where to begin; waits for the topic and the broker if it is to follow."""
+    """A consumer at the starting position. With --follow it waits for the topic and the broker."""
     place, told = reading.place, ""
     async with AsyncAdmin(address=reading.address, timeout=reading.timeout) as admin:
         while True:
@@ -205,7 +205,7 @@ async def _opened(reading: Reading) -> AsyncConsumer:
                     raise
                 told = _tell_once(_waiting_for(reading, error), told)
                 if isinstance(error, UnknownTopic):
-                    place = OLDEST  # all that a new topic will have comes after now
+                    place = OLDEST  # a new topic has only messages from after now
                 await asyncio.sleep(LOOK_AGAIN_S)
             else:
                 break
@@ -222,7 +222,7 @@ async def _opened(reading: Reading) -> AsyncConsumer:
 
 
 def _own_name() -> str:
-    """What others see that are refused because this process reads under the group's name."""
+    """The name that is shown to a reader that is refused because this process uses the group."""
     return f"process {os.getpid()} on {socket.gethostname()[:100]} [{uuid.uuid4().hex[:8]}]"
 
 
@@ -250,7 +250,7 @@ async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> No
         elif reading.follow:
             check_reader()
         elif polled.read_from == before:
-            return  # nothing was there, nor was anything passed over
+            return  # the poll returned nothing and skipped nothing
 
 
 def _waiting_for(reading: Reading, error: MillpondError) -> str:

@@ -1,6 +1,6 @@
-"""`millpond demo`: the product at work, in a temporary directory: a real broker, real clients, a real kill -9.
+"""`millpond demo`: shows the product in a temporary directory: a real broker, real clients, a real kill -9.
 
-Each step is a function that says what it does, does it, and returns its line of the summary.
+Each step is a function that prints what it does, does it, and returns its line of the summary.
 """
 
 import json
@@ -111,7 +111,7 @@ def _produce(broker: TemporaryBroker) -> str:
 
 
 def _order(number: int) -> bytes:
-    """A customer's order: the higher the customer's number, the larger."""
+    """An order of a customer; a customer with a higher number places larger orders."""
     customer = number % CUSTOMERS
     return b'{"order": %d, "customer": "customer %d", "total": %d.5}' % (number, customer, customer * 10)
 

@@ -1,4 +1,4 @@
-"""The demo's act on Spark: the topic becomes a Delta table, and the table answers a question."""
+"""The Spark part of the demo: writes the topic to a Delta table and queries the table with SQL."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +64,7 @@ def _table_and_answer(spark: "SparkSession", broker: TemporaryBroker, started: f
 
 def _missing() -> str | None:
     try:
-        import deltalake  # noqa: F401  # are they there?
+        import deltalake  # noqa: F401  # only checks that it is installed
         import numba  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,5 @@
-"""The demo's act with a queue: a message that fails once, one that always fails, and keys that keep their order."""
+"""The queue part of the demo: a message that fails once, one that always fails, and keys that keep their
+order."""
 
 from typing import Final
 
@@ -39,7 +40,7 @@ def show_queue(broker: TemporaryBroker) -> str:
 
 
 def _work(address: str) -> dict[bytes, list[bytes]]:
-    """What was done, by key, in the order in which it was done."""
+    """The completed tasks of each key, in order of completion."""
     done: dict[bytes, list[bytes]] = {key: [] for key in DONE}
     with Subscriber(address, "tasks", "workshop", timeout=PATIENCE_S) as subscriber:
         while done != DONE and (delivery := subscriber.receive(PATIENCE_S)) is not None:

@@ -1,7 +1,7 @@
-"""`millpond doctor`: what commonly goes wrong, looked at before it does, and what to do about it.
+"""`millpond doctor`: checks for common problems before they cause a failure, and says what to do about them.
 
-The checks are in `checks.py` (this machine and its settings) and `ports.py` (who listens where). None of them changes
-anything, apart from a small file in the data directory that is removed again.
+The checks are in `checks.py` (this machine and its settings) and `ports.py` (what listens on each port). They
+change nothing, apart from a small file in the data directory that is removed again.
 """
 
 from dataclasses import asdict

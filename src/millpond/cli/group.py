@@ -1,4 +1,4 @@
-"""`millpond group`: consumer groups, where they stand, and how far behind they are."""
+"""`millpond group`: shows consumer groups, their positions and their lag."""
 
 import asyncio
 import time
@@ -130,7 +130,7 @@ def reset(
 
 
 Move = tuple[int, int | None, int, int]
-"""A partition, where the group stood, where it stands now, and how far that is behind."""
+"""A partition, the group's previous position, its new position, and the lag from there."""
 
 
 async def _reset(
@@ -158,7 +158,7 @@ async def _positions(admin: AsyncAdmin, group: str, topic: str) -> list[GroupPos
 
 
 def _lag_text(found: GroupDescription) -> str:
-    """Where nothing is committed, the consumers decide where they begin."""
+    """Where nothing is committed, the lag is unknown, because the consumers decide where they begin."""
     if found.lag is not None:
         return f"{count_text(found.lag)} behind"
     known = [each.lag for each in found.positions if each.lag is not None]

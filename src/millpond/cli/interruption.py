@@ -1,7 +1,8 @@
-"""Ctrl-C as a request to finish: noticed between two messages, so that nothing is half done or miscounted.
+"""Treats Ctrl-C as a request to finish: it is handled between two messages, so that none is half done or
+miscounted.
 
-Only where a command waits for its input, which may never come, does it interrupt; the second Ctrl-C interrupts
-anywhere.
+It interrupts immediately only while a command waits for input, which may never come. A second Ctrl-C
+interrupts anywhere.
 """
 
 import contextlib
@@ -29,7 +30,8 @@ class Interruption:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Around a read that may take for ever. Raises KeyboardInterrupt when Ctrl-C is pressed or was pressed."""
+        """Use it around a read that may block forever. Raises KeyboardInterrupt when Ctrl-C is pressed or was
+        pressed before."""
         self._waits = True
         try:
             if self.requested:

@@ -1,4 +1,4 @@
-"""Reading a topic with whichever Kafka client of others is installed, to show that they can."""
+"""Reads a topic with a third-party Kafka client, if one is installed, to show compatibility."""
 
 import asyncio
 import time
@@ -10,7 +10,8 @@ READ_S: Final = 1.0
 
 
 def read_with_any(address: str, topic: str, expected: int, patience_s: float) -> tuple[str, int] | None:
-    """The client's name and how many messages it read; None if there is no client. Stops when all are there."""
+    """The client's name and the number of messages it read; None if no client is installed. Stops when it has
+    read `expected` messages."""
     if find_spec("confluent_kafka") is not None:
         return "confluent-kafka", _with_confluent(address, topic, expected, patience_s)
     if find_spec("kafka") is not None:

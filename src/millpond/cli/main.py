@@ -1,7 +1,7 @@
-"""`millpond`: the entry point, and how errors become sentences and exit codes.
+"""`millpond`: the entry point; it also turns errors into sentences and exit codes.
 
-A command is loaded when it is called, so that one which only asks a broker something does not pay for the broker's
-own code.
+A command is imported when it is called, so that a command that only queries a broker does not load the
+broker's code.
 """
 
 import os
@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "settings": "Show every setting, its value here, and what it means.",
     "completion": "Print the script that completes commands in a shell.",
 }
-"""In the order of the help. Each is named like its module."""
+"""In the order of the help. Each command has the name of its module."""
 
 EPILOG: Final = """\b
 Try it:
@@ -71,7 +71,7 @@ class Failed(click.ClickException):
 
 
 class WronglySet(Failed):
-    """A setting that cannot be used: as much a wrong call as an unknown option."""
+    """An invalid setting: a usage error, like an unknown option."""
 
     exit_code = EXIT_USAGE
 
@@ -88,7 +88,7 @@ class LazyGroup(SuggestingGroup):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table above: to load every command for one line each would take a second."""
+        """Uses the table above: importing every command for its one line of help would take a second."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -100,10 +100,10 @@ class LazyGroup(SuggestingGroup):
             raise failure_of(error) from error
         except ModuleNotFoundError as error:
             if (error.name or "millpond").startswith("millpond"):
-                raise  # a bug of ours
+                raise  # a bug in Millpond
             raise Failed(str(not_installed(error, "This command"))) from error
         except BrokenPipeError:
-            _forget_output()  # whoever read our output has seen enough
+            _forget_output()  # the reader of our output has closed it
         except OSError as error:
             _forget_output()
             raise Failed(f"{error.filename or 'The output'}: {error.strerror or error}.") from error
@@ -119,7 +119,7 @@ def failure_of(error: MillpondError) -> Failed:
 
 
 def sentence_of(error: MillpondError) -> str:
-    """What went wrong and what to do next, where a command can say more than the library."""
+    """What went wrong and what to do next, for errors where a command can say more than the library."""
     match error:
         case Unreachable():
             reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
@@ -143,7 +143,7 @@ def sentence_of(error: MillpondError) -> str:
 
 
 def _forget_output() -> None:
-    """So that Python does not complain once more when it flushes at exit."""
+    """Prevents a second error when Python flushes the output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

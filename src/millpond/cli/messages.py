@@ -1,6 +1,7 @@
-"""A message as one line of JSON: what `consume --json` prints, `produce --input json` reads, and HTTP speaks.
+"""A message as one line of JSON: printed by `consume --json`, read by `produce --input json`, and used by the
+HTTP interface.
 
-A byte string is a JSON string where it is UTF-8, and `{"base64": …}` where it is not; null is null, which is not empty.
+Bytes are a JSON string if they are UTF-8, and `{"base64": …}` if not. Null is null, which differs from empty.
 """
 
 import binascii
@@ -39,13 +40,13 @@ class MessageLine(Struct, frozen=True):
 
 
 class DeliveryLine(MessageLine, frozen=True):
-    """From a subscription: with how often deliveries of it have failed."""
+    """From a subscription: also has the number of failed deliveries."""
 
     retry_count: int = 0
 
 
 class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
-    """What says where a message was is allowed and ignored: it gets a place of its own."""
+    """Fields that say where a message was stored are allowed and ignored: it gets a new offset."""
 
     value: Bytes
     key: Bytes = None
@@ -60,7 +61,7 @@ class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewMessage(Struct, frozen=True):
-    """A message that is about to be sent."""
+    """A message to send."""
 
     value: bytes | None
     key: bytes | None = None
@@ -73,7 +74,7 @@ _DECODER: Final = msgspec.json.Decoder(NewMessageLine)
 
 
 def to_line(message: Message) -> bytes:
-    """Without the line's end."""
+    """Without the newline."""
     return _ENCODER.encode(MessageLine(*_parts(message)))
 
 

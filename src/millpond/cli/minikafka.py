@@ -1,7 +1,7 @@
 """`mkfk-server`, `mkfk-producer` and `mkfk-consumer`: the three commands of the MiniKafka project.
 
-Flags are as Go's programs take them and settings come from its three environment variables. The clients speak the
-project's own gRPC service and know nothing of ours, so they work with any server of it.
+Flags have Go's syntax, and settings come from the project's three environment variables. The clients use only
+the project's own gRPC service, so they work with any server that implements it.
 """
 
 import math
@@ -36,7 +36,8 @@ CHANNEL_OPTIONS: Final = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 MESSAGE_BYTES_MAX: Final = "4MiB"
-"""What gRPC clients take in one answer unless they are told otherwise: nothing is stored that they could not poll."""
+"""The default limit of a response in gRPC clients: larger messages are not stored, because these clients
+could not poll them."""
 
 SERVER_USAGE: Final = f"""\
 Usage of mkfk-server: it takes no flags, only the environment.
@@ -65,7 +66,7 @@ _DURATION: Final = re.compile(f"\\+?(?:{_PART.pattern})+|\\+?0", re.ASCII)
 
 
 def parse_go_duration_ms(text: str) -> int:
-    """As Go's time.ParseDuration, and days. What is shorter than a millisecond is one."""
+    """Like Go's time.ParseDuration, plus days. A duration is rounded up to whole milliseconds."""
     if not _DURATION.fullmatch(text):
         raise ValueError("write a duration such as 300ms, 10s, 1h30m or 7d")
     nanoseconds = sum(Decimal(number) * NANOSECONDS[unit] for number, unit in _PART.findall(text))
@@ -80,7 +81,7 @@ class UsageError(Exception):
 
 
 class HelpAsked(Exception):
-    """Somebody wants to know the flags."""
+    """The user asked for help."""
 
 
 def parse_flags(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -123,7 +124,7 @@ def server() -> None:
 
 
 def _server(arguments: Sequence[str]) -> None:
-    from millpond.cli.serve import run  # the clients do not pay for the broker's code
+    from millpond.cli.serve import run  # imported here, so that the clients do not load the broker's code
     from millpond.cli.variables import warn_of_unknown_variables
 
     parse_flags(arguments, ())
@@ -132,7 +133,7 @@ def _server(arguments: Sequence[str]) -> None:
 
 
 def settings_from(environment: Mapping[str, str]) -> "Settings":
-    """`MILLPOND_…` is heard, too; only what it says beyond gRPC is opened."""
+    """`MILLPOND_…` variables are used too. Only gRPC is open, unless they open other interfaces."""
     from millpond.settings import load
 
     listen, retention = _listen(environment), _retention(environment)
@@ -202,13 +203,13 @@ class Client:
         )
 
     def produce(self, payload: bytes) -> int:
-        """The message's number."""
+        """Send the message and return its number."""
         request = pb.ProduceRequest(topic=pb.Topic(topic=self._topic), payload=pb.Payload(payload=payload))
         answer: pb.MsgNumber = self._produce(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
         return answer.msg_number
 
     def poll(self, read_from: int) -> tuple[list[bytes], int]:
-        """The messages from a number on, and the number to go on from."""
+        """The messages from this number on, and the number to continue from."""
         request = pb.PollRequest(topic=self._topic, read_from=pb.MsgNumber(msg_number=read_from))
         answer: pb.PollResponse = self._poll(request, timeout=CALL_TIMEOUT_S)
         return [each.payload for each in answer.payloads], answer.new_read_from.msg_number
@@ -226,7 +227,7 @@ def producer() -> None:
 
 
 def _producer(arguments: Sequence[str]) -> None:
-    """Each line of stdin is a message."""
+    """Send each line of stdin as a message."""
     signal.signal(signal.SIGINT, _leave)
     host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
     with connected(host, topic) as client:
@@ -243,7 +244,7 @@ def consumer() -> None:
 
 
 def _consumer(arguments: Sequence[str]) -> None:
-    """For ever: a server or a topic that is not there may still come."""
+    """Runs forever: a missing server or topic may still appear."""
     signal.signal(signal.SIGINT, _leave)
     host, topic = required(parse_flags(arguments, ("host", "topic")), "host", "topic")
     read_from = FIRST_NUMBER
@@ -284,7 +285,7 @@ def run_command(name: str, usage: str, command: Callable[[Sequence[str]], None])
         _end(f"{name}: {error}", EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:  # whoever read what we say has gone
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -293,7 +294,8 @@ def say(text: str) -> None:
 
 
 def _leave(number: int, frame: object) -> NoReturn:
-    """At once: a client has nothing to put in order, and an interrupted gRPC call may keep its channel from closing."""
+    """Exit immediately: a client has nothing to clean up, and an interrupted gRPC call may keep its channel
+    from closing."""
     os._exit(128 + number)
 
 

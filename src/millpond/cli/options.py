@@ -1,4 +1,5 @@
-"""Options that several commands share: where settings come from, which broker is asked, and how to answer."""
+"""Options that several commands share: the sources of settings, the broker to connect to, and the output
+format."""
 
 import os
 from collections.abc import Callable
@@ -62,7 +63,7 @@ def broker_options(command: Command) -> Command:
 
 
 def check_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if not context.resilient_parsing:  # as while a shell completes a word
+    if not context.resilient_parsing:  # set while a shell completes a word
         warn_of_misspelt_address(os.environ)
     try:
         return None if value is None else ",".join(parse_addresses(value))
@@ -100,8 +101,8 @@ def name_and_value(
 def load_settings(
     data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], **listening: str | None
 ) -> "Settings":
-    """`listening` are the shorthands for settings such as kafka_listen."""
-    from millpond.settings import load  # here, because it brings half of the broker with it
+    """`listening` holds the shorthand options for settings such as kafka_listen."""
+    from millpond.settings import load  # imported here, because it loads half of the broker
 
     warn_of_unknown_variables(os.environ)
     flags = dict(_split(assignment) for assignment in assignments)

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, figures for people."""
+"""Output of commands: tables, JSON, and readable numbers."""
 
 import json
 import select
@@ -19,7 +19,7 @@ def print_json(facts: Any) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as they must be; numbers to the right. Nothing is cut off."""
+    """Columns are as wide as necessary, and numbers are right-aligned. Nothing is truncated."""
     cells = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
@@ -49,12 +49,12 @@ def count_text(count: int, what: str = "message") -> str:
 
 
 def say(sentence: str) -> None:
-    """To people, beside the output."""
+    """Print a sentence for the user to stderr, separate from the output."""
     click.echo(sentence, err=True)
 
 
 def print_bytes(data: bytes) -> None:
-    """All of it: with PYTHONUNBUFFERED a write may take a part."""
+    """Write everything: with PYTHONUNBUFFERED a single write may be partial."""
     left = memoryview(data)
     while left:
         left = left[sys.stdout.buffer.write(left) :]
@@ -62,7 +62,7 @@ def print_bytes(data: bytes) -> None:
 
 
 def check_reader() -> None:
-    """A pipe that nobody reads any more is noticed although there is nothing to write."""
+    """Detect that the reader of a pipe has closed it, even if there is nothing to write."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
@@ -82,7 +82,7 @@ class Stopwatch:
 
 
 def is_for_people() -> bool:
-    """Whether somebody watches: progress bars are for terminals only."""
+    """Whether stderr is a terminal: progress bars are shown only there."""
     return sys.stderr.isatty()
 
 

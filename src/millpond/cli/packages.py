@@ -1,4 +1,4 @@
-"""Which Python packages each extra of Millpond brings, which of them are missing here, and how to install them."""
+"""The Python packages of each extra of Millpond, which of them are missing, and how to install them."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ def missing_from(extra: str) -> list[str]:
 def is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except (ImportError, ValueError):  # an import hook refuses it, or `sys.modules` says that it is not there
+    except (ImportError, ValueError):  # an import hook refuses it, or it is None in `sys.modules`
         return False
 
 
@@ -41,7 +41,7 @@ def listed(packages: Sequence[str]) -> str:
 
 
 def not_installed(error: ModuleNotFoundError, purpose: str) -> NotInstalled:
-    """The error of an import as one that says what to install."""
+    """Convert an import error into an error that says what to install."""
     package = (error.name or "").partition(".")[0]
     extras = [extra for extra, packages in EXTRAS.items() if package in packages]
     return NotInstalled(purpose=purpose, what=listed([package]), advice=install_command(*extras))

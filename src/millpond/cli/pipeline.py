@@ -19,11 +19,11 @@ HOMES: Final = {
     "run": ("schedule", "Keep all topics merged, compacted, retained, and their tables fresh."),
     "history": ("history", "Show what has run."),
 }
-"""Command to its module and its line of help."""
+"""Command name to its module and its line of help."""
 
 
 class PipelineGroup(SuggestingGroup):
-    """Loads a command when it is called, as `millpond` itself does."""
+    """Imports a command when it is called, as `millpond` itself does."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(HOMES)

@@ -1,4 +1,4 @@
-"""What `millpond doctor` finds out about the ports of the faces: free, taken by a Millpond, or by somebody else."""
+"""The port checks of `millpond doctor`: free, used by a Millpond broker, or used by another program."""
 
 import json
 import socket
@@ -56,7 +56,7 @@ def _bind(host: str, port: int) -> None:
 
 
 def _by_grpc(address: str) -> set[str]:
-    """Where a Millpond says that it listens; empty if nobody like that answers."""
+    """The addresses that a Millpond broker reports for itself; empty if none responds."""
     try:
         with Admin(address=address, timeout=ASK_S) as admin:
             return set(admin.describe_broker().listeners.values())
@@ -66,7 +66,7 @@ def _by_grpc(address: str) -> set[str]:
 
 def _by_http(address: str) -> set[str]:
     try:
-        with urllib.request.urlopen(f"http://{address}/", timeout=ASK_S) as answer:  # as it was set
+        with urllib.request.urlopen(f"http://{address}/", timeout=ASK_S) as answer:  # from the settings
             facts = json.load(answer)
         return set(facts["listeners"].values()) if facts["name"] == "millpond" else set()
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""Where to read from, as people say it: `oldest`, `newest`, a message number, the last so many, a time."""
+"""Parses positions to read from: `oldest`, `newest`, a message number, the last N messages, a time."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`at` is a message number, how many from the end, or milliseconds (before now, or since 1970)."""
+    """`at` is a message number, a count from the end, or milliseconds (before now, or since 1970)."""
 
     kind: Literal["oldest", "newest", "number", "last", "ago", "time"]
     at: int = 0
@@ -62,7 +62,7 @@ def parse_place(text: str) -> Place:
 async def numbers_at(
     admin: AsyncAdmin, description: TopicDescription, place: Place, now_ms: int
 ) -> dict[int, int]:
-    """By partition: the number of the message to read first. Within what is retained."""
+    """The number of the first message to read in each partition, limited to what is retained."""
     if place.kind in ("ago", "time"):
         timestamp_ms = now_ms - place.at if place.kind == "ago" else place.at
         if timestamp_ms < 0:

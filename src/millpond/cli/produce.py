@@ -1,8 +1,8 @@
-"""`millpond produce`: messages from lines, files or JSON to a topic.
+"""`millpond produce`: sends messages from lines, files or JSON to a topic.
 
-Messages are pipelined: many are on their way while more are read, bounded in number and bytes, and their answers are
-looked at in their order. A message that is not acceptable is reported and the rest goes on; if the broker cannot be
-reached or refuses the topic, reading stops.
+Messages are pipelined: many are in flight while more are read, bounded in number and bytes, and their results
+are handled in order. An invalid message is reported and the rest continues. If the broker is unreachable or
+refuses the topic, reading stops.
 """
 
 import json
@@ -138,7 +138,7 @@ def _deliver(
                 if not delivery.send(piece, interruption):
                     break
                 if talks:
-                    delivery.settle_all()  # whoever types wants to know at once
+                    delivery.settle_all()  # a user at a terminal should see the result immediately
                 bar.update(piece.bytes_read)
     except KeyboardInterrupt:
         pass  # while waiting for input; what was read before is finished below
@@ -183,7 +183,7 @@ class OnItsWay(NamedTuple):
 
 
 class Delivery:
-    """Messages on their way, and what became of those that were answered."""
+    """Messages in flight, and the results of the others."""
 
     def __init__(
         self, producer: Producer, decode: Decode, partition: int | None, report: IO[bytes] | None
@@ -199,8 +199,8 @@ class Delivery:
         self._goes_on = True
 
     def send(self, piece: Piece, interruption: Interruption) -> bool:
-        """Whether there is any use in sending more. The response to the first message is waited for: a topic that the
-        broker refuses is reported before more input is read."""
+        """Send the messages. Returns whether to continue. It waits for the result of the first message, so
+        that a topic that the broker refuses is reported before more input is read."""
         for line in piece.lines:
             if interruption.requested or not self._goes_on:
                 return False

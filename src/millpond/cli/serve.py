@@ -1,4 +1,4 @@
-"""`millpond serve`: run a broker until it is told to stop."""
+"""`millpond serve`: runs a broker until it is stopped."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from millpond.version import __version__
 
 EXIT_AT_ONCE = 130
 JOIN_AGAIN_S = 1.0
-"""How long a broker that was declared dead rests before it tries again to join."""
+"""Delay before a broker that was declared dead tries to join again."""
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def _run_workers(settings: Settings, count: int, as_json: bool, trust_clock: boo
 
 
 def advertised(text: str | None) -> dict[str, str]:
-    """`--advertise` as settings: a host alone goes with the ports that are listened on."""
+    """Convert `--advertise` to settings. A host without ports gets the ports that are listened on."""
     if not text:
         return {}
     parts = [part.strip() for part in text.split(",")]
@@ -133,7 +133,7 @@ def advertised(text: str | None) -> dict[str, str]:
 
 
 def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
-    """Until SIGTERM or SIGINT, and the drain after it. `mkfk-server` is this, too."""
+    """Run until SIGTERM or SIGINT and the drain that follows. `mkfk-server` uses this too."""
     _start_logging(settings.log_level)
     uvloop.run(_serve(settings, as_json, supervised, trust_clock))
 
@@ -147,8 +147,9 @@ def _start_logging(level: str) -> None:
 
 
 async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_clock: bool = False) -> None:
-    """A broker that others have declared dead, because it was paused or cut off for longer than its lease, comes back
-    as a new one on the same ports. The operator's word for the clock counts at the first start only."""
+    """Run the broker. If other brokers declare it dead, because it was paused or disconnected for longer than
+    its lease, it joins again as a new broker on the same ports. `trust_clock` applies to the first start
+    only."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: _on_signal(stop))
@@ -179,15 +180,15 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             await broker.stop()
     if error is not None and not isinstance(
         error, WriterDead
-    ):  # which it would have outlived, had nobody stopped it
+    ):  # after WriterDead it would have joined again, had it not been stopped
         raise error
     if not as_json:
         click.echo("stopped")
 
 
 async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> bool:
-    """One that joins again waits for a catalog or a store that is away, as it would have if it had been left alone.
-    False: it was told to stop meanwhile, and has nothing left to finish."""
+    """Start the broker. When it joins again, it waits for a catalog or store that is unavailable, as a
+    running broker would. Returns False if it was stopped while waiting; then there is nothing left to finish."""
     while not (again and stop.is_set()):
         try:
             await broker.start()
@@ -208,8 +209,8 @@ def _on_the_same_ports(broker: Broker) -> Settings:
 
 
 def _on_signal(stop: asyncio.Event) -> None:
-    """The first one drains. The second is for when that takes too long, say because a disk hangs: as after a crash,
-    what was answered is there, and nothing else is promised."""
+    """The first signal drains the broker. The second one is for a drain that takes too long, for example
+    because a disk hangs: as after a crash, acknowledged messages are kept, and nothing else is guaranteed."""
     if stop.is_set():
         click.echo("stopping at once: what was not answered may be lost", err=True)
         os._exit(EXIT_AT_ONCE)
@@ -246,7 +247,7 @@ def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
 def _announce_workers(
     settings: Settings, found: list[supervision.Worker], seconds: float, as_json: bool
 ) -> None:
-    """All of them, with where they are reached; `listeners` are the first one's."""
+    """Print all workers with their addresses; `listeners` are those of the first worker."""
     workers = [
         {
             "worker": each.number,

@@ -1,4 +1,4 @@
-"""`millpond settings`: every setting, its value here, and what it means."""
+"""`millpond settings`: shows every setting, its current value, and what it means."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Where `millpond produce` takes messages from: texts of the command line, files, a terminal, a pipe.
+"""The input of `millpond produce`: arguments of the command line, files, a terminal, a pipe.
 
-Sources give pieces: the messages that are there now, each with its line, and how many bytes were read for them. A
-terminal or a slow pipe gives a line as soon as there is one.
+A source yields pieces: the messages available now, each with its line, and the number of bytes read for them.
+A terminal or a slow pipe yields a line as soon as there is one.
 """
 
 import sys
@@ -18,7 +18,7 @@ STDIN: Final = "-"
 
 
 class Line(NamedTuple):
-    """`where` is what people call it: "line 7", or "orders.txt, line 7"."""
+    """`where` is the name for messages: "line 7", or "orders.txt, line 7"."""
 
     where: str
     content: bytes
@@ -43,7 +43,7 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """How much there is to read; zero if nobody knows."""
+        """The number of bytes to read; zero if unknown."""
         path = Path(self._path)
         return path.stat().st_size if self._path != STDIN and path.is_file() else 0
 
@@ -64,7 +64,7 @@ class Source:
             yield Piece(self._numbered([b"".join(begun)], number), 0)
 
     def whole(self, interruption: Interruption) -> Iterator[Piece]:
-        """Everything as one message."""
+        """The whole input as one message."""
         chunks: list[bytes] = []
         size = 0
         for chunk in self._chunks(interruption):
@@ -99,14 +99,14 @@ class Source:
         ]
 
     def _bounded(self, size: int) -> int:
-        """No broker takes more as one message, so there is no use in reading on."""
+        """Raise if a message is larger than any broker accepts, because reading on would be useless."""
         if size > BATCH_BYTES_MAX:
             raise InvalidRequest(f"{self._path} has more than {BATCH_BYTES_MAX} bytes without a line's end.")
         return size
 
 
 def texts(messages: tuple[str, ...]) -> Iterator[Piece]:
-    """What was given with --message, in the bytes of the command line."""
+    """The --message arguments, as the bytes of the command line."""
     contents = [message.encode(errors="surrogateescape") for message in messages]
     yield Piece(
         [Line(f"message {number}", content) for number, content in enumerate(contents, start=1)],

@@ -1,4 +1,5 @@
-"""`millpond subscription`: topics as queues: what their subscriptions are, how they stand, and what to do about it."""
+"""`millpond subscription`: topics as queues: shows and changes subscriptions, and handles dead letters and
+blocked messages."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ mode_option = click.option("--mode", type=click.Choice(MODES), help="Who gets wh
 
 
 def config_options(command: Command) -> Command:
-    """Named as people say them; `CONFIG_NAMES` has what the broker calls them."""
+    """Options with short names; `CONFIG_NAMES` maps them to the broker's names."""
     options = (
         click.option(
             "--ack-timeout", metavar="DURATION", help="A delivery not answered for so long has failed."
@@ -259,7 +260,7 @@ def _facts(found: Subscription) -> dict[str, Any]:
 
 
 def _typed(config: Mapping[str, str]) -> dict[str, object]:
-    """Numbers as numbers, in the order in which the reference has them; what this version does not know comes last."""
+    """Numbers as numbers, in the order of the reference; configs that this version does not know come last."""
     order = {field.name: place for place, field in enumerate(fields(SubscriptionConfig))}
     names = sorted(config, key=lambda name: (order.get(name, len(order)), name))
     return {name: int(config[name]) if name in BOUNDS else config[name] for name in names}

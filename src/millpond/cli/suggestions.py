@@ -1,4 +1,4 @@
-"""A group of commands that suggests the nearest one for a name it does not know."""
+"""A command group that suggests the nearest command for an unknown name."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,13 +7,13 @@ import click
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one most resembles, if any does."""
+    """The known name that is most similar, if any is."""
     found = get_close_matches(name, list(known), n=1)
     return found[0] if found else None
 
 
 class SuggestingGroup(click.Group):
-    """Click suggests options by itself; commands only since 8.4, and not those that are loaded when they are called."""
+    """Click suggests options itself, but commands only since 8.4, and not commands that are imported lazily."""
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]

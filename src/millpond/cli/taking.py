@@ -1,7 +1,9 @@
-"""`millpond consume --subscription`: messages of a subscription to standard output, each answered once it is printed.
+"""`millpond consume --subscription`: prints the messages of a subscription and acknowledges each one after
+printing it.
 
-What was printed is flushed before it is answered, so a message may come again after a failure, and none is left out.
-Whoever ends in order, as by Ctrl-C, gives back what was not printed; nothing is counted as failed.
+Printed messages are flushed before they are acknowledged, so after a failure a message may be delivered
+again, but none is skipped. When the command ends in order, for example by Ctrl-C, it returns the messages
+that were not printed; these do not count as failed.
 """
 
 import asyncio
@@ -14,18 +16,19 @@ from millpond.cli.output import check_reader, count_text, print_bytes, say
 from millpond.client import AsyncDelivery, AsyncSubscriber, Message
 
 AT_ONCE: Final = 500
-"""Messages that are printed and answered together, if so many are there."""
+"""Maximum number of messages that are printed and acknowledged together."""
 LOOK_EVERY_S: Final = 2.0
-"""How often is looked whether anybody still reads the output."""
+"""How often the command checks whether the output is still being read."""
 ANSWERS: Final = ("ack", "nack", "none")
 
 RenderDelivery = Callable[[Message, int], bytes]
-"""A message and how often it has failed."""
+"""Takes a message and the number of its failed deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What was asked for. It ends after `count` messages, or when none came for `wait_s`, if these are given."""
+    """The parsed arguments of the command. It ends after `count` messages, or when none came for `wait_s`, if
+    these are set."""
 
     topic: str
     subscription: str
@@ -38,7 +41,7 @@ class Taking:
 
 
 async def take(taking: Taking, render: RenderDelivery) -> bool:
-    """Whether it came to its end, and was not interrupted."""
+    """Returns whether it reached its end without being interrupted."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
@@ -73,7 +76,7 @@ async def _copy(subscriber: AsyncSubscriber, taking: Taking, render: RenderDeliv
 
 
 async def _next(subscriber: AsyncSubscriber, wait_s: float | None, most: int) -> list[AsyncDelivery]:
-    """What is there; waits for the first. Empty when nothing came."""
+    """The available messages; waits for the first one. Empty if none came."""
     first = await subscriber.receive(LOOK_EVERY_S if wait_s is None else wait_s)
     while first is None and wait_s is None:
         check_reader()

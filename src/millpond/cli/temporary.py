@@ -1,4 +1,4 @@
-"""A broker of one's own for a while: a real `millpond serve` in another process, on free ports of this machine."""
+"""A temporary broker: a real `millpond serve` in another process, on free ports of this machine."""
 
 import json
 import os
@@ -18,7 +18,8 @@ STOP_S: Final = 20.0
 
 
 class TemporaryBroker:
-    """`with TemporaryBroker(folder) as broker:` starts it and drains it. `listeners` are its addresses by face."""
+    """`with TemporaryBroker(folder) as broker:` starts it and drains it. `listeners` holds its addresses by
+    interface."""
 
     def __init__(self, folder: Path, faces: Mapping[str, str] | None = None) -> None:
         self._folder = folder
@@ -27,7 +28,7 @@ class TemporaryBroker:
         self.listeners: dict[str, str] = {}
 
     def start(self) -> None:
-        """Returns when it is ready. Started again it takes the ports that it had."""
+        """Returns when the broker is ready. A restart uses the same ports."""
         listening = [f"--{face}={self.listeners.get(face, self._faces.get(face, ''))}" for face in FACES]
         with (self._folder / "broker.log").open("a") as log:
             self._process = subprocess.Popen(  # noqa: S603  # this program itself
@@ -55,7 +56,7 @@ class TemporaryBroker:
         self.listeners = json.loads(line)["listeners"]
 
     def kill(self) -> None:
-        """As if the power had gone for this process: nothing is flushed or said."""
+        """End the process with SIGKILL: nothing is flushed or reported."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -93,5 +94,5 @@ class TemporaryBroker:
 
 
 def _environment() -> dict[str, str]:
-    """Without settings of the user's own broker: this one is to be like any other."""
+    """Without the user's settings, so that this broker has the defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}

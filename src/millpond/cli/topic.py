@@ -135,7 +135,7 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
 
 
 def confirm(question: str) -> None:
-    """Ask, or refuse where there is nobody to ask."""
+    """Ask for confirmation; raise if there is no terminal."""
     if not sys.stdin.isatty():
         raise InvalidRequest("There is no terminal to ask at. Say --yes if it is meant; nothing was done.")
     if not click.confirm(question, err=True):
@@ -166,7 +166,8 @@ def _print_description(found: TopicDescription, configs: Sequence[Config]) -> No
 
 
 def _differs(config: Config) -> bool:
-    """Brokers report some configs as their own although they have Kafka's default."""
+    """Whether to show the config. Brokers report some configs as set although they have Kafka's default
+    value."""
     known = DEFINITIONS.get(config.name)
     return config.source == "topic" or known is None or config.value != known.default
 

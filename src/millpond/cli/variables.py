@@ -1,4 +1,4 @@
-"""Environment variables that are named like ours and mean nothing: a misspelt setting would be ignored silently."""
+"""Warns about unknown environment variables with our prefix: a misspelt setting would be ignored silently."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,19 +9,21 @@ from millpond.cli.suggestions import nearest
 PREFIX: Final = "MILLPOND_"
 ADDRESS: Final = "MILLPOND_ADDRESS"
 OF_THE_COMMANDS: Final = (ADDRESS, "MILLPOND_SPARK_MASTER")
-"""Beside those of the settings."""
+"""Known variables that are not settings."""
 NOT_OURS_TO_JUDGE: Final = ("MILLPOND_TEST_", "MILLPOND_PEERS_", "MILLPOND_CHAOS_")
-"""Prefixes of what the project's own tests read."""
+"""Prefixes of variables that the project's own tests read."""
 
 
 def warn_of_unknown_variables(environment: Iterable[str]) -> None:
-    """For commands that read settings: one line on standard error for each, with the nearest name that exists."""
+    """For commands that read settings: print one line to standard error for each unknown variable, with the
+    nearest known name."""
     for name, meant in unknown_variables(environment).items():
         _warn(name, meant)
 
 
 def warn_of_misspelt_address(environment: Iterable[str]) -> None:
-    """For commands that ask a broker. They read no settings, and do without the code that knows their names."""
+    """For commands that connect to a broker. They read no settings, and do not import the code that knows
+    their names."""
     for name in _suspects(environment):
         if _nearest(name, [ADDRESS]) is not None:
             _warn(name, ADDRESS)
@@ -44,7 +46,7 @@ def _suspects(environment: Iterable[str]) -> list[str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
-    """Compared without the prefix, which makes all of them alike."""
+    """Compared without the prefix, which would make all names similar."""
     found = nearest(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
     return None if found is None else PREFIX + found
 

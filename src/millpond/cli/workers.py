@@ -1,8 +1,8 @@
-"""`millpond serve --workers N`: several brokers on one machine, each a process with a core of its own.
+"""`millpond serve --workers N`: several brokers on one machine, each a process that can use one core.
 
-The supervisor serves nothing itself. It locks the data directory, starts the workers, starts those again that die, and
-ends them all when it is told to. Each worker inherits the lock's descriptor, so that nobody else can come to the
-directory while one of them lives, whatever has become of the supervisor.
+The supervisor serves no clients itself. It locks the data directory, starts the workers, restarts those that
+die, and stops them all when it is stopped. Each worker inherits the descriptor of the lock, so that no other
+broker can use the directory while one of them lives, even if the supervisor is dead.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ WORKERS_MAX: Final = 64
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""Who has served for so long and dies has died for a new reason: the pause begins anew."""
+"""If a worker dies after running this long, the cause is considered new, and the restart delay begins at
+`FIRST_PAUSE_S` again."""
 LINE_BYTES_MAX: Final = 1024 * 1024
 EXIT_AT_ONCE: Final = 130
 PORTS: Final = 65_536
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 def settings_of(settings: Settings, number: int) -> Settings:
-    """What the worker of this number (from 0) is told: every port is the first one's plus its number."""
+    """The settings of the worker with this number (from 0): its number is added to every port."""
     moved: dict[str, Any] = {}
     for face in FACES:
         for name in (f"{face}_listen", f"{face}_advertise"):
@@ -56,7 +57,7 @@ def settings_of(settings: Settings, number: int) -> Settings:
 
 
 def check(settings: Settings, count: int) -> None:
-    """Refuse what could not work before anything is started."""
+    """Reject settings that cannot work before anything is started."""
     if settings.catalog.startswith("memory:") or settings.store.startswith("memory:"):
         reason = "workers are processes, and share a catalog and a store that each of them can open"
         raise InvalidSettings(name="--workers", value=str(count), reason=reason)
@@ -72,7 +73,7 @@ def check(settings: Settings, count: int) -> None:
 
 
 def _moved(name: str, address: str, number: int) -> str:
-    """Port 0 stays: it is any free one."""
+    """Port 0 stays 0: it means any free port."""
     if not address or not (port := split_address(address)[1]):
         return address
     if port + number >= PORTS:
@@ -82,7 +83,7 @@ def _moved(name: str, address: str, number: int) -> str:
 
 @dataclass(slots=True)
 class Worker:
-    """One broker process after the other, on the same ports."""
+    """A sequence of broker processes on the same ports."""
 
     number: int
     settings: Settings
@@ -90,11 +91,11 @@ class Worker:
     stopping: asyncio.Event
     process: asyncio.subprocess.Process | None = None
     facts: Facts = field(default_factory=dict)
-    """What it said of itself when it was ready: listeners, session. Empty before."""
+    """What the worker reported when it became ready: listeners, session. Empty before."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
-        """Start it, and return its exit code when it has ended."""
+        """Start the process, and return its exit code when it has ended."""
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "millpond", "serve", "--json", "--supervised"),
             *("--supervisor", str(os.getpid())),
@@ -102,17 +103,17 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             env=_environment(self.settings),
             pass_fds=() if self.lock is None else (self.lock,),
-            start_new_session=True,  # Ctrl-C is for the supervisor, which then tells the workers
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, which signals the workers
             limit=LINE_BYTES_MAX,
         )
         assert self.process.stdout is not None, "it was asked for"
-        if self.stopping.is_set():  # those that ran were told, and this one did not yet
+        if self.stopping.is_set():  # the running workers were signalled before this one started
             self.signal(signal.SIGTERM)
         await self._listen_to(self.process.stdout)
         return await self.process.wait()
 
     async def _listen_to(self, lines: asyncio.StreamReader) -> None:
-        """What it says and is not understood is no reason to end it, and still less to end the others."""
+        """Read the worker's status lines. A malformed line must not stop this worker or the others."""
         while not lines.at_eof():
             try:
                 if line := await lines.readline():
@@ -121,7 +122,8 @@ class Worker:
                 logger.warning("worker %d said what is not understood: %s", self.number, error)
 
     def _take_in(self, facts: Facts) -> None:
-        """It is ready, for the first time or again. From now on it comes back on the ports that it has got."""
+        """The worker is ready, for the first time or again. From now on it restarts on the ports that it has
+        now."""
         bound: dict[str, Any] = {f"{face}_listen": address for face, address in facts["bound"].items()}
         self.facts = facts
         self.settings = replace(self.settings, **bound)
@@ -133,14 +135,15 @@ class Worker:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Not as arguments, which everybody on the machine can read: a catalog's URL may hold a password."""
-    unknown = unknown_variables(os.environ)  # of which the supervisor has warned already
+    """Settings are passed in the environment and not as arguments, which every user of the machine can read:
+    a catalog URL may contain a password."""
+    unknown = unknown_variables(os.environ)  # the supervisor has already warned about these
     kept = {name: text for name, text in os.environ.items() if name not in unknown}
     return kept | {ENVIRONMENT_PREFIX + name.upper(): text for name, text in settings.shown().items()}
 
 
 class Supervisor:
-    """`run` returns when all workers have ended, after `stop`, or raises if one of them cannot start at all."""
+    """`run` returns when all workers have ended after `stop`, or raises if one of them cannot start at all."""
 
     def __init__(
         self,
@@ -163,7 +166,7 @@ class Supervisor:
         self._is_prepared = False
 
     def stop(self) -> None:
-        """The first time it drains them; the second time it ends them, and this process."""
+        """The first call drains the workers; the second one kills them and ends this process."""
         if self._stopping.is_set():
             click.echo("stopping at once: what was not answered may be lost", err=True)
             self._signal(signal.SIGKILL)
@@ -191,8 +194,9 @@ class Supervisor:
                 self._directory.unlock()
 
     def _prepare(self) -> None:
-        """Once, before the workers: what is wrong with the catalog is then said once, too. Brokers that the directory's
-        catalog remembers are gone, since they had its lock: nobody has to wait until their leases have run out."""
+        """Runs once, before the workers, so that a problem with the catalog is reported once. Brokers
+        recorded in the directory's own catalog are dead, because this process now holds the directory's lock,
+        so their leases need not expire first."""
         reserve = open_reserve(self._settings)
         with contextlib.closing(open_database(self._settings, reserve=reserve)) as database:
             database.migrate()
@@ -205,7 +209,7 @@ class Supervisor:
                     topology.move(tx)
 
     def _has_no_topics(self) -> bool:
-        """A worker may have served clients before it could say that it is ready."""
+        """A worker may have served clients before it could report that it is ready."""
         if not self._is_prepared:
             return True  # no worker was started
         try:
@@ -233,7 +237,8 @@ class Supervisor:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _bury(self, worker: Worker) -> None:
-        """Others take over what it owned at once, rather than when its lease has run out: it is certainly dead."""
+        """Let other brokers take over what the worker owned immediately instead of when its lease expires: it
+        is certainly dead."""
         try:
             with contextlib.closing(open_database(self._settings)) as database:
                 leave(database, Session(worker.facts["session"]), clock=SystemClock())
@@ -262,8 +267,9 @@ class Supervisor:
 
 
 async def _run_once(worker: Worker) -> str:
-    """How it ended. One that has run before and cannot be started for now, as when the machine has no memory left, is
-    tried again like one that has died: the others have done nothing."""
+    """Run the worker and return how it ended. If a worker that has run before cannot be started now, for
+    example because the machine is out of memory, it is retried like one that died, because the other workers
+    are not affected."""
     try:
         return _end_of(await worker.run())
     except OSError as error:
@@ -279,7 +285,7 @@ def _end_of(code: int) -> str:
         return f"ended with exit code {code}"
     try:
         return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:  # most of the real-time signals have no name
+    except ValueError:  # most real-time signals have no name
         return f"was ended by signal {-code}"
 
 
@@ -290,7 +296,7 @@ def run_workers(
     *,
     trust_clock: bool = False,
 ) -> None:
-    """Until SIGTERM or SIGINT, and the drain after it."""
+    """Run until SIGTERM or SIGINT and the drain that follows."""
     started = time.perf_counter()
 
     async def run() -> None:

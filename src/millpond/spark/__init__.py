@@ -1,7 +1,8 @@
-"""Millpond on Spark: topics as DataFrames and streams, an exactly-once sink, and pipelines over what is stored.
+"""Millpond on Spark: topics as DataFrames and streams, an exactly-once sink, and pipelines over stored
+topics.
 
-Spark talks to the catalog and the object store directly; brokers carry none of the load, and none need be running.
-`import millpond.spark` is cheap: pyspark, numpy and numba are loaded when they are used.
+Spark reads and writes the catalog and the object store directly. Brokers carry none of the load, and none has
+to be running. `import millpond.spark` is cheap: pyspark, numpy and numba are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,5 @@
-"""Where the data is: a catalog and a store, as text that travels to executors, opened once in each process."""
+"""The location of the data: the URLs of a catalog and an object store, which can be sent to executors. Each
+process opens each of them once."""
 
 import os
 from collections.abc import Mapping
@@ -29,12 +30,14 @@ EXTENTS_PER_READ: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`Place.at("./millpond-data")`, or the two URLs that a broker was started with."""
+    """The location of a cluster's data: `Place.at("./millpond-data")`, or the two URLs that a broker was
+    started with."""
 
     catalog: str
     storage: str
     storage_config: tuple[tuple[str, str], ...] = ()
-    """Further settings of a remote store, in obstore's words. Credentials usually come from the environment."""
+    """Further settings of a remote store, with obstore's names. Credentials usually come from the
+    environment."""
 
     @classmethod
     def at(cls, path: str | Path) -> Self:
@@ -43,7 +46,8 @@ class Place:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """From a data source's options: `path`, or `catalog` and `storage`; `storage.…` for its settings."""
+        """Read the location from the options of a data source: `path`, or `catalog` and `storage`;
+        `storage.…` options are settings of the store."""
         path, catalog, storage = (options.get(name) for name in ("path", "catalog", "storage"))
         if path and not (catalog or storage):
             return cls.at(path)
@@ -60,7 +64,8 @@ class Place:
 
 
 def database(place: Place) -> Database:
-    """This process's connection to the catalog, opened on first use. Raises if there is no catalog."""
+    """This process's connection to the catalog, opened on first use. Raises `InvalidSettings` if there is no
+    catalog."""
     key = (os.getpid(), place)
     if key not in _databases:
         _check_exists(place)
@@ -69,15 +74,15 @@ def database(place: Place) -> Database:
 
 
 def prepare(place: Place) -> Database:
-    """The same, with the schema brought up to this code's version: for whoever writes."""
+    """The same, with the schema migrated to this code's version. Jobs that write call it."""
     found = database(place)
     found.migrate()
     return found
 
 
 def store(place: Place, session: Session | None = None) -> ObjectStore:
-    """A store that appends under `session`; without one, this process's own for reading. While the disk of an SQLite
-    catalog is full it takes nothing, as a broker's takes nothing."""
+    """A store that appends under `session`; without a session, this process's own store for reading. While
+    the disk of an SQLite catalog is full, the store refuses appends, as a broker does."""
     if session is not None:
         path = sqlite_path(place.catalog)
         reserve = Reserve(path.parent, RESERVE_BYTES) if path is not None else None
@@ -93,7 +98,7 @@ def reader(place: Place) -> StoreReader:
 
 
 def close_all() -> None:
-    """Let go of everything that this process has opened. What is asked for later is opened anew."""
+    """Close everything that this process has opened. A later use opens it again."""
     for opened in _databases.values():
         opened.close()
     for kept in _stores.values():

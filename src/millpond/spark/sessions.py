@@ -1,8 +1,9 @@
-"""A Spark session that fits: this interpreter on every executor, UTC, Arrow, and a fast start where asked for.
+"""Creates Spark sessions with suitable settings: this interpreter on every executor, UTC, Arrow, and
+optionally a fast start.
 
-The fast start halves the time to the first result on one machine: the JVM compiles with C1 only, collects garbage
-with one thread, and maps its classes from an archive that the session before it left behind. Long jobs whose work is in
-the JVM itself (joins, aggregations of much data) are better off without it.
+The fast start halves the time to the first result on one machine: the JVM compiles with C1 only, collects
+garbage with one thread, and maps its classes from an archive that an earlier session wrote. Do not use it for
+long jobs whose work is in the JVM itself (joins, large aggregations).
 """
 
 import hashlib
@@ -41,7 +42,7 @@ DEFAULTS: Final = {
 }
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 ARCHIVE_SETTLES_S: Final = 10
-"""A JVM writes its archive for a few seconds after its Python has gone."""
+"""A JVM keeps writing its archive for a few seconds after its Python process has exited."""
 
 
 def session(
@@ -53,10 +54,11 @@ def session(
     log_level: str = "WARN",
     jvm_log: Path | None = None,
 ) -> "SparkSession":
-    """The running session, or a new one on `master` (default: all cores of this machine).
+    """Return the running session, or create one on `master` (default: all cores of this machine).
 
-    `config` is Spark's own; it wins over what is set here. What the JVM and the executors on this machine have to say
-    goes to the file `jvm_log`, if one is given, and not to our standard error.
+    `config` holds Spark's own settings and takes precedence over the defaults here. If `jvm_log` is given,
+    the output of the JVM and of the executors on this machine goes to that file instead of our standard
+    error.
     """
     _check_installed()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -80,18 +82,18 @@ def session(
 
 
 def make_active(spark: "SparkSession") -> None:
-    """Make it this thread's session. Spark looks for a data source of Python's there when something is written, and
-    only the thread that made the session has it by itself."""
+    """Make it this thread's active session. On a write, Spark looks up Python data sources in the active
+    session, and only the thread that created the session has it set."""
     jvm: Any = getattr(
         spark, "_jvm", None
-    )  # pyspark has no public way; a session of Spark Connect has no JVM here
+    )  # pyspark has no public API for this; a Spark Connect session has no JVM here
     if jvm is not None:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 @contextmanager
 def _standard_error_to(path: Path | None) -> Iterator[None]:
-    """A process that is started meanwhile writes there for the rest of its life."""
+    """Redirect standard error to this file. A process started inside the block inherits it for its lifetime."""
     if path is None:
         yield
         return
@@ -108,13 +110,13 @@ def _standard_error_to(path: Path | None) -> Iterator[None]:
 
 
 def is_local(master: str) -> bool:
-    """Whether it is this machine alone: then nothing listens but on loopback."""
+    """Whether the master is this machine alone; if so, Spark listens on loopback only."""
     return master.startswith("local")
 
 
 def _check_installed() -> None:
     try:
-        import pyspark  # noqa: F401  # is it there?
+        import pyspark  # noqa: F401  # only checks that it is installed
     except ImportError as error:
         raise NotInstalled(
             purpose="Spark", what="the Python package pyspark", advice="pip install 'millpond[spark]'"
@@ -132,22 +134,24 @@ def java_command() -> str | None:
 
 
 def _class_archive() -> list[str]:
-    """Use the archive of an earlier session, else leave one: the JVM writes it as it ends, under a name of its own."""
+    """JVM options that use the class archive of an earlier session; without one, options that write it: the
+    JVM does so at exit, to a name that contains this process id."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millpond"
     archive = folder / f"spark-{_installation()}.jsa"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _adopt(archive)
     except OSError:
-        return []  # nowhere to keep it: start as usual
+        return []  # no place to keep the archive: start without one
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}"]
     return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}"]
 
 
 def _adopt(archive: Path) -> None:
-    """A session that has ended may have left an archive; one that is still being written belongs to nobody yet. The
-    JVM itself refuses an archive that is damaged or another Java's, and goes on without."""
+    """Rename an archive that an ended session left to its final name. An archive that is still being written
+    is left alone. The JVM itself rejects an archive that is damaged or comes from another Java, and starts
+    without it."""
     for left in archive.parent.glob(f"{archive.name}.*"):
         if not _is_running(int(left.suffix[1:])) and time.time() - left.stat().st_mtime > ARCHIVE_SETTLES_S:
             left.replace(archive)
@@ -164,7 +168,7 @@ def _is_running(process: int) -> bool:
 
 
 def _installation() -> str:
-    """Which Java and which Spark: an archive fits no other."""
+    """Identifies the Java and Spark installation: a class archive is valid for exactly one."""
     import pyspark
 
     java = str(Path(java_command() or "").resolve())

@@ -1,8 +1,10 @@
-"""Writing from Spark: each task is a writer of its own, and one commit on the driver makes all of them count.
+"""Writing from Spark: each task is a writer with its own session, and one commit on the driver publishes what
+all tasks stored.
 
-A task registers a session before it stores anything, so that nothing of a slow task is collected; the session is in
-its objects' keys. The commit ends the sessions in the same transaction that refers to their objects: a session that
-has been declared dead meanwhile fails it whole, and what a lost or repeated attempt stored becomes garbage.
+A task registers its session before it stores anything, so that garbage collection does not delete the objects
+of a slow task. The session is part of its objects' keys. The commit ends the sessions in the same transaction
+that refers to their objects. If any of them has been declared dead, the whole commit fails. Objects of a lost
+or repeated attempt become garbage.
 """
 
 import contextlib
@@ -20,15 +22,16 @@ from millpond.spark.place import Place, database, store
 
 KIND: Final = "spark"
 LEASE_MS: Final = 60 * 60 * 1000
-"""How long a task may be silent: renewed with every object it stores."""
+"""How long a task may go without renewing its lease. It renews after storing an object, at most every
+`RENEW_EVERY_MS`."""
 COMMIT_LEASE_MS: Final = 24 * 60 * 60 * 1000
-"""How long a task that is done waits for the slowest of the others, and for the commit."""
+"""How long a finished task waits for the slowest of the others, and for the commit."""
 RENEW_EVERY_MS: Final = LEASE_MS // 6
 
 
 class TaskWriter:
-    """One task's session and store: `with TaskWriter(place) as writer:`. Left in order, the session waits for the
-    commit; left with an error, it is buried."""
+    """One task's session and store: `with TaskWriter(place) as writer:`. If the block succeeds, the session
+    waits for the commit; if it raises, the session is declared dead."""
 
     def __init__(self, place: Place, *, clock: Clock | None = None) -> None:
         self.session: Session = new_session()
@@ -49,12 +52,13 @@ class TaskWriter:
         if kind is None:
             self._renew(COMMIT_LEASE_MS)
             return
-        # A catalog that is away may be what went wrong; then the session dies with its lease.
+        # The unavailable catalog may be the cause of the error; then the session dies when its lease expires.
         with contextlib.suppress(CatalogUnavailable), self._database.write() as tx:
             writers.bury(tx, self.session, self._clock.now_ms())
 
     def renew(self) -> None:
-        """Call it as work goes on: it renews the lease when that is due. Raises `WriterDead` if it is too late."""
+        """Renew the lease if that is due. Call it regularly during the work. Raises `WriterDead` if the
+        session was declared dead."""
         now_ms = self._clock.now_ms()
         if now_ms - self._renewed_ms >= RENEW_EVERY_MS:
             self._renew(LEASE_MS)
@@ -66,8 +70,8 @@ class TaskWriter:
 
 
 def end_sessions(tx: Transaction, sessions: Iterable[Session], *, now_ms: int) -> None:
-    """The first statements of a commit, of tasks that are done. Raises `WriterDead` if one of them was given up: its
-    objects may be gone."""
+    """End the sessions of finished tasks: the first statements of a commit. Raises `WriterDead` if one of
+    them was declared dead, because its objects may have been deleted."""
     for session in sorted(set(sessions)):
-        writers.renew(tx, session, 0)  # locks the row, and proves that it lives
+        writers.renew(tx, session, 0)  # locks the row and checks that the session is alive
         writers.bury(tx, session, now_ms, in_order=True)

@@ -1,6 +1,7 @@
-"""For tests of code that uses Millpond: a real broker in this process, time that can be moved, faults on demand.
+"""Test support for code that uses Millpond: a real broker in this process, a clock that tests can advance,
+injected faults.
 
-Names are loaded when they are first used: `plugin` is part of every pytest run, and most of them need no broker.
+Names are imported on first use: `plugin` is loaded in every pytest run, and most runs need no broker.
 """
 
 from importlib import import_module

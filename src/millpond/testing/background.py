@@ -1,4 +1,4 @@
-"""The event loop that brokers of tests run on, in a thread of its own: a test may block, or have a loop itself."""
+"""The event loop for brokers in tests, in a separate thread, so that a test may block or run its own loop."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 @cache
 def background_loop() -> asyncio.AbstractEventLoop:
-    """One for the process: gRPC remembers every loop it was ever used on."""
+    """One loop for the process, because gRPC keeps a reference to every loop it was ever used on."""
     loop = uvloop.new_event_loop()
     threading.Thread(target=loop.run_forever, name="millpond-testing", daemon=True).start()
     return loop

@@ -1,4 +1,4 @@
-"""A real broker in this process, for tests: in memory, or on a directory the test gives."""
+"""A real broker in this process, for tests: in memory, or in a directory that the test provides."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,9 +24,10 @@ async def running_broker(
     trust_clock: bool = False,
     **settings: object,
 ) -> AsyncIterator[Broker]:
-    """Without a directory nothing is kept. `settings` are fields of `Settings`; maintenance runs only when asked
-    for, so that a test decides when things expire, merge and are collected; no disk space is reserved. With `kafka`,
-    `grpc` or `http` real clients can connect to `broker.listeners`, on free ports."""
+    """Without a directory nothing is kept. `settings` are fields of `Settings`. Maintenance runs only if
+    `maintain` is set, so that a test decides when messages expire, are merged and are collected. No disk
+    space is reserved. With `kafka`, `grpc` or `http`, real clients can connect to `broker.listeners`, on free
+    ports."""
 
     def with_faults(store: ObjectStore) -> ObjectStore:
         return FaultyStore(store, faults) if faults is not None else store

@@ -1,10 +1,10 @@
-"""A clock that goes only when it is told to."""
+"""A clock that advances only when a test advances it."""
 
 from millpond.model.clock import SystemClock
 
 
 class SimulatedClock:
-    """Starts at the real time. `advance` is time passing; `jump` is somebody setting the wall clock."""
+    """Starts at the real time. `advance` lets time pass; `jump` sets only the wall clock."""
 
     def __init__(self, now_ms: int | None = None) -> None:
         self._wall_ms = SystemClock().now_ms() if now_ms is None else now_ms

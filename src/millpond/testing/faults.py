@@ -1,14 +1,14 @@
-"""A store that fails as told: the faults a disk or an object store has, on demand and repeatable.
+"""A store with injected faults: the faults of a disk or an object store, on demand and repeatable.
 
     faults = Faults()
     store = FaultyStore(MemoryStore(session), faults)
-    faults.fail_after("put")              # the next put is applied, but its answer is lost
+    faults.fail_after("put")              # the next put is applied, but its response is lost
     slow = faults.hold("append")          # the next append waits
     ...                                   # (in another thread: store.append(...))
     slow.wait_reached(); slow.release()
 
-Scripted faults are used up in order, one per call of their operation. Calls without one fail at random at
-`error_rate`, half before and half after they are applied.
+Scripted faults are used in order, one per call of their operation. Calls without a scripted fault fail at
+random at `error_rate`, half of them before and half after they are applied.
 """
 
 import threading
@@ -25,13 +25,13 @@ from millpond.records.buffers import Buffer
 
 Operation = Literal["append", "put", "read", "list", "delete", "size", "copy", "sign"]
 HOLD_SECONDS_MAX = 30.0
-"""A hold that nobody releases ends the test instead of hanging it."""
+"""A hold that is never released fails the test instead of hanging it."""
 
 T = TypeVar("T")
 
 
 class Hold:
-    """A call that waits. `wait_reached` returns when the call has arrived, `release` lets it go on."""
+    """A call that waits. `wait_reached` returns when the call has arrived; `release` lets it continue."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -45,7 +45,7 @@ class Hold:
         self._released.set()
 
     def pause(self) -> None:
-        """The held call's side."""
+        """Called by the held call."""
         self._reached.set()
         if not self._released.wait(HOLD_SECONDS_MAX):
             raise TimeoutError("nobody released the hold")
@@ -53,7 +53,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one call, in this order; the default lets it through."""
+    """What happens to one call, in this order; by default the call succeeds."""
 
     hold_before: Hold | None = None
     before: MillpondError | None = None
@@ -63,16 +63,16 @@ class Fault:
 
 
 class Faults:
-    """The plan: what goes wrong, and when. Thread-safe; may be added to while the store is in use."""
+    """The plan of faults. Thread-safe; faults may be added while the store is in use."""
 
     def __init__(self, *, error_rate: float = 0.0, random: Random | None = None) -> None:
         self.error_rate = error_rate
-        self._random = random or Random(0)  # noqa: S311  # a test wants the same faults again
+        self._random = random or Random(0)  # noqa: S311  # a test needs the same faults each time
         self._script: dict[str, deque[Fault]] = defaultdict(deque)
         self._lock = threading.Lock()
 
     def let_through(self, operation: Operation, times: int = 1) -> None:
-        """The next calls succeed; with it a script can fail the third."""
+        """The next calls succeed. Use it to script, for example, a failure of the third call."""
         self._add(operation, Fault(), times)
 
     def fail_before(self, operation: Operation, error: MillpondError | None = None, times: int = 1) -> None:
@@ -80,21 +80,21 @@ class Faults:
         self._add(operation, Fault(before=error or _lost()), times)
 
     def fail_after(self, operation: Operation, error: MillpondError | None = None, times: int = 1) -> None:
-        """The call is applied, and fails: its answer is lost. A listing breaks off after its first key."""
+        """The call is applied and fails: its response is lost. A listing stops after its first key."""
         self._add(operation, Fault(after=error or _lost()), times)
 
     def hold(self, operation: Operation, *, applied: bool = False) -> Hold:
-        """The call waits until it is released: before it is applied, or afterwards with its answer."""
+        """The call waits until it is released: before it is applied or, with `applied`, before it returns."""
         hold = Hold()
         self._add(operation, Fault(hold_after=hold) if applied else Fault(hold_before=hold), 1)
         return hold
 
     def shorten_read(self, missing_bytes: int = 1, times: int = 1) -> None:
-        """The read returns too few bytes, which no store may do: its caller should notice."""
+        """The read returns too few bytes, which no store may do. Its caller should detect that."""
         self._add("read", Fault(missing_bytes=missing_bytes), times)
 
     def take(self, operation: Operation) -> Fault:
-        """The fault of the call that is being made."""
+        """The fault for the call being made."""
         with self._lock:
             if self._script[operation]:
                 return self._script[operation].popleft()
@@ -108,7 +108,7 @@ class Faults:
 
 
 class FaultyStore:
-    """Wraps any store and does to its calls what the plan says. `is_open` and `close` never fail."""
+    """Wraps any store and applies the planned faults to its calls. `is_open` and `close` never fail."""
 
     def __init__(self, store: ObjectStore, faults: Faults) -> None:
         self._store = store

@@ -1,11 +1,11 @@
-"""What the `millpond` fixture is: a real broker behind real ports, with its clients, its time and its faults.
+"""The `millpond` fixture: a real broker on real ports, with its clients, its clock and its faults.
 
     def test_it(millpond):
         millpond.producer("orders").send(b"one")
         assert millpond.consumer("orders").poll().messages[0].value == b"one"
 
-The broker runs on a loop and a thread of its own, so a test may be synchronous or asynchronous. Its files lie in
-memory (`/dev/shm`, where there is one) and outlive a restart, but not the test.
+The broker runs on its own event loop and thread, so a test may be synchronous or asynchronous. Its files are
+in memory (`/dev/shm`, if it exists). They survive a restart of the broker, but not the test.
 """
 
 import contextlib
@@ -28,24 +28,24 @@ from millpond.testing.faults import Faults, FaultyStore
 from millpond.testing.outages import WRITES, Outages
 from millpond.testing.travel import TravellingClock, travel
 
-MEMORY: Final = Path("/dev/shm")  # noqa: S108  # a directory that is made here has a name nobody can guess
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  # directories created here have names that cannot be guessed
 DEFAULTS: Final = {
     **{f"{face}_listen": "127.0.0.1:0" for face in FACES},
     "group_initial_rebalance_delay": "0ms",
     "inline_bytes_max": "0",
     "disk_reserve": "0",
 }
-"""Every message goes through the store, so that the store's faults reach it, groups do not wait for company, and no
-disk space is reserved."""
+"""Every message goes through the store, so that the store's faults affect it. Groups do not delay their first
+rebalance, and no disk space is reserved."""
 
 Client = TypeVar("Client", Producer, Consumer, Admin)
 
 
 class Millpond:
-    """`with Millpond({"retention": "10s"}) as millpond:` is what the fixture does."""
+    """The fixture does `with Millpond({"retention": "10s"}) as millpond:`."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        """`settings` by name, as text or as anything whose text is understood: `"10s"`, `False`, `8`."""
+        """`settings` by name, as text or as any value whose text can be parsed: `"10s"`, `False`, `8`."""
         self._given = {name: str(value) for name, value in (settings or {}).items()}
         self._clock = TravellingClock()
         self._outages = Outages()
@@ -54,7 +54,7 @@ class Millpond:
         self._broker: Broker | None = None
         self._listeners: dict[str, str] = {}
 
-    # -- where it is ------------------------------------------------------------------------------------------
+    # -- addresses --------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -79,7 +79,7 @@ class Millpond:
 
     @property
     def broker(self) -> Broker:
-        """The broker itself. It lives on another thread: look at it, but do not call it from a test."""
+        """The broker itself. It runs on another thread: a test may inspect it but must not call it."""
         if self._broker is None:
             raise RuntimeError("the broker is down: start() it first")
         return self._broker
@@ -89,7 +89,7 @@ class Millpond:
             raise RuntimeError(f"the settings turn {face} off")
         return self._listeners[face]
 
-    # -- clients, closed when the test is over ------------------------------------------------------------------
+    # -- clients, closed when the test ends ---------------------------------------------------------------------
 
     def producer(self, topic: str, **options: Any) -> Producer:
         """`options` as for `millpond.Producer`."""
@@ -110,8 +110,9 @@ class Millpond:
     # -- time -------------------------------------------------------------------------------------------------
 
     def advance(self, duration: str = "", *, seconds: float = 0.0) -> None:
-        """Let time pass for the broker: `advance("1h")`. When it returns, what is due by then has happened: messages
-        have expired, members of groups that were not heard of are gone, late transactions are aborted."""
+        """Advance the broker's time: `advance("1h")`. When it returns, everything that was due has happened:
+        messages have expired, group members without heartbeats have been removed, and transactions that timed
+        out have been aborted."""
         milliseconds = (parse_duration_ms(duration) if duration else 0) + int(seconds * 1000)
         if milliseconds < 0:
             raise ValueError("time only goes forward")
@@ -119,24 +120,24 @@ class Millpond:
 
     @property
     def now_ms(self) -> int:
-        """The broker's time. Producers stamp messages with their own, which stays where it is."""
+        """The broker's time. Producers stamp messages with their own time, which is not advanced."""
         return self._clock.now_ms()
 
     # -- faults -----------------------------------------------------------------------------------------------
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong in the store, call by call: `faults.fail_before("append")`, `faults.hold("append")`."""
+        """The faults of the store, call by call: `faults.fail_before("append")`, `faults.hold("append")`."""
         return self._outages
 
     def unavailable(self) -> AbstractContextManager[None]:
-        """`with millpond.unavailable():` nothing can be written to the store."""
+        """`with millpond.unavailable():` no write to the store succeeds."""
         return self._outages.outage(*WRITES)
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Again, after `stop` or `kill`: on the same ports, with what was kept."""
+        """Start again after `stop` or `kill`, on the same ports and with the stored data."""
         if self._broker is not None:
             raise RuntimeError("the broker is running")
         broker = Broker(
@@ -150,7 +151,7 @@ class Millpond:
         self._broker, self._listeners = broker, dict(broker.listeners)
 
     def stop(self) -> None:
-        """As SIGTERM does: what was begun is answered."""
+        """Like SIGTERM: requests in progress are completed."""
         broker, self._broker = self.broker, None
         run_in_background(broker.stop())
 
@@ -159,15 +160,16 @@ class Millpond:
         self.start()
 
     def kill(self) -> None:
-        """As in a crash, from one moment to the next nothing is written any more, and nobody takes leave. What was
-        acknowledged is there after `start`; what was under way may be there or not. Planned faults end with it."""
+        """Simulate a crash: from one moment to the next nothing is written any more, and the broker does not
+        leave the cluster in order. Acknowledged messages are there after `start`; messages in flight may or
+        may not be. Planned faults are cleared."""
         broker, self._broker = self.broker, None
         run_in_background(_without_catalog(broker))
         self._outages.clear()
         run_in_background(broker.stop())
 
     def close(self) -> None:
-        """The end: clients are closed, the broker is stopped, its files are removed."""
+        """Close the clients, stop the broker and remove its files."""
         self._outages.clear()
         with ExitStack() as undo:
             undo.callback(self._remove)
@@ -191,13 +193,13 @@ class Millpond:
         self.close()
 
     def _settings(self) -> Settings:
-        """Nothing comes from the environment: a test is the same for everybody."""
+        """Nothing comes from the environment, so that a test behaves the same everywhere."""
         ports = {f"{face}_listen": address for face, address in self._listeners.items()}
         assert self._place is not None, "it is used in a with statement"
         return load({**DEFAULTS, "data_dir": self._place.name, **self._given, **ports}, environment={})
 
     def _close_clients(self) -> None:
-        """They take leave of the broker; without one they would try until their time is up."""
+        """Closing a client contacts the broker; without a broker it would retry until its timeout."""
         if self._clients and self._broker is None:
             self.start()
         while self._clients:
@@ -214,11 +216,11 @@ class Millpond:
 
 
 def _close(client: Producer | Consumer | Admin) -> None:
-    """A test may have closed it, or deleted its topic: that is its business, and it is over."""
+    """A test may have closed the client already, or deleted its topic, so errors are ignored."""
     with contextlib.suppress(MillpondError):
         client.close()
 
 
 async def _without_catalog(broker: Broker) -> None:
-    """From here on it can acknowledge nothing, not even that it leaves."""
+    """From now on the broker can acknowledge nothing and cannot leave the cluster."""
     broker.database.close()

@@ -1,4 +1,4 @@
-"""Faults with a switch: as long as it is on, every call of some operations fails and nothing is applied."""
+"""Faults with a switch: while it is on, every call of the chosen operations fails and nothing is applied."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ WRITES: tuple[Operation, ...] = ("append", "put")
 
 
 class Outages(Faults):
-    """Operations in an outage do not use up what is scripted for them."""
+    """During an outage, scripted faults of these operations are not used up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Outages(Faults):
         return hold
 
     def clear(self) -> None:
-        """No more faults, whatever was planned, and whoever is held goes on."""
+        """Clear all faults, and release all held calls."""
         self.error_rate = 0.0
         with self._lock:
             self._script.clear()

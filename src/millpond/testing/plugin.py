@@ -1,7 +1,7 @@
-"""The pytest plugin: `def test_it(millpond): …` has a real broker of its own.
+"""The pytest plugin: `def test_it(millpond): …` has its own real broker.
 
-It is loaded in every pytest run of whoever has installed Millpond. Therefore it imports nothing of the broker until a
-test asks for one, and adds three fixtures and a marker, and nothing else.
+pytest loads it in every run of a project that has Millpond installed. Therefore it imports no broker code
+until a test requests a broker, and it adds only three fixtures and a marker.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,13 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def millpond_settings() -> Mapping[str, Any]:
-    """Settings of the brokers that tests get; override it. A test's marker goes before it."""
+    """Settings of the brokers that tests get; override this fixture. A test's marker takes precedence over
+    it."""
     return {}
 
 
 @pytest.fixture
 def millpond(request: pytest.FixtureRequest, millpond_settings: Mapping[str, Any]) -> "Iterator[Millpond]":
-    """A real broker for this test alone, on free ports, in memory."""
+    """A real broker for this test only, on free ports, in memory."""
     from millpond.testing.millpond import Millpond
 
     with Millpond({**millpond_settings, **_marked(request)}) as broker:
@@ -39,7 +40,7 @@ def millpond(request: pytest.FixtureRequest, millpond_settings: Mapping[str, Any
 
 @pytest.fixture(scope="session")
 def millpond_session(millpond_settings: Mapping[str, Any]) -> "Iterator[Millpond]":
-    """One broker for the whole run: its topics, its time and its faults are shared by all tests that use it."""
+    """One broker for the whole run. All tests that use it share its topics, its clock and its faults."""
     from millpond.testing.millpond import Millpond
 
     with Millpond(millpond_settings) as broker:
@@ -47,7 +48,8 @@ def millpond_session(millpond_settings: Mapping[str, Any]) -> "Iterator[Millpond
 
 
 def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What markers say: a function's goes before its class's, and that before its module's."""
+    """The settings from markers: a function's marker takes precedence over its class's, and that over its
+    module's."""
     settings: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers(MARKER))):
         if marker.args:

@@ -1,4 +1,5 @@
-"""Time travel: a clock that goes as time does and can be sent ahead, and what a broker does about the time between."""
+"""Time travel: a clock that runs like the system clock and can be advanced, and the broker's work that then
+becomes due."""
 
 from millpond.broker import Broker
 from millpond.maintenance.payloads import PayloadCollector
@@ -6,7 +7,7 @@ from millpond.model.clock import SystemClock
 
 
 class TravellingClock:
-    """The system's clock, ahead by as much as it was advanced."""
+    """The system clock plus the time by which it was advanced."""
 
     def __init__(self) -> None:
         self._system = SystemClock()
@@ -23,8 +24,8 @@ class TravellingClock:
 
 
 async def travel(broker: Broker, clock: TravellingClock, milliseconds: int) -> None:
-    """Move the broker's clock and let everything happen that is due by then. Groups from before a restart are read
-    first, or the time would not pass for their members."""
+    """Advance the broker's clock and run everything that is due by then. Groups from before a restart are
+    loaded first; otherwise the time would not pass for their members."""
     await broker.groups.expire_once()
     clock.advance(milliseconds)
     broker.groups.tick()
@@ -38,7 +39,7 @@ async def travel(broker: Broker, clock: TravellingClock, milliseconds: int) -> N
 
 
 async def _collect_payloads(broker: Broker) -> None:
-    """The broker's own collector goes through all of them a few times a day only."""
+    """Run one pass over all payloads; the broker's own collector makes only a few passes a day."""
     limits = broker.settings.maintenance_limits()
     collector = PayloadCollector(
         broker.log,

@@ -1,1 +1,1 @@
-"""The commands of `millpond pipeline`, one file for each kind."""
+"""The commands of `millpond pipeline`, one module for each kind."""

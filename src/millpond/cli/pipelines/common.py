@@ -1,4 +1,4 @@
-"""What every pipeline's command has: where the data is, which Spark works on it, and how the result is shown."""
+"""Shared by all pipeline commands: the location of the data, the Spark session, and the output of the result."""
 
 import sys
 import tempfile
@@ -31,7 +31,7 @@ topics_argument = click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 
 @dataclass(frozen=True)
 class Choices:
-    """What the common options came to."""
+    """The values of the common options."""
 
     place: "Place"
     master: str | None
@@ -43,7 +43,8 @@ class Choices:
 
 
 def pipeline_options(command: Command) -> Command:
-    """Where the data is, as everywhere; which Spark; `--dry-run` and `--json`. The command is given one `Choices`."""
+    """Adds the options for the location of the data and for Spark, `--dry-run` and `--json`. The command
+    receives one `Choices`."""
     options = (
         click.option(
             "--master",
@@ -89,7 +90,7 @@ def pipeline_options(command: Command) -> Command:
 
     with_choices.__doc__ = command.__doc__
     with_choices.__name__ = command.__name__
-    # Options that the command itself declared come first.
+    # options that the command itself declared come first
     with_choices.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     decorated: Command = with_choices
     for option in reversed(options):
@@ -98,7 +99,7 @@ def pipeline_options(command: Command) -> Command:
 
 
 def check_installed(context: click.Context) -> None:
-    """Raises `NotInstalled`, with everything that is missing, before the command does anything."""
+    """Raises `NotInstalled`, listing everything that is missing, before the command does anything."""
     from millpond.spark.sessions import JAVA, java_command
 
     if context.info_name in WITHOUT_SPARK:
@@ -117,7 +118,7 @@ def check_installed(context: click.Context) -> None:
 
 
 def place_of(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...]) -> "Place":
-    """The catalog and store that a broker of these settings uses."""
+    """The catalog and store that a broker with these settings uses."""
     from millpond.catalog.open import CATALOG_FILE, sqlite_url
     from millpond.spark.place import Place
 
@@ -128,7 +129,7 @@ def place_of(data_dir: Path | None, config: Path | None, assignments: tuple[str,
 
 @contextmanager
 def job_of(choices: Choices) -> Iterator["Job"]:
-    """A job whose session starts when it is first needed and ends with the command."""
+    """A job whose Spark session starts on first use and ends with the command."""
     from millpond.spark.pipelines.job import Job
 
     sessions = _Sessions(choices)
@@ -175,7 +176,7 @@ class _Sessions:
 
 
 class ProgressBar:
-    """A `Progress` on the terminal: one bar at a time, a new one whenever something else is under way."""
+    """A `Progress` on the terminal: one bar at a time, and a new one for each new activity."""
 
     def __init__(self, *, hidden: bool) -> None:
         self._hidden = hidden
@@ -202,7 +203,7 @@ INDENT: Final = "  "
 
 
 def show(report: "Report", choices: Choices, *, title: str) -> None:
-    """A report: JSON for programs, an indented list for people."""
+    """Print a report: as JSON for programs, or as an indented list."""
     if choices.as_json:
         print_json(report)
         return

@@ -1,4 +1,4 @@
-"""`millpond pipeline history`: the runs that the catalog remembers, newest first."""
+"""`millpond pipeline history`: shows the runs that are recorded in the catalog, newest first."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,5 @@
-"""`millpond pipeline merge | compact | retain | verify`: what brokers also do, for a backlog, on Spark."""
+"""`millpond pipeline merge | compact | retain | verify`: the maintenance that brokers do too, on Spark, for a
+backlog."""
 
 import click
 

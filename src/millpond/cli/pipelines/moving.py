@@ -1,4 +1,4 @@
-"""`millpond pipeline publish | replay`: rows into a topic, from a table, a statement or another topic."""
+"""`millpond pipeline publish | replay`: append rows to a topic from a table, a query or another topic."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def target_options(command: Command) -> Command:
-    """How rows get into the topic. The command is given one `Target`, made by `_target`."""
+    """Adds the options for writing to a topic. The command builds a `Target` from them with `_target`."""
     options = (
         click.option(
             "--create",
@@ -143,7 +143,7 @@ def replay(
 
 
 def _target(topic: str, given: dict[str, Any]) -> "Target":
-    """Takes its options out of `given`."""
+    """Removes its options from `given`."""
     from millpond.spark.pipelines.publish import Target
 
     return Target(

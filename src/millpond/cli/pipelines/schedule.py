@@ -1,4 +1,4 @@
-"""`millpond pipeline run`: keeps everything in order until it is told to stop."""
+"""`millpond pipeline run`: maintains topics and tables until it is stopped."""
 
 import signal
 import threading

@@ -1,7 +1,7 @@
 """Loops over records, compiled by numba: the only per-record work of a Spark task. Arrays in, arrays out.
 
-Compiled code is kept in a folder of the user's where the installed package cannot be written: numba must know
-before it is imported, hence here.
+If the installed package is not writable, compiled code is cached in a folder of the user's. numba reads that
+setting when it is imported, so this module sets it first.
 """
 
 import os
@@ -14,7 +14,8 @@ CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
 
 
 def choose_cache_folder(package: Path) -> Path | None:
-    """None if numba may write beside the code, as it does by itself; else a folder that is this user's alone."""
+    """The folder for compiled code: None if numba can write next to the code, its default; else a folder that
+    only this user can write to."""
     if os.access(package, os.W_OK):
         return None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # never raises
@@ -28,7 +29,7 @@ def choose_cache_folder(package: Path) -> Path | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """What is in the cache is executed: nobody else may write there."""
+    """numba executes what is in the cache, so no other user may be able to write there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()

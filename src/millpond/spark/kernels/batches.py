@@ -1,7 +1,8 @@
-"""Batch headers in compiled code: many small batches cost no more than a few large ones.
+"""Processes batch headers in compiled code, so that many small batches cost no more than a few large ones.
 
-What `records.batch` does for one batch in Python, here for all batches of a buffer: walk, check, stamp, and lay out
-for `scan`. Only the checksum stays a call for each batch; the library's is faster than any loop.
+It does what `records.batch` does for one batch in Python, but for all batches of a buffer: walk, check,
+stamp, and lay out for `scan`. Only the checksum remains one call per batch, because the library is faster
+than any compiled loop.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,7 @@ from millpond.spark.kernels.sections import (
 )
 
 Table = NDArray[np.int64]
-"""A column for each batch; its rows are these."""
+"""One column per batch; the constants below number the rows."""
 POSITION, SIZE, BASE_OFFSET, LAST_DELTA, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, CRC = range(9)
 ROWS: Final = 9
 
@@ -44,7 +45,7 @@ def walk_batches(buffer: Buffer) -> Table:
 
 
 def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
-    """As `reading.reader.settle`: check every batch, stamp it, and say which offset follows."""
+    """Check every batch, stamp it, and return the offset that follows, as `reading.reader.settle` does."""
     table = walk_batches(data)
     _check_crcs(data, table)
     if not table.shape[1]:
@@ -58,8 +59,9 @@ def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
 def messages_in_groups(
     buffers: Iterable[Buffer], *, bytes_max: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Sections]:
-    """Everything but control batches, laid out for `scan`; a group holds `bytes_max` without compression,
-    or one batch more. Copies nothing where batches are not compressed and lie in one buffer."""
+    """All batches except control batches, laid out for `scan`. A group holds up to `bytes_max` of
+    uncompressed data, plus at most one batch. Copies nothing where batches are uncompressed and lie in one
+    buffer."""
     pile = _Pile(decompressed_bytes_max)
     for buffer in buffers:
         for part in _parts(walk_batches(buffer), bytes_max):
@@ -72,8 +74,8 @@ def messages_in_groups(
 
 
 def _parts(table: Table, bytes_max: int) -> Iterator[Table]:
-    """Messages, about `bytes_max` at a time; one by one if any is compressed, since nobody knows how large they
-    become."""
+    """Message batches, about `bytes_max` at a time; one at a time if any is compressed, because the
+    uncompressed size is not known."""
     messages = table[:, table[ATTRIBUTES] & CONTROL_BIT == 0]
     if np.any(messages[ATTRIBUTES] & CODEC_MASK):
         yield from (messages[:, number : number + 1] for number in range(messages.shape[1]))
@@ -88,7 +90,7 @@ def _parts(table: Table, bytes_max: int) -> Iterator[Table]:
 
 
 class _Pile:
-    """Buffers laid one behind another, and the tables of the batches in them."""
+    """Buffers placed one after another, and the tables of the batches in them."""
 
     def __init__(self, decompressed_bytes_max: int) -> None:
         self.plain_bytes = 0
@@ -101,7 +103,8 @@ class _Pile:
 
     @property
     def holds_any(self) -> bool:
-        """Even a batch that unpacks to nothing: it may claim records, and then it is damaged."""
+        """True even for a batch that decompresses to nothing: if it claims records, it is damaged and must be
+        reported."""
         return bool(self._tables)
 
     def add(self, buffer: Buffer, table: Table) -> None:
@@ -158,7 +161,8 @@ class _Pile:
 
 
 def _check_counts(table: Table, size: Table) -> None:
-    """No more records than a batch's bytes could hold: arrays are made from it."""
+    """Check that a batch claims no more records than its bytes could hold, because arrays are allocated from
+    the count."""
     count = table[COUNT]
     wrong = (count < 0) | (count > np.minimum(size // RECORD_BYTES_MIN, table[LAST_DELTA] + 1))
     wrong |= table[BASE_OFFSET] > OFFSET_MAX - np.maximum(table[LAST_DELTA], 0)
@@ -170,7 +174,8 @@ def _check_counts(table: Table, size: Table) -> None:
 
 
 def _check_order(table: Table, base_offset: int) -> None:
-    """The base offset lies outside of a batch's checksum: where it is wrong, only its neighbours say so."""
+    """The base offset is not covered by a batch's checksum, so a wrong one shows only by comparison with its
+    neighbours."""
     astray = int(_first_astray(table, base_offset))
     if astray >= 0:
         before = int(table[BASE_OFFSET, astray - 1]) + int(table[LAST_DELTA, astray - 1]) + 1
@@ -203,7 +208,7 @@ def _signed(data: Any, at: int, size: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _walk(data: Any, table: Any) -> tuple[int, int]:
-    """(batches found, the position where they stop)."""
+    """(number of batches found, the position where they stop)."""
     at: Any = np.int64(0)
     found = 0
     while at + _HEADER_SIZE <= len(data):
@@ -226,12 +231,12 @@ def _walk(data: Any, table: Any) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _first_astray(table: Any, following: int) -> int:
-    """-1, or the first batch that does not begin at or after the end of the one before it."""
+    """-1, or the first batch that does not begin at or after the end of the previous one."""
     for batch in range(table.shape[1]):
         base, delta = table[2, batch], table[3, batch]
         if base < following or delta < 0:
             return batch
-        if base > _OFFSET_MAX - 1 - delta:  # nothing can follow it
+        if base > _OFFSET_MAX - 1 - delta:  # no offset is left for a next batch
             return batch + 1 if batch + 1 < table.shape[1] else -1
         following = base + delta + 1
     return -1

@@ -1,4 +1,5 @@
-"""From scanned records to Arrow arrays: the bytes of each column are copied once, side by side, by a compiled loop."""
+"""Converts scanned records to Arrow arrays. A compiled loop copies the bytes of each column once,
+contiguously."""
 
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from millpond.spark.kernels.scan import VARINT_BYTES, Int64s, read_varint
 MICROSECONDS: Final = 1_000
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // MICROSECONDS
 COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""Of Arrow's plain binary arrays, whose offsets are 32 bits wide. Callers cut rows long before."""
+"""Limit of Arrow's plain binary arrays, whose offsets are 32 bits wide. Callers split rows well below it."""
 
 
 def binary_column(data: NDArray[np.uint8], at: Int64s, length: Int64s, kind: Any) -> Any:
@@ -30,7 +31,7 @@ def binary_column(data: NDArray[np.uint8], at: Int64s, length: Int64s, kind: Any
 
 
 def timestamp_column(milliseconds: Int64s, kind: Any) -> Any:
-    """Microseconds. A time that these cannot hold (past the year 294,000) becomes the last that they can."""
+    """Microseconds. A time outside their range (past the year 294,000) becomes the last one within it."""
     if np.any((milliseconds < -TIMESTAMP_MS_MAX) | (milliseconds > TIMESTAMP_MS_MAX)):
         milliseconds = np.clip(milliseconds, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
     return pa.Array.from_buffers(kind, len(milliseconds), [None, pa.py_buffer(milliseconds * MICROSECONDS)])
@@ -39,8 +40,8 @@ def timestamp_column(milliseconds: Int64s, kind: Any) -> Any:
 def headers_column(
     data: NDArray[np.uint8], at: Int64s, end: Int64s, count: NDArray[np.int32], kind: Any
 ) -> tuple[Any, int]:
-    """A list of (key, value) for each row, null where a record has none. Also the first row whose headers are
-    damaged, or -1: then the column means nothing."""
+    """(a list of (key, value) for each row, null where a record has no headers; the first row whose headers
+    are damaged, or -1). If a row is damaged, the column is None."""
     total = int(count.sum())
     if total > COLUMN_BYTES_MAX:
         raise OverflowError(f"{total} headers do not fit one Arrow array")
@@ -59,7 +60,8 @@ def headers_column(
 
 
 def _as_text(names: Any, kind: Any) -> Any:
-    """Producers may send any bytes as a header's key, and Arrow's readers trust that text is UTF-8."""
+    """Producers may send any bytes as a header key, but Arrow's readers trust that text is UTF-8: invalid
+    bytes are replaced."""
     try:
         return names.cast(kind)
     except pa.ArrowInvalid:
@@ -67,7 +69,7 @@ def _as_text(names: Any, kind: Any) -> Any:
 
 
 def _validity(length: Int64s) -> Any:
-    """A bitmap in which rows with a negative length are null; None if there are none."""
+    """A bitmap in which rows with a negative length are null; None if no row is."""
     present = length >= 0
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
@@ -80,7 +82,7 @@ def _gather(data: Any, at: Any, offsets: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _find_headers(data: Any, at: Any, end: Any, count: Any, fields: Any) -> int:
-    """Positions and lengths of keys and values. -1, or the row that is damaged."""
+    """Fill in the positions and lengths of keys and values. Returns -1, or the row that is damaged."""
     found = 0
     for row in range(len(at)):
         position = at[row]

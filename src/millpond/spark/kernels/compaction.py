@@ -1,8 +1,8 @@
-"""A key map in compiled code: some millions of records a second, with keys compared byte for byte.
+"""A key map in compiled code: it handles millions of records a second and compares keys byte for byte.
 
-An open-addressing table of (hash, where the key lies, how long it is, last offset) over an arena that holds a copy of
-each key: sixty-four bits of hash find a slot, the bytes decide. Nothing is taken for the same key because its hash is.
-The table doubles, and so does the arena, up to the bound. Its interface and its rules are those of
+It is an open-addressing table of (hash, position of the key, its length, last offset) over an arena that
+holds a copy of each key. The 64-bit hash finds a slot, and the bytes decide: two keys with the same hash are
+never taken for one. Table and arena double in size, up to the bound. Interface and rules are those of
 `millpond.rewriting.compaction_keys.KeyMap`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+from llvmlite import ir  # type: ignore[import-untyped]  # llvmlite has no type information
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -25,23 +25,25 @@ SLOTS_MIN: Final = 1 << 10
 ARENA_BYTES_MIN: Final = 1 << 14
 SLOT_BYTES: Final = 32
 LOAD: Final = 0.6
-"""How full the table may be; past it, it doubles."""
+"""Maximum load factor; above it the table doubles."""
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all batches of one call; a call of several that come to more raises, as for one that cannot be decoded."""
+"""Limit for all batches of one call. A call that exceeds it raises, as for a batch that cannot be decoded."""
 FREE: Final = -1
 BLOCK: Final = 256
-"""Rows whose keys are looked for ahead: the table is larger than any cache, and misses that overlap cost less."""
+"""Number of rows whose slots are prefetched: the table is larger than any CPU cache, and cache misses that
+overlap cost less."""
 
 
 class CompiledKeys:
-    """See `KeyMap`. `bytes_max` bounds table and arena; while they grow, the old ones are there beside the new."""
+    """See `KeyMap`. `bytes_max` bounds table and arena together. While one of them grows, the old copy exists
+    next to the new one."""
 
     def __init__(self, bytes_max: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._decompressed_bytes_max = decompressed_bytes_max
         self._table = _new_table(SLOTS_MIN)
         self._arena: NDArray[np.uint8] = np.empty(ARENA_BYTES_MIN, dtype=np.uint8)
-        self._used = np.zeros(2, dtype=np.int64)  # keys, bytes of the arena
+        self._used = np.zeros(2, dtype=np.int64)  # number of keys, bytes used in the arena
 
     def __len__(self) -> int:
         return int(self._used[0])
@@ -93,13 +95,15 @@ class CompiledKeys:
         return _cut(sections, found, keep, facts)
 
     def _scan(self, batches: Sequence[PlacedBatch]) -> tuple[Sections, Scan]:
-        """One batch may be as large as all of them. A call that is refused for that is made again by halves."""
+        """Each batch may use an equal share of the limit. If one exceeds it, the caller repeats the call with
+        half of the batches."""
         limit = self._decompressed_bytes_max // len(batches)
         sections = lay_out(batches, decompressed_bytes_max=limit)
         return sections, scan(sections)
 
     def _grow(self, key_length: int) -> bool:
-        """Room for one more key of this length, within the bound; the very first gets it in any case."""
+        """Make room for one more key of this length, within the bound; the first key always gets room. False
+        if the bound is reached."""
         slots, arena = len(self._table), len(self._arena)
         while self._used[0] >= int(slots * LOAD):
             slots *= 2
@@ -117,14 +121,15 @@ class CompiledKeys:
 
 
 def _new_table(slots: int) -> NDArray[np.int64]:
-    """Rows of (hash, place in the arena or `FREE`, length, offset)."""
+    """Rows of (hash, position in the arena or `FREE`, length, offset)."""
     table = np.zeros((slots, 4), dtype=np.int64)
     table[:, 1] = FREE
     return table
 
 
 def _times(found: Scan, batches: Sequence[PlacedBatch]) -> Any:
-    """The records' times. One that has none counts with its batch's: the header tells when it was appended."""
+    """The timestamps of the records. A record without one gets its batch's newest timestamp, because the
+    header says when it was appended."""
     if not (found.timestamp < 0).any():
         return found.timestamp
     newest = np.array([header.newest_timestamp for _, _, header in batches], dtype=np.int64)
@@ -132,7 +137,7 @@ def _times(found: Scan, batches: Sequence[PlacedBatch]) -> Any:
 
 
 def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Sifted]:
-    """The kept records of each batch that loses some, copied one behind another."""
+    """The kept records of each batch that loses some, copied one after another."""
     counts, sizes, newest, tombstones = (facts[:, column] for column in range(4))
     changed = counts < sections.count
     out = np.empty(int(sizes[changed].sum()), dtype=np.uint8)
@@ -155,7 +160,8 @@ def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Sifted]
 
 
 def _load_word(_context: Any, data: Any, _at: Any) -> Any:
-    """Eight bytes of an array as one number, wherever they lie. Whoever asks has checked that they are there."""
+    """Load eight bytes of an array as one number, at any alignment. The caller has checked that they are
+    within the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, at = arguments
@@ -171,7 +177,7 @@ _word: Any = intrinsic(_load_word)
 
 @njit(cache=True, nogil=True)
 def _hash(data: Any, at: int, length: int) -> Any:
-    """Eight bytes at a time, with splitmix64's mix at the end."""
+    """Hash eight bytes at a time, with splitmix64's mixing at the end."""
     value = np.uint64(0xCBF29CE484222325) ^ np.uint64(length)
     factor = np.uint64(0x9E3779B97F4A7C15)
     position = at
@@ -204,7 +210,7 @@ def _is_same(one: Any, at: int, other: Any, place: int, length: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _slot(data: Any, at: int, length: int, hashed: Any, table: Any, arena: Any) -> Any:
-    """The slot that holds this key, or the free one where it belongs."""
+    """The slot that holds this key, or the free slot where it belongs."""
     mask = np.int64(len(table) - 1)
     slot = hashed & mask
     while table[slot, 1] != FREE:
@@ -222,8 +228,8 @@ def _slot(data: Any, at: int, length: int, hashed: Any, table: Any, arena: Any) 
 def _look_ahead(
     data: Any, key_at: Any, key_length: Any, first: int, last: int, table: Any, arena: Any, ahead: Any
 ) -> None:
-    """The hashes of a block's keys, in `ahead`. Its second column only makes sure that their slots and what these
-    point at are touched, all at once instead of one after another."""
+    """Store the hashes of a block's keys in column 0 of `ahead`. Column 1 only makes sure that their slots,
+    and the keys these point to, are loaded into the CPU cache together instead of one after another."""
     mask = np.int64(len(table) - 1)
     for row in range(first, last):
         if key_length[row] >= 0:
@@ -251,7 +257,8 @@ def _learn(
     used: Any,
     keys_max: int,
 ) -> int:
-    """The row after the last one taken in: short of `last` if table or arena must grow first."""
+    """Add keys to the table. Returns the row after the last one added: less than `last` if table or arena
+    must grow first."""
     ahead = np.empty((BLOCK, 2), dtype=np.int64)
     first = block_end = row
     while row < last:
@@ -308,7 +315,8 @@ def _sift(
     keep: Any,
     facts: Any,
 ) -> None:
-    """Of each batch: how many records stay, their bytes, the newest timestamp, the first tombstone."""
+    """Decide which records stay. For each batch: the number of records that stay, their bytes, the newest
+    timestamp, and the first tombstone."""
     for section in range(len(facts)):
         facts[section, 0] = 0
         facts[section, 1] = 0

@@ -1,4 +1,4 @@
-"""Copies of short stretches of bytes inside compiled loops."""
+"""Copies short byte ranges inside compiled loops."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_memcpy: Any = cgutils.raw_memcpy  # numba has types for some of its parts only
+_memcpy: Any = cgutils.raw_memcpy  # only parts of numba have type information
 
 
 def _copy_bytes(_context: Any, out: Any, _at: Any, data: Any, _start: Any, _length: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Rows become RecordBatches: choose partitions, cut batches, write records, each in one compiled pass over all rows.
+"""Encodes rows as RecordBatches: choose partitions, cut batches, write records, each in one compiled pass
+over all rows.
 
-A *lane* is one partition of one of the topics that the rows go to; lanes are numbered topic by topic. Rows keep
-their order within a lane. Batches are written with room for their headers, which are filled in afterwards
-(`sink/packing.py`): there are few of them.
+A *lane* is one partition of one of the topics that the rows go to; lanes are numbered topic by topic. Rows
+keep their order within a lane. Batches are written with space for their headers, which Python fills in
+afterwards (`sink/packing.py`), because there are few of them.
 """
 
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ Int32s = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
 NO_PARTITION: Final = -(2**31)
-"""In a row's partition: the key decides, or without one the rows take turns."""
+"""A row's partition if it names none: the key's hash decides, and rows without a key go round-robin."""
 
 FINE: Final = 0
 NO_SUCH_PARTITION: Final = 1
@@ -40,7 +41,8 @@ class Bytes(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The columns of some rows. The headers of row i are the entries from `header_start[i]` to `header_end[i]`."""
+    """The columns of the rows. The headers of row i are the entries from `header_start[i]` to
+    `header_end[i]`."""
 
     topic: Int32s
     partition: Int32s
@@ -54,8 +56,8 @@ class Rows(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """What the kernels know of each topic: its first lane, its partition count, whether its records need keys,
-    and the most bytes that its batches should have."""
+    """What the kernels need of each topic: its first lane, its partition count, whether its records need
+    keys, and the size at which its batches are cut."""
 
     first: Int64s
     partitions: Int64s
@@ -64,7 +66,8 @@ class Lanes(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """One row per batch, in the order of lanes: its place in `data` (header included), how many records, times."""
+    """One row per batch, in lane order: its position in `data` (header included), number of records,
+    timestamps."""
 
     data: NDArray[np.uint8]
     lane: Int64s
@@ -77,14 +80,14 @@ class Batches(NamedTuple):
 
 
 def choose(rows: Rows, lanes: Lanes, turn: int) -> tuple[Int32s, int, int, int]:
-    """(the lane of each row, whose turn it is next, a bad row, what is wrong with it or `FINE`)."""
+    """(the lane of each row, the next round-robin counter, a bad row, what is wrong with it or `FINE`)."""
     lane = np.empty(len(rows.topic), dtype=np.int32)
     turn, bad, problem = _choose(rows, lanes, turn, lane)
     return lane, turn, bad, problem
 
 
 def encode(rows: Rows, lane: Int32s, lanes: Lanes) -> Batches:
-    """All rows as batches without their headers."""
+    """Encode all rows as batches, with space left for their headers."""
     count = len(lane)
     lane_count = int(lanes.first[-1] + lanes.partitions[-1])
     order = _sorted_by_lane(lane, lane_count)
@@ -100,7 +103,7 @@ def encode(rows: Rows, lane: Int32s, lanes: Lanes) -> Batches:
 
 @njit(cache=True, nogil=True)
 def murmur2(data: Any, start: int, end: int) -> Any:
-    """Kafka's hash, as `model.partitioning` has it."""
+    """Kafka's hash, as in `model.partitioning`."""
     length = end - start
     whole = start + (length & ~3)
     hashed = (_SEED ^ np.uint64(length)) & _MASK
@@ -152,7 +155,7 @@ def _choose(rows: Any, lanes: Any, turn: int, lane: Any) -> tuple[int, int, int]
 
 @njit(cache=True, nogil=True)
 def _sorted_by_lane(lane: Any, lane_count: int) -> Any:
-    """The rows' numbers, lane by lane, each lane's in their order."""
+    """The row numbers sorted by lane, in their original order within each lane."""
     starts = np.zeros(lane_count + 1, dtype=np.int64)
     for row in range(len(lane)):
         starts[lane[row] + 1] += 1
@@ -185,7 +188,7 @@ def _field_size(column: Any, row: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _fields_size(rows: Any, row: int) -> int:
-    """What does not depend on the batch: attributes, key, value, headers."""
+    """Size of the fields that do not depend on the batch: attributes, key, value, headers."""
     first, end = rows.header_start[row], rows.header_end[row]
     size = 1 + _field_size(rows.key, row) + _field_size(rows.value, row) + _varint_size(end - first)
     for entry in range(first, end):
@@ -195,7 +198,8 @@ def _fields_size(rows: Any, row: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _cut(rows: Any, lane: Any, order: Any, batch_bytes: Any, body: Any, facts: Any) -> int:
-    """How many batches there are. A batch has one record at least, however large that is."""
+    """Assign the rows to batches and return the number of batches. A batch has at least one record, however
+    large that is."""
     made = -1
     lane_before = -1
     end = 0

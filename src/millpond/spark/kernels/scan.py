@@ -1,8 +1,9 @@
-"""Find every field of every record of many batches, in one compiled pass.
+"""Finds every field of every record in many batches, in one compiled pass.
 
-Nothing in the bytes is trusted: each length is held against what is left before it is followed, and no sum or product
-of what they claim is ever made, since it may wrap. What `records.iter_records` refuses is refused. Positions in the
-result point into the sections' data; what a reader wants of it is copied later (`columns.py`), or never.
+Nothing in the bytes is trusted. Each length is checked against the bytes left before it is used, and claimed
+values are never added or multiplied first, because the result may overflow. It rejects what
+`records.iter_records` rejects. Positions in the result point into the sections' data; only the columns a
+reader asks for are copied later (`columns.py`).
 """
 
 from typing import Any, Final, NamedTuple
@@ -18,16 +19,16 @@ from millpond.spark.kernels.sections import Sections
 
 Int64s = NDArray[np.int64]
 NULL: Final = -1
-"""The length of a field that is null."""
+"""The length of a null field."""
 VARINT_BYTES, VARLONG_BYTES = np.int64(VARINT_BYTES_MAX), np.int64(VARLONG_BYTES_MAX)
-"""Of a number of 32 bits, and of one of 64."""
+"""Maximum encoded size of a 32-bit and of a 64-bit number."""
 HEADER_BYTES: Final = np.int64(HEADER_BYTES_MIN)
 INT64_MIN: Final = np.int64(-(2**63))
 
 
 class Scan(NamedTuple):
-    """One row per record, in order. A length of -1 is null; the record's own bytes run from `start` to `end`
-    (its length prefix included), its headers from `headers_at` to `end`."""
+    """One row per record, in order. A length of -1 means null. The record's bytes, length prefix included,
+    run from `start` to `end`, and its headers from `headers_at` to `end`."""
 
     section: NDArray[np.int32]
     offset: Int64s
@@ -79,7 +80,8 @@ def scan(sections: Sections) -> Scan:
 
 @njit(cache=True, nogil=True)
 def read_varint(data: Any, at: int, end: int, bytes_max: Any) -> tuple[Any, int]:
-    """(zigzag-decoded value, position after it); a position of -1 if there is none of so many bytes at most."""
+    """(zigzag-decoded value, position after it). The position is -1 if no number of at most `bytes_max` bytes
+    is there."""
     result = np.uint64(0)
     shift = np.uint64(0)
     for _ in range(bytes_max):
@@ -109,7 +111,7 @@ def _scan(
     fields: Any,
     small: Any,
 ) -> int:
-    """-1, or the section that is damaged."""
+    """-1, or the number of the damaged section."""
     row = 0
     for section in range(len(starts)):
         at = starts[section]

@@ -1,6 +1,7 @@
-"""Batches as a table for compiled loops: where the plain bytes of each batch's records are, and what its header says.
+"""Batches as a table for compiled loops: the position of each batch's uncompressed records, and its header
+fields.
 
-Batches that are not compressed are pointed at where they lie; compressed ones are unpacked behind them.
+Uncompressed batches are referred to in place; compressed ones are decompressed into buffers behind them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,14 +17,15 @@ from millpond.records import HEADER_SIZE, BatchHeader, Buffer, Codec, decompress
 
 NO_APPEND_TIME: Final = -1
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of one batch. Brokers look inside batches of up to a quarter of it; nothing larger need be readable."""
+"""Limit for one batch. Brokers decompress batches of up to a quarter of it, so nothing larger has to be
+readable."""
 RECORD_BYTES_MIN: Final = 7
 OFFSET_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """One row per batch. `data[start:end]` are a batch's records without compression."""
+    """One row per batch. `data[start:end]` are the batch's records, uncompressed."""
 
     data: NDArray[np.uint8]
     start: NDArray[np.int64]
@@ -33,13 +35,14 @@ class Sections:
     last_delta: NDArray[np.int64]
     base_timestamp: NDArray[np.int64]
     append_time: NDArray[np.int64]
-    """The time of every record if the broker set it, else -1."""
+    """The timestamp of every record if the broker set it, else -1."""
 
 
 def lay_out(
     batches: Sequence[PlacedBatch], *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Sections:
-    """The sections of some batches, in order. Copies nothing if all lie in one buffer and none is compressed."""
+    """The sections of these batches, in order. Copies nothing if all lie in one buffer and none is
+    compressed."""
     pile = _Pile(decompressed_bytes_max)
     for batch in batches:
         pile.add(batch)
@@ -49,7 +52,7 @@ def lay_out(
 def lay_out_in_groups(
     batches: Iterable[PlacedBatch], *, bytes_max: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Sections]:
-    """The same for many batches, some at a time: a group ends once it holds `bytes_max` without compression."""
+    """The same for many batches, in groups: a group ends once it holds `bytes_max` of uncompressed data."""
     pile = _Pile(decompressed_bytes_max)
     for batch in batches:
         pile.add(batch)
@@ -61,7 +64,7 @@ def lay_out_in_groups(
 
 
 class _Pile:
-    """Buffers to be laid one behind another, and each batch's span in the whole."""
+    """Buffers to place one after another, and each batch's span in the result."""
 
     def __init__(self, decompressed_bytes_max: int) -> None:
         self.headers: list[BatchHeader] = []
@@ -121,7 +124,7 @@ def _unpacked(batch: PlacedBatch, limit: int) -> bytes:
 
 
 def _checked_count(header: BatchHeader, span: tuple[int, int]) -> int:
-    """No more records than its bytes could hold: arrays are made from it."""
+    """The record count, checked against what the bytes could hold, because arrays are allocated from it."""
     count, most = header.record_count, (span[1] - span[0]) // RECORD_BYTES_MIN
     if not 0 <= count <= min(most, header.last_offset_delta + 1) or header.last_offset > OFFSET_MAX:
         offset = header.base_offset

@@ -1,1 +1,1 @@
-"""Pipelines: jobs over topics. Each plans from the catalog, works in tasks and commits once on the driver."""
+"""Pipelines: jobs over topics. Each one plans from the catalog, works in tasks and commits on the driver."""

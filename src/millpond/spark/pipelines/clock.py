@@ -1,9 +1,9 @@
-"""Is this machine's clock to be trusted? Asked by the pipelines that delete by age: `retain`, and `compact` for its
-tombstones.
+"""Checks whether this machine's wall clock can be trusted. The pipelines that delete by age use it: `retain`,
+and `compact` for its tombstones.
 
-A clock that runs ahead would delete what is young, and one that is behind would write down times at which a broker
-deletes it. A job has no memory of its own, so it compares the wall clock with the catalog's, and a run that was
-allowed to work leaves in its report how the two stood.
+With a clock that runs ahead, a job would delete records that are too young. With one that is behind, it would
+store times at which a broker deletes them too early. A job keeps no state of its own, so it compares the wall
+clock with the catalog's clock, and a successful run stores the difference in its report.
 """
 
 from typing import Final
@@ -17,14 +17,16 @@ from millpond.model.errors import InvalidRequest
 MAY_DIFFER_MS: Final = 5 * 60 * 1000
 RUNS_LOOKED_AT: Final = 1_000
 WATCHED: Final = ("retain", "compact")
-"""The pipelines that ask, and so the only ones whose word counts."""
+"""The pipelines that check the clock; only the readings in their reports count."""
 
 Reading = tuple[str, int]
-"""Which clock the catalog's leases go by, and how far the wall clock is ahead of it."""
+"""The id of the clock that the catalog's leases use, and how far the wall clock is ahead of it, in
+milliseconds."""
 
 
 def checked_clock(catalog: Database, clock: Clock, *, trust: bool) -> Reading:
-    """For the run's report, as "clock". Raises `InvalidRequest` if there is a fault and nobody vouches for it."""
+    """The reading to store in the run's report as "clock". Raises `InvalidRequest` if the clock is at fault
+    and the operator has not vouched for it."""
     fault = None if trust else clock_fault(catalog, clock)
     if fault is not None:
         raise InvalidRequest(reason=f"{fault}; nothing was done")
@@ -38,13 +40,13 @@ def read_clock(catalog: Database, clock: Clock) -> Reading:
 
 
 def clock_fault(catalog: Database, clock: Clock) -> str | None:
-    """Why the wall clock is not to be trusted, if it is not.
+    """Return why the wall clock cannot be trusted, or None if it can.
 
     * On PostgreSQL the catalog's clock is a wall clock too, and the two must agree.
-    * On SQLite it is this machine's time since it was started: wall clock minus that moves only when somebody sets
-      the clock, so it must be what earlier runs have seen since then, or a broker that is running.
+    * On SQLite the catalog's clock is this machine's time since boot. The difference between the two changes only
+      when the wall clock is set, so it must match the one that earlier runs since boot, or a live broker, have stored.
     * No object in the catalog may come from the future.
-    * A broker that has paused retention because of its clock must be able to go on by this one.
+    * If a broker has paused retention because of its clock, this clock must allow it to resume.
     """
     clock_id, ahead_ms = read_clock(catalog, clock)
     seen_ms = 0 if clock_id == DATABASE_CLOCK else _seen_before(catalog, clock_id)
@@ -74,8 +76,9 @@ def _paused(catalog: Database, clock: Clock) -> str | None:
 
 
 def _seen_before(catalog: Database, clock_id: str) -> int | None:
-    """How far ahead the wall clock was in the last run that finished under this clock, or when a broker that still
-    lives was started. The last one by the catalog's clock: one whose wall clock was ahead seems the newest for long."""
+    """How far ahead the wall clock was in the last finished run under this clock or, without such a run, when
+    a live broker started. The last run is chosen by the catalog's clock: a run whose wall clock was ahead
+    would look like the newest for a long time."""
     with catalog.read() as tx:
         runs = pipelines.newest(tx, RUNS_LOOKED_AT)
         by_brokers = writers.wall_clock_ahead(tx, clock_id)

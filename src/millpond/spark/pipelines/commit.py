@@ -1,9 +1,10 @@
-"""What the maintenance pipelines share: the segments their tasks store, and the commit that makes them count.
+"""Shared by the maintenance pipelines: the segments that their tasks store, and the commit that publishes
+them.
 
-A commit ends the sessions of the tasks it takes in, in the same transaction that refers to their objects: each
-session serves one commit. A commit that is refused buries its sessions instead, and what they stored becomes
-garbage that any broker collects. One transaction touches one partition and a bounded number of extents, so no
-producer waits long for it.
+A commit ends the sessions of its tasks in the same transaction that refers to their objects, so each session
+serves one commit. If a commit is refused, its sessions are declared dead instead, and what they stored
+becomes garbage that any broker collects. One transaction touches one partition and a bounded number of
+extents, so no producer waits long for it.
 """
 
 import random
@@ -28,7 +29,7 @@ RETRY_DELAY_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment that a task has stored and the catalog does not know yet."""
+    """A segment that a task has stored and that is not in the catalog yet."""
 
     key: str
     session: Session
@@ -47,9 +48,9 @@ def commit(
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """End the sessions and make the change, in one transaction or not at all. Raises what `change` raises, or
-    `WriterDead` if a session was given up meanwhile: then its objects may be gone. The sessions are dead in any
-    case, unless the catalog cannot be reached."""
+    """End the sessions and apply the change, in one transaction or not at all. Raises what `change` raises,
+    or `WriterDead` if a session was declared dead before, because its objects may have been deleted. The
+    sessions are dead afterwards in any case, unless the catalog is unavailable."""
     now_ms = clock.now_ms()
     try:
         _commit(database, sessions, change, now_ms, sleep)
@@ -61,7 +62,7 @@ def commit(
 
 
 def bury(database: Database, sessions: Collection[Session], *, clock: Clock) -> None:
-    """These tasks are done, and their objects will not be used."""
+    """End the sessions of finished tasks whose objects will not be used."""
     with database.write() as tx:
         for session in sorted(sessions):
             writers.bury(tx, session, clock.now_ms(), in_order=True)
@@ -74,8 +75,9 @@ def _commit(
     now_ms: int,
     sleep: Callable[[float], None],
 ) -> None:
-    """Until the catalog has taken it. If COMMIT's answer was lost, the same again: it waits for the first one, and
-    finds the sessions dead since our own `now_ms` if that one took effect."""
+    """Retry until the catalog has accepted the commit. If the response to a COMMIT was lost, the same commit
+    is tried again: it waits for the first one and, if that one took effect, finds the sessions dead since our
+    own `now_ms`."""
     unknown = False
     for attempt in range(ATTEMPTS_MAX):
         try:

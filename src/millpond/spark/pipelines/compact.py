@@ -1,10 +1,13 @@
-"""`compact`: of each key the last record stays, in every topic with `cleanup.policy=compact`. Offsets never change.
+"""`compact`: keeps the last record of each key, in every topic with `cleanup.policy=compact`. Offsets never
+change.
 
-The algorithm is `millpond.rewriting.compaction`, the broker's too; here it runs with a compiled key map, one task for
-each partition: keys never cross partitions, so nothing is shuffled. A compaction that lost its commit to somebody
-else's change is planned again; one whose key map was full goes on in the next round.
+The algorithm is `millpond.rewriting.compaction`, which brokers use too. Here it runs with a compiled key map,
+one task per partition; a key never moves between partitions, so nothing is shuffled. A compaction whose
+commit conflicted with another change is planned again. One whose key map was full continues in the next
+round.
 
-Tombstones go by age, so a run refuses to work by a clock that is not to be trusted (`millpond.spark.pipelines.clock`).
+Tombstones are removed by age, so a run refuses to work with a clock that cannot be trusted
+(`millpond.spark.pipelines.clock`).
 """
 
 import time
@@ -30,25 +33,26 @@ from millpond.spark.place import Place, reader
 from millpond.spark.writing import TaskWriter
 
 KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of one task's key map: some five million keys of twenty bytes. What does not fit takes further rounds."""
+"""Size of one task's key map: about five million keys of twenty bytes. Further keys take further rounds."""
 KEYS_BYTES_MIN: Final = 1024 * 1024
 CONFLICTS_MAX: Final = 5
-"""How often a partition is compacted anew because somebody changed it meanwhile."""
+"""A partition is given up for this run after this many conflicts with changes by other writers."""
 LONG_BYTES: Final = 256 * 1024 * 1024
-"""A partition of this size takes seconds, in which a broker merges what lies at its end: that is left out."""
+"""Compacting a partition of this size takes seconds, in which a broker merges the small extents at its end.
+These are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """Which topics: names or patterns with `*`. Every compacted one if none is given; those that are not are passed
-    over, and told if they were named."""
+    """Which topics: names or patterns with `*`; all compacted topics if empty. Topics without compaction are
+    skipped, and the report lists them if they were named."""
 
     topics: tuple[str, ...] = ()
     force: bool = False
-    """Whether it is worth it or not: `min.cleanable.dirty.ratio` is not asked."""
+    """Compact regardless of `min.cleanable.dirty.ratio`."""
     keys_bytes_max: int = KEYS_BYTES_MAX
     trust_clock: bool = False
-    """The operator has looked at the clock and vouches for it."""
+    """The operator has checked the clock and vouches for it."""
 
     def __post_init__(self) -> None:
         if self.keys_bytes_max < KEYS_BYTES_MIN:
@@ -64,7 +68,8 @@ class CompactItem:
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """`compacted` is None if the partition was no longer as planned, or could not be read: then `damage` says why."""
+    """`compacted` is None if the partition had changed since it was planned, or could not be read; `damage`
+    then holds the reason."""
 
     session: Session
     compacted: Compacted | None
@@ -119,7 +124,8 @@ def _plan(
     request: CompactRequest,
     tally: Tally,
 ) -> list[CompactItem]:
-    """The largest first, so that no core waits long for the last. `due` says which go on whatever it is worth."""
+    """Items to compact, the largest first, so that no core waits long for the last one. `due` maps each
+    partition to whether it is compacted regardless of the dirty ratio."""
     items: list[CompactItem] = []
     now_ms = job.clock.now_ms()
     with job.database.read() as tx:
@@ -128,7 +134,7 @@ def _plan(
             try:
                 state = read_state(tx, where)
             except UnknownPartition:
-                continue  # deleted meanwhile
+                continue  # deleted since
             spare_tail = has_brokers and (tally.conflicts[where] > 1 or state.row.bytes >= LONG_BYTES)
             config = topics[where.topic_id].config()
             plan = plan_compaction(state, config, now_ms=now_ms, force=force, spare_tail=spare_tail)
@@ -138,8 +144,8 @@ def _plan(
 
 
 def work(item: CompactItem) -> CompactResult:
-    """In a task: both passes over one partition, storing its new segments."""
-    from millpond.spark.kernels.compaction import CompiledKeys  # numba: only where it is used
+    """Runs in a task: both passes over one partition; stores its new segments."""
+    from millpond.spark.kernels.compaction import CompiledKeys  # imports numba: only where it is used
 
     with TaskWriter(item.place) as writer:
         try:
@@ -160,7 +166,7 @@ def work(item: CompactItem) -> CompactResult:
 
 
 def _round(job: Job, items: Sequence[CompactItem], tally: Tally) -> dict[TopicPartition, bool]:
-    """Perform and commit; returns what goes on in the next round."""
+    """Compact and commit. Returns the partitions that continue in the next round."""
     due: dict[TopicPartition, bool] = {}
     results = perform(job.spark, items, work)
     for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):

@@ -1,10 +1,11 @@
-"""What every pipeline is given, and the record that is kept of its run.
+"""The context that every pipeline receives, and the record that is kept of its run.
 
-A pipeline is a function `run(job, request) -> Report`: the request a frozen dataclass of plain values, the report
-plain values too, so that a command line, a schedule and a console can all ask for it and show what it did.
+A pipeline is a function `run(job, request) -> Report`. The request is a frozen dataclass of plain values, and
+the report consists of plain values too, so that a command line, a schedule and a console can all start it and
+show the result.
 
-A run has a session of its own, which stores nothing: its lease says that the driver is alive, however long one step
-takes, and its row goes when the run ends.
+A run has a session that stores nothing. Its lease shows that the driver is alive, however long one step
+takes, and its row is removed when the run ends.
 """
 
 import fnmatch
@@ -31,32 +32,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Report = dict[str, Any]
-"""What a run did, as JSON can hold it."""
+"""What a run did, as JSON-compatible values."""
 
 RUN_LEASE_MS = 60 * 60 * 1000
-"""A run whose driver has been silent for so long is shown as interrupted."""
+"""A run whose driver has not renewed its lease for this long is shown as interrupted."""
 RENEWALS_PER_LEASE = 6
 
 logger = logging.getLogger(__name__)
 
 
 class Progress(Protocol):
-    """Told of what is under way; called on the driver only."""
+    """Receives progress; called on the driver only."""
 
     def __call__(self, done: int, total: int, what: str) -> None: ...
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """For whoever does not look."""
+    """The default: ignores progress."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Where the data is, the session that works on it, and who watches."""
+    """The location of the data, the Spark session to work with, and the receiver of progress."""
 
     place: Place
     start_spark: "Callable[[], SparkSession]"
-    """Called when there is work: a plan that comes to nothing starts no JVM."""
+    """Called when there is work: a plan with nothing to do starts no JVM."""
     clock: Clock = field(default_factory=SystemClock)
     is_dry_run: bool = False
     progress: Progress = silent
@@ -70,7 +71,8 @@ class Job:
         return prepare(self.place)
 
     def topics(self, patterns: Sequence[str] = ()) -> list[Topic]:
-        """The topics that match one of the patterns (all without any); a plain name that is not there is an error."""
+        """The topics that match one of the patterns (all if there are none). A pattern that matches no topic
+        is an error."""
         with self.database.read() as tx:
             everything = catalog_topics.all_topics(tx)
         if not patterns:
@@ -82,7 +84,7 @@ class Job:
 
 
 def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], Report]) -> Report:
-    """Do the work and keep a record of it in the catalog. A dry run leaves none."""
+    """Do the work and keep a record of the run in the catalog. A dry run is not recorded."""
     if job.is_dry_run:
         return work()
     run_id, session, database = str(uuid4()), new_session(), job.database
@@ -107,7 +109,8 @@ def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], 
 
 @contextmanager
 def _kept_alive(database: Database, session: Session) -> Iterator[None]:
-    """Renew the session's lease meanwhile. In a thread: one Spark job may take longer than a lease."""
+    """Renew the session's lease during the block, in a thread, because one Spark job may take longer than a
+    lease."""
     over = threading.Event()
 
     def renew() -> None:
@@ -118,7 +121,7 @@ def _kept_alive(database: Database, session: Session) -> Iterator[None]:
             except CatalogUnavailable as error:
                 logger.warning("the lease of a run was not renewed: %s", error)
             except WriterDead:
-                return  # the machine slept: the run goes on, and is shown as interrupted until it ends
+                return  # the machine slept: the run continues, and is shown as interrupted until it ends
 
     thread = threading.Thread(target=renew, name="millpond-run-lease", daemon=True)
     thread.start()

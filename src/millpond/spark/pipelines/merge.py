@@ -1,8 +1,8 @@
-"""`merge`: many small extents become few segments, bytes only; nothing is decoded.
+"""`merge`: combines many small extents into few segments. It copies bytes and decodes nothing.
 
-The broker merges what arrives; this pipeline works off a backlog, with the same plan. Each item is one partition's
-and has its own session and its own commit, so that a merge lost to somebody else costs that item alone: its
-partition is planned again. Rounds go on until nothing is worth merging.
+Brokers merge what arrives; this pipeline works off a backlog, with the same plan. Each item covers one
+partition and has its own session and its own commit, so a conflict with another writer costs only that item,
+and its partition is planned again. Rounds continue until nothing is worth merging.
 """
 
 import time
@@ -27,23 +27,23 @@ from millpond.spark.writing import TaskWriter
 EXTENTS_PER_LOOK: Final = 4_000
 ITEM_BYTES_MAX: Final = 64 * 1024 * 1024
 ITEM_EXTENTS_MAX: Final = 4_000
-"""What one commit replaces: a broker's appends wait for it."""
+"""Limit of what one commit replaces, because a broker's appends wait for it."""
 ROUNDS_MAX: Final = 10
-"""Merging kilobytes into megabytes takes two or three; the others are for races lost."""
+"""Merging kilobytes into megabytes takes two or three rounds; the others allow for conflicts."""
 
 Group = tuple[Extent, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """Which topics: names or patterns with `*`. All of them if none is given."""
+    """Which topics: names or patterns with `*`; all topics if empty."""
 
     topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MergeItem:
-    """Some groups of one partition."""
+    """Some merge groups of one partition."""
 
     place: Place
     where: TopicPartition
@@ -56,8 +56,8 @@ class MergeItem:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The segments of an item, each with the number of its group. `changed`: some groups were no longer as planned.
-    `damage`: what kept some from being read."""
+    """The segments of an item, each with the number of its group. `changed`: some groups had changed since
+    the plan. `damage`: why some groups could not be read."""
 
     session: Session
     segments: tuple[tuple[int, StoredSegment], ...]
@@ -67,7 +67,7 @@ class MergeResult:
 
 @dataclass(slots=True)
 class Tally:
-    """What the rounds came to so far."""
+    """Totals of the rounds so far."""
 
     before: int = 0
     merged: int = 0
@@ -109,7 +109,7 @@ def plan(database: Database, place: Place, wheres: Sequence[TopicPartition]) -> 
 
 
 def work(item: MergeItem) -> MergeResult:
-    """In a task: store the item's segments."""
+    """Runs in a task: stores the item's segments."""
     source = reader(item.place)
     segments: list[tuple[int, StoredSegment]] = []
     damage: list[str] = []
@@ -133,8 +133,8 @@ def work(item: MergeItem) -> MergeResult:
 
 
 def _groups(tx: Transaction, where: TopicPartition) -> Iterator[Group]:
-    """All groups of a partition, looked for page by page. A run of small extents at the end of a page is seen
-    whole with the next, as far as it is not in a group yet."""
+    """All groups of a partition, found page by page. A run of small extents at the end of a page that is not
+    in a group yet is read again as part of the next page."""
     start = 0
     while rows := catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK):
         groups = plan_merges(rows)
@@ -146,7 +146,7 @@ def _groups(tx: Transaction, where: TopicPartition) -> Iterator[Group]:
 
 
 def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
-    """As many groups as one item may have."""
+    """Split the groups into chunks of at most one item's size."""
     chunk: list[Group] = []
     size = count = 0
     for group in groups:
@@ -161,7 +161,7 @@ def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
 
 
 def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPartition]:
-    """Perform and commit; returns the partitions to be planned again."""
+    """Merge and commit. Returns the partitions to plan again."""
     due: dict[TopicPartition, None] = {}
     results = perform(job.spark, items, work)
     for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):
@@ -174,7 +174,7 @@ def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPart
 
 
 def _commit(job: Job, item: MergeItem, result: MergeResult, tally: Tally) -> bool:
-    """Put the segments in their places. Whether the partition is worth another look."""
+    """Replace the merged extents by the new segments. Returns whether the partition has to be planned again."""
     if not result.segments:
         bury(job.database, [result.session], clock=job.clock)
         tally.conflicts += result.changed
@@ -203,7 +203,7 @@ def _count_extents(database: Database, topics: Sequence[Topic]) -> int:
 
 
 def _planned(items: Sequence[MergeItem], before: int) -> Report:
-    """What a first round would do. Later rounds may merge further what it makes."""
+    """What the first round would do. Later rounds may merge its segments further."""
     merged = sum(len(group) for item in items for group in item.groups)
     segments = sum(len(item.groups) for item in items)
     return {

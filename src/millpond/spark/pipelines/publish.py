@@ -1,6 +1,7 @@
-"""`publish`: a table, or the answer to a statement, into a topic, through the sink: all rows or none.
+"""`publish`: appends the rows of a table or of a SQL query to a topic, through the sink: all rows or none.
 
-With an id it happens once: the same id and version again, after a crash or by mistake, change nothing.
+With an id it happens once: a repeated run with the same id and version, after a crash or by mistake, changes
+nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,40 +24,40 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WHOLE_ROW: Final = "to_json(struct(*), map('ignoreNullFields', 'false'))"
-"""Nulls stay, so that every message has every field."""
+"""Keeps nulls, so that every message has every field."""
 AS_THEY_ARE: Final = ("string", "binary")
 NESTED: Final = ("struct", "array", "map")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, and what makes that happen once."""
+    """Where rows go, and what makes the write idempotent."""
 
     topic: str
     create_partitions: int = 0
-    """Create the topic with so many if it is not there; 0: that is an error."""
+    """Partition count with which to create a missing topic; 0: a missing topic is an error."""
     create_config: Mapping[str, str] = field(default_factory=dict)
     compression: str = "none"
     id: str = ""
-    """Whose numbered publication this is. Without one, every run appends."""
+    """The publisher that numbers its writes. Without an id, every run appends."""
     version: int = 0
-    """One that is not above the last of the same id into the same topic is skipped."""
+    """A version that is not higher than the last one of the same id into the same topic is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """Either a table or a statement. `key`, `value`, `headers`, `partition` and `timestamp` are SQL expressions over
-    its columns; without a value each message is its row as JSON."""
+    """Either a table or a statement. `key`, `value`, `headers`, `partition` and `timestamp` are SQL
+    expressions over its columns. Without a value, each message is its row as JSON."""
 
     target: Target
     table: str = ""
-    """Delta, Iceberg and Parquet tables are known by their looks; others need a format."""
+    """Location of a table. Delta, Iceberg and Parquet are detected; other formats have to be named."""
     format: str = ""
-    """Anything that Spark reads by itself: csv, json, orc, parquet, text."""
+    """A format that Spark can read: csv, json, orc, parquet, text."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of that format."""
+    """Options of that format."""
     statement: str = ""
-    """SQL over topics and tables, as pipeline `sql` understands it."""
+    """SQL over topics and tables, as in pipeline `sql`."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """Names for tables in the statement."""
     key: str = ""
@@ -99,7 +100,8 @@ def _rows(job: Job, request: PublishRequest) -> "DataFrame":
 
 
 def as_sink_columns(messages: "DataFrame") -> "DataFrame":
-    """Keys and values that are neither text nor bytes as text, nested ones as JSON; the others as the sink has them."""
+    """Convert keys and values that are neither text nor bytes to text, nested ones to JSON; convert the other
+    columns to the sink's types."""
     columns = [
         _as_sink_column(name, messages.schema[name].dataType.simpleString()) for name in messages.columns
     ]
@@ -121,8 +123,9 @@ def _as_sink_column(name: str, kind: str) -> str:
 
 
 def write_rows(job: Job, messages: "Callable[[], DataFrame]", target: Target) -> Report:
-    """Append messages to a topic, or say what that would come to. `messages` is called if there is work."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+    """Append messages to a topic, or report what that would write. `messages` is called only if there is
+    work."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no type information
     from pyspark.errors import PySparkException
 
     if _is_done(job, target):
@@ -158,13 +161,13 @@ def _write(job: Job, frame: "DataFrame", target: Target, topic: Topic | None) ->
 
 
 def _size(messages: "DataFrame") -> str:
-    """The bytes of a message's key and value, in SQL."""
+    """The size of a message's key and value, as a SQL expression."""
     columns = [name for name in ("key", "value") if name in messages.columns]
     return " + ".join(f"coalesce(octet_length({name}), 0)" for name in columns)
 
 
 def _report(job: Job, target: Target, **found: object) -> Report:
-    """`partitions` has the offsets between which the rows lie; others may have appended there, too."""
+    """`partitions` holds the offsets between which the rows lie; other producers may have appended there too."""
     nothing = {"rows": 0, "bytes": 0, "partitions": {}, "skipped": False}
     return {"topic": target.topic, **nothing, **found, "dry_run": job.is_dry_run}
 
@@ -178,7 +181,7 @@ def _is_done(job: Job, target: Target) -> bool:
 
 
 def _find_or_create(job: Job, target: Target) -> Topic | None:
-    """None: a dry run leaves a topic that is to be created alone."""
+    """Find or create the topic. None if a dry run would have to create it."""
     try:
         with job.database.read() as tx:
             return catalog_topics.find(tx, target.topic)

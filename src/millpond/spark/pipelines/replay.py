@@ -1,7 +1,7 @@
-"""`replay`: a range of one topic into another, with a filter, new keys or other partitions.
+"""`replay`: copies a range of one topic into another, optionally with a filter, new keys or other partitions.
 
-Times and headers are kept. Rows that share a key, or a partition if partitions are kept, stay in their order: tasks
-read ranges of offsets, and are committed in that order.
+Timestamps and headers are kept. Rows with the same key, or of the same partition if partitions are kept, stay
+in order: tasks read ranges of offsets and are committed in that order.
 """
 
 import json
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TIMESTAMP: Final = "IF(timestamp < timestamp'1970-01-01 00:00:00Z', NULL, timestamp) AS timestamp"
-"""A record without a time gets that of its replay."""
+"""A record without a timestamp gets the time of the replay."""
 EVERYWHERE: Final = -1
 UNNAMED: Final = {"starting": EARLIEST, "ending": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets by partition, or under `EVERYWHERE` for all of them; or a time in milliseconds. Neither: all there is."""
+    """Offsets by partition, or under `EVERYWHERE` for all partitions; or a time in milliseconds. Neither: no
+    bound."""
 
     offsets: Mapping[int, int] = field(default_factory=dict)
     time_ms: int | None = None
@@ -36,8 +37,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """`where` and `key` are SQL over the columns of the source: key, value, topic, partition, offset, timestamp,
-    headers. `start` is part of the range, `end` is not."""
+    """`where` and `key` are SQL over the columns of the source: key, value, topic, partition, offset,
+    timestamp, headers. `start` is inclusive, `end` is exclusive."""
 
     source: str
     target: Target
@@ -46,9 +47,10 @@ class ReplayRequest:
     where: str = ""
     key: str = ""
     keeps_partitions: bool = False
-    """Each row goes to the partition it was in; otherwise keys decide, and rows without one take turns."""
+    """Each row goes to the partition it was in. Otherwise keys decide, and rows without a key go round-robin."""
     creates_target: bool = False
-    """With the source's configs and, if the target says nothing else, as many partitions."""
+    """Create the target with the source's configs and, unless the target sets a count, with as many
+    partitions."""
 
 
 def run(job: Job, request: ReplayRequest) -> Report:
@@ -103,8 +105,8 @@ def _source_options(job: Job, request: ReplayRequest, source: Topic) -> dict[str
 
 
 def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, int]:
-    """An offset for every partition: those that were named, moved inside of what is there; else its very end, which
-    for an end is that of what is committed."""
+    """An offset for every partition: a named one is clamped to the log; otherwise the earliest offset for a
+    start, and the end of what is committed for an end."""
     unknown = bounds.offsets.keys() - {EVERYWHERE, *range(source.partitions)}
     if unknown:
         raise UnknownPartition(topic=source.name, partition=min(unknown))

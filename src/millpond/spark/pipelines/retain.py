@@ -1,15 +1,19 @@
-"""`retain`: what a topic's own limits of age and bytes say must go, goes: the log start moves up, extents below it go.
+"""`retain`: applies the retention limits (age, bytes) that are set on a topic itself: advances the log start
+and removes the extents below it.
 
-The rules are the broker's (`millpond.rewriting.expiry`). Tasks find the lines, because a line may run through an
-extent whose batches must be read; the driver draws them. A line is drawn only under the limits that it was found
-for, and only if nobody has made the partition smaller meanwhile. Limits that are not set on the topic itself come
-from the broker's settings, which a job cannot know: such topics are left to their brokers. The grace for records
-that are old when they arrive is in the catalog (`millpond.catalog.published`).
+The rules are the broker's (`millpond.rewriting.expiry`). Tasks compute the new log start, called the *line*,
+because it may lie inside an extent whose batches must be read. The driver applies a line only under the
+limits that it was computed for, and only if the partition has not become smaller since. Limits that are not
+set on the topic itself come from the brokers' settings, which a job does not know, so such topics are left to
+their brokers. The grace period for records that are old when they arrive is in the catalog
+(`millpond.catalog.published`).
 
-An extent whose timestamps cannot be trusted is examined by a task, and the driver stores what it found. One whose bytes
-say something else must be stored again, which is left to a broker: the report names it.
+A task examines an extent whose timestamps cannot be trusted, and the driver stores the result. If the
+extent's bytes contradict it, the extent must be stored again. That is left to a broker, and the report names
+the extent.
 
-A clock that runs ahead would expire everything: a run refuses to work by one (see `millpond.spark.pipelines.clock`).
+A clock that runs ahead would expire everything, so a run refuses to work with one
+(`millpond.spark.pipelines.clock`).
 """
 
 import time
@@ -36,9 +40,9 @@ from millpond.spark.place import Place, database, reader
 PARTITIONS_PER_ITEM: Final = 64
 EXTENTS_PER_LOOK: Final = 1_000
 EXAMINED_BYTES_PER_ROUND: Final = 256 * 1024 * 1024
-"""Of one partition: no further extent is examined once a round has read this much."""
+"""Per partition: no further extent is examined once a round has read this many bytes."""
 REMOVED_PER_STEP: Final = 1_000
-"""Extents that one transaction removes: producers wait for it."""
+"""Maximum number of extents that one transaction removes, because producers wait for it."""
 ROUNDS_MAX: Final = 5
 WITHOUT_LIMIT: Final = -1
 AGE, SIZE = "retention.ms", "retention.bytes"
@@ -46,16 +50,16 @@ AGE, SIZE = "retention.ms", "retention.bytes"
 
 @dataclass(frozen=True, slots=True)
 class RetainRequest:
-    """Which topics: names or patterns with `*`. All of them if none is given."""
+    """Which topics: names or patterns with `*`; all topics if empty."""
 
     topics: tuple[str, ...] = ()
     trust_clock: bool = False
-    """The operator has looked at the clock and vouches for it."""
+    """The operator has checked the clock and vouches for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a topic says of itself; -1 is no limit."""
+    """The limits set on a topic itself; -1 is no limit."""
 
     age_ms: int
     bytes: int
@@ -71,7 +75,8 @@ class RetainItem:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Everything below `offset` expires, if the partition still begins where it did and is no smaller."""
+    """Everything below `offset` expires, provided that the log start has not moved and the partition is no
+    smaller."""
 
     where: TopicPartition
     limits: Limits
@@ -79,12 +84,12 @@ class Line:
     bytes: int
     offset: int
     unexamined: tuple[Extent, ...] = ()
-    """The next extents by age, if their times cannot be trusted."""
+    """The next extents to expire by age whose timestamps cannot be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedExtent:
-    """The true times of an extent's records, and whether its bytes say something else."""
+    """The true timestamps of an extent's records, and whether its bytes contradict them."""
 
     extent: Extent
     oldest: int
@@ -117,7 +122,7 @@ def run(job: Job, request: RetainRequest) -> Report:
 
 
 def limits_of(topic: Topic) -> Limits | None:
-    """None if the topic sets no limit of its own, or is not cleaned by deleting."""
+    """None if the topic sets no limit itself, or is not cleaned by deleting."""
     if not topic.config().deleted_by_age:
         return None
     limits = Limits(*(int(topic.overrides.get(name, WITHOUT_LIMIT)) for name in (AGE, SIZE)))
@@ -164,7 +169,7 @@ Due = list[tuple[TopicPartition, Limits]]
 
 
 def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tally: Tally) -> Due:
-    """Find lines and draw them; returns what must be looked at again."""
+    """Compute lines and apply them. Returns the partitions that must be looked at again."""
     now_ms = job.clock.now_ms()
     with job.database.read() as tx:
         grace_ms = published.read(tx).retention_grace_ms
@@ -191,7 +196,7 @@ def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tal
 
 
 def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]) -> Due:
-    """Read the limits anew: that they have changed may be why."""
+    """Read the limits again: a change of them may be why a line was not applied."""
     if not again:
         return []
     with job.database.read() as tx:
@@ -202,7 +207,7 @@ def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tup
     return [(where, limits) for where, limits in found if limits is not None]
 
 
-# -- finding lines, in tasks ----------------------------------------------------------------------------------
+# -- computing lines, in tasks --------------------------------------------------------------------------------
 
 
 def work(item: RetainItem) -> RetainResult:
@@ -220,7 +225,7 @@ def work(item: RetainItem) -> RetainResult:
         except Damaged as error:
             failed.append((where, str(error)))
         except UnknownPartition:
-            continue  # deleted meanwhile
+            continue  # deleted since
         else:
             if line.offset > line.log_start or _has_leftovers(catalog, where, line.log_start):
                 lines.append(replace(line, unexamined=()))
@@ -241,8 +246,8 @@ def find_line(
     now_ms: int,
     grace_ms: int,
 ) -> Line:
-    """The partition's row is read first: what is appended later only makes it larger. Raises `ExtentsChanged` or
-    `ObjectMissing` if somebody changed it under our eyes."""
+    """The partition's row is read first, because later appends only make the partition larger. Raises
+    `ExtentsChanged` or `ObjectMissing` if another writer changed the partition during the computation."""
     with catalog.read() as tx:
         row = catalog_partitions.read(tx, where)
     offset, unexamined = row.log_start, list[Extent]()
@@ -258,7 +263,7 @@ def find_line(
 def _line_by_age(
     catalog: Database, source: StoreReader, where: TopicPartition, log_start: int, limit: AgeLimit
 ) -> tuple[int, list[Extent]]:
-    """The line, and what must be examined before it can move on."""
+    """The line by age, and the extents that must be examined before it can move on."""
     offset = start = log_start
     while True:
         with catalog.read() as tx:
@@ -275,7 +280,7 @@ def _line_by_age(
 
 
 def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[Extent]:
-    """This one and those that follow it, up to a number of bytes."""
+    """This extent and those after it that need examination, up to a number of bytes."""
     chosen: list[Extent] = []
     room = EXAMINED_BYTES_PER_ROUND
     for extent in rows:
@@ -286,7 +291,8 @@ def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[
 
 
 def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, excess_bytes: int) -> int:
-    """Leftovers below the log start still count in the partition's bytes, so they are taken off first."""
+    """The line by size. Leftovers below the log start still count in the partition's bytes, so they are
+    subtracted first."""
     offset = log_start
     if excess_bytes <= 0:
         return offset
@@ -299,8 +305,8 @@ def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, exce
 
 
 def _pages(catalog: Database, where: TopicPartition) -> Iterator[list[Extent]]:
-    """All extents, each page a moment of its own. Raises `ExtentsChanged` if a merge has put one across the edge of
-    two pages: passed over, it would not be counted and yet expire."""
+    """All extents, each page read in its own transaction. Raises `ExtentsChanged` if a merge has created an
+    extent across a page boundary: if it were skipped, it would expire without being counted."""
     start = 0
     while True:
         with catalog.read() as tx:
@@ -314,19 +320,20 @@ def _pages(catalog: Database, where: TopicPartition) -> Iterator[list[Extent]]:
 
 
 def _has_leftovers(catalog: Database, where: TopicPartition, log_start: int) -> bool:
-    """What a run that was interrupted left below the log start."""
+    """Whether an interrupted run left extents below the log start."""
     with catalog.read() as tx:
         oldest = catalog_extents.facts(tx, where, 0, 1)
     return bool(oldest) and oldest[0].end_offset <= log_start
 
 
-# -- storing what was examined ----------------------------------------------------------------------------------
+# -- storing the results of examination -----------------------------------------------------------------------
 
 
 def _store_examined(
     job: Job, found: Sequence[ExaminedExtent], now_ms: int, tally: Tally
 ) -> set[TopicPartition]:
-    """The partitions to look at again: their extents now have an append time, that of the examination."""
+    """Store the results. Returns the partitions to look at again: their extents now have an append time, that
+    of the examination."""
     stored: set[TopicPartition] = set()
     for each in () if job.is_dry_run else found:
         where = each.extent.where
@@ -347,11 +354,11 @@ def _store_examined(
     return stored
 
 
-# -- drawing them ---------------------------------------------------------------------------------------------
+# -- applying lines -------------------------------------------------------------------------------------------
 
 
 def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
-    """Move the log start, then remove what lies below it, in steps. False if the line is no longer right."""
+    """Advance the log start, then remove the extents below it, in steps. False if the line is out of date."""
     try:
         with job.database.write() as tx:
             _move(tx, line, topic_name)
@@ -366,8 +373,8 @@ def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
 
 
 def _move(tx: Transaction, line: Line, topic_name: str) -> None:
-    """Raises `ExtentsChanged` unless limits and partition are as they were when the line was found. The move takes
-    the partition's lock, so what is read after it stays true."""
+    """Advance the log start. Raises `ExtentsChanged` unless limits and partition are as they were when the
+    line was computed. The update locks the partition's row, so what is read after it stays true."""
     if _limits_in(tx, topic_name, line.where.topic_id) != line.limits:
         raise ExtentsChanged
     if catalog_partitions.read(tx, line.where).log_start != line.log_start:
@@ -375,8 +382,8 @@ def _move(tx: Transaction, line: Line, topic_name: str) -> None:
     catalog_partitions.advance_log_start(tx, line.where, line.offset)
     if catalog_partitions.read(tx, line.where).bytes < line.bytes:
         raise ExtentsChanged
-    # Readers elsewhere may not know of the new log start yet: the list of what was aborted below it stays until
-    # the next run, or they would be shown aborted records.
+    # Readers in other processes may not have seen the new log start yet. The list of transactions aborted
+    # below it stays until the next run; without it they would return aborted records.
     transactions.forget_aborted(tx, line.where, _first_held(tx, line))
 
 
@@ -399,13 +406,14 @@ def _remove_step(job: Job, line: Line, tally: Tally) -> int:
 
 
 def _first_held(tx: Transaction, line: Line) -> int:
-    """Below it nothing is stored any more, and nothing was when this run began."""
+    """The first offset that may still be stored: below it nothing is stored now, and nothing was when this
+    run began."""
     oldest = catalog_extents.facts(tx, line.where, 0, 1)
     return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
 
 
 def _count_planned(catalog: Database, line: Line, tally: Tally) -> bool:
-    """False if the line is no longer right."""
+    """Count what the line would remove. False if the line is out of date."""
     extents = size = 0
     try:
         for rows in _pages(catalog, line.where):

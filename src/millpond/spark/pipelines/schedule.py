@@ -1,7 +1,8 @@
-"""`run --every 1m`: one long-lived session that keeps topics merged, compacted, retained, and their tables fresh.
+"""`run --every 1m`: one long-lived session that repeatedly merges, compacts and retains topics and updates
+their tables.
 
-A round runs every duty once. One that fails is recorded and tried again in the next round; it keeps no other from
-running.
+A round runs every duty once. A failed duty is reported and tried again in the next round; the other duties
+still run.
 """
 
 import logging
@@ -18,7 +19,7 @@ from millpond.spark.pipelines.table import TableRequest
 logger = logging.getLogger(__name__)
 
 Duty = tuple[str, Callable[[], Report]]
-"""A name, and what to do."""
+"""A name and a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class ScheduleRequest:
     tables: tuple[TableRequest, ...] = ()
     every_s: float = 60.0
     rounds: int | None = None
-    """How many; without end if None."""
+    """Number of rounds; None: run until stopped."""
 
 
 def never() -> bool:
@@ -41,8 +42,8 @@ def run(
     sleep: Callable[[float], object] = time.sleep,
     stop: Callable[[], bool] = never,
 ) -> Iterator[Report]:
-    """A report after each round. The next one begins `every_s` after the last one began, or at once if that is past.
-    `stop` is asked before every duty."""
+    """Yields a report after each round. A round begins `every_s` after the previous one began, or immediately
+    if that has passed. `stop` is called before every duty."""
     number = 0
     while not stop() and (request.rounds is None or number < request.rounds):
         begun = time.monotonic()
@@ -59,7 +60,7 @@ def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Repo
             break
         try:
             reports[name] = work()
-        except Exception as error:  # Spark's errors are of many kinds, and the others must go on
+        except Exception as error:  # Spark raises errors of many types, and the other duties must still run
             if not isinstance(error, MillpondError):
                 logger.exception("%s failed in a way nobody foresaw", name)
             reports[name] = {"error": str(error)}

@@ -1,11 +1,12 @@
-"""`sql`: a statement over topics, and over tables made of them.
+"""`sql`: a query over topics, and over tables made from them.
 
-Which topics a statement means is asked of Spark's own analysis: it names the first relation it cannot find, that topic
-becomes a view, and it is asked again. So only what is mentioned is planned, and names inside strings, comments
-and common table expressions are never taken for topics. A view shows the topic as it was when it was planned.
+Spark's own analysis determines which topics a statement names. It reports the first relation that it cannot
+find; that topic becomes a view, and the analysis runs again. So only topics that are mentioned are planned,
+and names inside strings, comments and common table expressions are never taken for topics. A view shows the
+topic as it was when it was planned.
 
-Only queries are taken. Spark does what any other statement says as soon as it is given it, so each is analysed first
-where its grammar has room for a query and nothing else: as a common table expression.
+Only queries are accepted. Spark executes any other statement as soon as it receives it, so every statement is
+first analysed in a position where the grammar allows only a query: as a common table expression.
 """
 
 import logging
@@ -37,11 +38,12 @@ class SqlRequest:
     statement: str
     limit: int = 100
     json_schemas: Mapping[str, str] = field(default_factory=dict)
-    """Topic to DDL: its view has the fields of its JSON values as columns; what is no such JSON has nulls."""
+    """Topic to DDL: its view has the fields of its JSON values as columns. A value that does not match has
+    nulls."""
     tables: Mapping[str, str] = field(default_factory=dict)
-    """Name to place of a table."""
+    """Table name to location."""
     values_are_text: bool = False
-    """Keys and values of topics as text."""
+    """Show keys and values of topics as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,14 @@ def _collected(frame: "DataFrame", limit: int) -> "list[Row]":
             return frame.limit(limit).collect()
     except PySparkException:
         raise
-    except (ValueError, OverflowError) as error:  # Python's times end where Spark's go on
+    except (ValueError, OverflowError) as error:  # Python's datetime range is smaller than Spark's
         reason = f"a time in the answer is outside the years 1 to 9999 ({error}): cast it to a string"
         raise InvalidRequest(reason=reason) from error
 
 
 def frame_of(job: Job, request: SqlRequest) -> "DataFrame":
-    """The answer as a frame, not computed yet, in a session of its own: its views go when it does. What Spark's
-    analysis refuses is raised as Spark raises it."""
+    """The result as a DataFrame, not computed yet, in its own Spark session, so that its views exist only
+    there. Errors of Spark's analysis are raised unchanged."""
     spark = job.spark.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     views = _Views(job, request, spark)
@@ -92,7 +94,8 @@ def frame_of(job: Job, request: SqlRequest) -> "DataFrame":
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Spark prints every error of analysis, with its stack; here one is a question and the other is answered."""
+    """Silence Spark's loggers: Spark prints every analysis error with its stack, but here these errors either
+    name a missing view or are reported by us."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in LOGGERS]
@@ -125,7 +128,7 @@ def _analysed(views: "_Views", statement: str) -> "DataFrame":
 
 
 def missing_relation(error: "PySparkException") -> list[str]:
-    """The parts of the name that the analysis did not find; empty if it is something else that is wrong."""
+    """The parts of the name that the analysis did not find; empty if the error is another one."""
     if not (error.getCondition() or "").startswith(NOT_FOUND):
         return []
     quoted = (error.getMessageParameters() or {}).get("relationName", "")
@@ -133,8 +136,8 @@ def missing_relation(error: "PySparkException") -> list[str]:
 
 
 def one_line(error: Exception) -> str:
-    """What Spark says, without stacks and suggestions; what we said in a task, if that was it."""
-    text = str(error).partition("\n: ")[2] or str(error)  # before it: which call brought a Java error
+    """Spark's error message without stacks and suggestions, or our own error's message if a task raised one."""
+    text = str(error).partition("\n: ")[2] or str(error)  # before it: the call that caused a Java error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("millpond.model.errors.")]
     if ours:
@@ -145,7 +148,7 @@ def one_line(error: Exception) -> str:
 
 
 class _Views:
-    """The views of one statement. Spark does not tell upper from lower case, and topics do."""
+    """The views of one statement. Spark's names are case-insensitive, and topic names are not."""
 
     def __init__(self, job: Job, request: SqlRequest, spark: "SparkSession") -> None:
         self._job = job
@@ -159,7 +162,8 @@ class _Views:
                 raise UnknownTopic(topic=name)
 
     def add(self, parts: list[str]) -> None:
-        """Make the table or topic of this name a view. A view's name has one part, dots or not."""
+        """Create a view of the table or topic of this name. A view's name is one identifier, even if it
+        contains dots."""
         name = ".".join(parts)
         if len(parts) > 1:
             raise InvalidRequest(
@@ -199,7 +203,8 @@ class _Views:
 
 
 def _decoded(frame: "DataFrame", ddl: str) -> "DataFrame":
-    """Columns as a table made with this schema would have, and the value's fields in one if they clash."""
+    """Columns as in a table with this schema; the decoded value is one column if its fields clash with
+    others."""
     from pyspark.sql import functions as f
 
     spark = frame.sparkSession

@@ -1,8 +1,9 @@
-"""`table`: a topic becomes a table, exactly once, a step at a time.
+"""`table`: writes a topic to a table, exactly once, one step at a time.
 
-Each step reads a bounded range of every partition, up to where the topic was when the run began. Tasks decode it and
-write Parquet files; one commit adds them and moves the positions. Bad rows are committed to the quarantine first, under
-positions of its own: a run that dies between the two reads the step again and leaves out what the quarantine has.
+Each step reads a bounded range of every partition, up to the topic's end when the run began. Tasks decode the
+records and write Parquet files; one commit adds the files and moves the positions. Bad rows are committed to
+the quarantine first, which has its own positions: if a run dies between the two commits, the next run reads
+the step again and leaves out the rows that the quarantine already has.
 """
 
 import pickle
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 OVERTAKEN_MAX: Final = 20
-"""How often in a run another writer of the table may be quicker before this one gives up."""
+"""Maximum number of times in a run that another writer commits to the table first, before this run gives up."""
 
 
 class OnBad(StrEnum):
@@ -59,23 +60,23 @@ class OnBad(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TableRequest:
     topics: tuple[str, ...]
-    """Names or patterns; all of them go into the one table."""
+    """Names or patterns; all matching topics go into one table."""
     location: str
     format: Format = Format.DELTA
     values: Values = field(default_factory=Values)
     is_nested: bool = False
-    """Keep decoded values in one column, `value`, and not a column for each field."""
+    """Keep decoded values in one column, `value`, instead of one column per field."""
     keys_are_text: bool = False
     on_bad: OnBad = OnBad.QUARANTINE
     partition_by: str = ""
-    """`day`, or nothing."""
+    """`day`, or empty."""
     bytes_per_step: int = 512 * MIB
     restart: bool = False
-    """Go on if a topic was deleted and made anew."""
+    """Continue if a topic was deleted and created again."""
     allow_gaps: bool = False
-    """Go on if records expired before they were read."""
+    """Continue if records expired before they were read."""
     small_files_max: int = 100
-    """Compact the table when more files than this are small; 0: never."""
+    """Compact the table when more than this many files are small; 0: never."""
     small_file_bytes: int = 32 * MIB
     iceberg_catalog: Mapping[str, str] = field(default_factory=dict)
     iceberg_table: str = ""
@@ -91,7 +92,7 @@ class _Counts:
     skipped: int = 0
     compacted: int = 0
     compaction_error: str = ""
-    """Why small files stay: the rows are in the table all the same, and the next run tries again."""
+    """Why small files were not compacted. The rows are in the table anyway, and the next run tries again."""
 
 
 def run(job: Job, request: TableRequest) -> Report:
@@ -133,7 +134,7 @@ class _Run:
         return self._report(positions)
 
     def _positions(self, ends: Ends) -> dict[str, Held]:
-        """The table's, as they are now: another run may have moved them, also past our `ends`."""
+        """The table's positions as they are now. Another run may have moved them, even past our `ends`."""
         allowed = {"restart": self._request.restart, "allow_gaps": self._request.allow_gaps}
         held, cuts = self._table.held(self._topics), []
         if beyond_the_end(self._topics, held, ends):
@@ -152,8 +153,8 @@ class _Run:
         return positions
 
     def _move_back(self, positions: Mapping[str, Held], cut: set[str]) -> None:
-        """At once: what is appended next lies behind the log's end of now, and must be read. The quarantine first, so
-        that a run that dies between the two does both again."""
+        """Commit the positions immediately: new appends begin at the log's current end, and must be read. The
+        quarantine is committed first, so that a run that dies between the two commits repeats both."""
         schema = self._schema()
         held_bad = self._quarantine.held(self._topics)
         if held_bad:
@@ -173,8 +174,8 @@ class _Run:
     def _step(
         self, step: Sequence[Range], positions: dict[str, Held], schema: "pa.Schema", ends: Ends
     ) -> dict[str, Held]:
-        """Read, write and commit one step. Returns where the table is then, which is elsewhere if another run was
-        quicker: its step counts, and ours is thrown away."""
+        """Read, write and commit one step. Returns the table's positions afterwards. If another run committed
+        first, they are that run's positions, and our step is discarded."""
         keeps_bad = self._request.on_bad is OnBad.QUARANTINE
         held_bad = self._quarantine.held(self._topics) if keeps_bad else {}
         results = self._perform(step, schema, _offsets_of(held_bad, positions))
@@ -189,7 +190,7 @@ class _Run:
             self._commit(schema, files, positions, after, ends)
         except Overtaken:
             if self._throw_away(files, bad_files) and files:
-                self._count(results, files)  # it was our own commit, whose answer was lost
+                self._count(results, files)  # it was our own commit, whose response was lost
             else:
                 self._note_overtaken()
             return self._positions(ends)
@@ -199,7 +200,8 @@ class _Run:
     def _commit_bad(
         self, files: Sequence[WrittenFile], held: Mapping[str, Held], after: Mapping[str, Held]
     ) -> None:
-        """A run that died may have quarantined more than this step reads: positions never move backwards."""
+        """Commit the bad rows. A run that died may have quarantined more than this step reads, so positions
+        never move backwards."""
         if files:
             self._quarantine.commit(quarantine_schema(), files, furthest(after, held))
             self._counts.quarantined += sum(file.rows for file in files)
@@ -219,7 +221,7 @@ class _Run:
         )
         frame = decoded(self._job, read_ranges(self._job, step), request.values)
         rows = frame.mapInArrow(write_files(order), "result binary").collect()
-        return [pickle.loads(row["result"]) for row in rows]  # noqa: S301  # what our own tasks made
+        return [pickle.loads(row["result"]) for row in rows]  # noqa: S301  # produced by our own tasks
 
     def _commit(
         self,
@@ -229,7 +231,8 @@ class _Run:
         after: Mapping[str, Held],
         ends: Ends,
     ) -> None:
-        """Once more if somebody changed the table and not its positions: an owner who deletes rows, a compaction."""
+        """Commit, and retry if another writer changed the table but not its positions: a user who deletes
+        rows, or a compaction."""
         while True:
             try:
                 return self._table.commit(schema, files, after)
@@ -256,14 +259,15 @@ class _Run:
         raise InvalidRecord(reason=reason)
 
     def _check_topics(self) -> None:
-        """Read by name, committed by id: it must be the same topic still."""
+        """Topics are read by name and committed by id, so each must still be the same topic."""
         with self._job.database.read() as tx:
             for topic in self._topics:
                 if catalog_topics.find(tx, topic.name).id != topic.id:
                     raise TopicReplaced(topic=topic.name)
 
     def _throw_away(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> bool:
-        """Delete what no commit has. Whether one has the table's files after all."""
+        """Delete the files that no commit contains. Returns whether the table contains all of `files` after
+        all."""
         kept = self._table.listed(files)
         delete_files(self._table.target.root, [file.path for file in files if file.path not in kept])
         bad_kept = self._quarantine.listed(bad_files)
@@ -288,7 +292,7 @@ class _Run:
         try:
             if self._table.small_files(request.small_file_bytes) > request.small_files_max:
                 self._counts.compacted = self._table.compact(self._job.spark, request.small_file_bytes)
-        except Exception as error:  # noqa: BLE001  # the rows are committed, whatever the library says of their files
+        except Exception as error:  # noqa: BLE001  # the rows are committed in any case
             self._counts.compaction_error = described(error)
 
     def _plan(self, positions: Mapping[str, Held], ends: Ends) -> Report:
@@ -319,7 +323,7 @@ class _Run:
 
 
 def value_type(job: Job, values: Values) -> "pa.DataType":
-    """The type of the column that values become. Raises `InvalidRequest` if the schema is none."""
+    """The type of the value column. Raises `InvalidRequest` if the schema is invalid."""
     import pyarrow as pa
 
     if values.kind is Kind.JSON:
@@ -342,8 +346,8 @@ def read_ranges(job: Job, step: Sequence[Range]) -> "DataFrame":
 
 
 def decoded(job: Job, frame: "DataFrame", values: Values) -> "DataFrame":
-    """JSON is decoded here. Values go on to the tasks as they are, too: a row may be found bad there, for its key or
-    its times."""
+    """Decode JSON. The original values are passed on to the tasks too, because a task may still find a row
+    bad because of its key or its timestamps."""
     columns = ["topic", "partition", "offset", "timestamp", "key", "headers"]
     if values.kind is not Kind.JSON:
         return frame.select(*columns, "value")
@@ -352,13 +356,13 @@ def decoded(job: Job, frame: "DataFrame", values: Values) -> "DataFrame":
 
 
 def place_options(place: Place) -> dict[str, str]:
-    """What the data source must be told to find the same data."""
+    """The options with which the data source finds the same data."""
     settings = {f"storage.{name}": value for name, value in place.storage_config}
     return {"catalog": place.catalog, "storage": place.storage, **settings}
 
 
 def _offsets_of(held: Mapping[str, Held], positions: Mapping[str, Held]) -> dict[tuple[str, int], int]:
-    """A quarantine of an older topic of the same name has nothing of this one."""
+    """The quarantine's offsets, without those of an older topic of the same name."""
     return {
         (topic, partition): offset
         for topic, each in held.items()

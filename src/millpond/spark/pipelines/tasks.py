@@ -1,8 +1,9 @@
-"""The one shape of maintenance on Spark: items go out to tasks, results come back to the driver one by one.
+"""Distributes maintenance work on Spark: items go to tasks, and results return to the driver one by one.
 
-Items and results are plain picklable values. Tasks store objects and return what a commit needs to know of them;
-only the driver commits. Items travel in waves of a few for each core, two waves at a time: no core waits for the
-last task of a wave, and what a task has stored is committed soon, before somebody else changes what it read.
+Items and results are plain picklable values. Tasks store objects and return what a commit needs to know about
+them; only the driver commits. Items are sent in waves of a few per core, two waves at a time, so that no core
+waits for the last task of a wave, and so that results are committed soon, before another writer changes what
+the task read.
 """
 
 import pickle
@@ -22,12 +23,12 @@ SCHEMA: Final = "result binary"
 TASKS_PER_CORE: Final = 2
 WAVES_AT_ONCE: Final = 2
 CORES_UNKNOWN: Final = 8
-"""What a Spark Connect session is taken for: it does not tell."""
+"""Assumed for a Spark Connect session, which does not report its cores."""
 
 
 def perform(spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
-    """Results in the order of their items, each soon after it and those before it are there. One task for each
-    item. What a task raises ends the iteration; tasks that are running by then are waited for."""
+    """Run one task per item. Yields the results in the order of the items, as soon as their wave is done. An
+    error in a task ends the iteration after the running tasks have finished."""
     under_way: deque[Future[list[Result]]] = deque()
     start = 0
     with ThreadPoolExecutor(WAVES_AT_ONCE, thread_name_prefix="millpond-wave") as pool:
@@ -44,14 +45,14 @@ def _perform_wave(
 ) -> list[Result]:
     numbers = spark.range(0, len(items), 1, len(items))
     done = numbers.mapInArrow(_worker([pickle.dumps(item) for item in items], work), SCHEMA).collect()
-    return [pickle.loads(row["result"]) for row in done]  # noqa: S301  # what our own tasks made
+    return [pickle.loads(row["result"]) for row in done]  # noqa: S301  # produced by our own tasks
 
 
 def _cores(spark: "SparkSession") -> int:
-    """Asked anew for each wave: a cluster may grow while it works."""
+    """Read again for each wave, because a cluster may grow during the run."""
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # a Connect session has no context, and says so in several ways
+    except Exception:  # noqa: BLE001  # a Connect session has no context, and raises one of several errors
         return CORES_UNKNOWN
 
 
@@ -63,7 +64,7 @@ def _worker(
 
         for batch in batches:
             for number in batch.column(0):
-                result = work(pickle.loads(items[number.as_py()]))  # noqa: S301  # what our own driver made
+                result = work(pickle.loads(items[number.as_py()]))  # noqa: S301  # produced by our own driver
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([pickle.dumps(result)], type=pa.binary())], names=["result"]
                 )

@@ -1,9 +1,10 @@
-"""`verify`: is everything that the catalog speaks of there, whole, and as the catalog says? Changes nothing.
+"""`verify`: checks that everything the catalog refers to exists, is undamaged, and matches the catalog.
+Changes nothing.
 
-Rows are checked on the driver, bytes in tasks, and the store's listing against the catalog's objects. Brokers and
-other pipelines may work meanwhile: whatever looks wrong is looked up again, and only what is wrong on every look is
-reported. Objects without rows are no damage: those of living writers are on their way, the others wait for a
-broker to collect them.
+The driver checks rows, tasks check bytes, and the driver compares the store's listing with the catalog's
+objects. Brokers and other pipelines may run at the same time, so anything that looks wrong is looked up
+again, and only what is wrong every time is reported. Objects without rows are not damage: those of live
+writers are in flight, and a broker will collect the others.
 """
 
 import time
@@ -47,7 +48,7 @@ EXTENTS_PER_LOOK: Final = 4_000
 EXTENTS_PER_READ: Final = 500
 LOOKS_MAX: Final = 3
 FINDINGS_MAX: Final = 1_000
-"""Of each kind in a report; their number is always told."""
+"""Maximum number of findings of each kind in a report; their total is always reported."""
 KEYS_MAX: Final = 100
 OK: Final = "ok"
 DAMAGED: Final = "damaged"
@@ -55,7 +56,7 @@ DAMAGED: Final = "damaged"
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """Which topics: names or patterns with `*`. All of them, and the objects of the store, if none is given."""
+    """Which topics: names or patterns with `*`. If empty: all topics, and the objects of the store."""
 
     topics: tuple[str, ...] = ()
 
@@ -115,7 +116,7 @@ def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Rep
     if looks_at_objects:
         about_objects, wrong = inspect_objects(job.database, store(job.place))
         findings.extend((None, finding) for finding in wrong)
-    findings = list(dict.fromkeys(findings))  # what was merged across the edge of two items, both have seen
+    findings = list(dict.fromkeys(findings))  # two items may report the same merged extent
     seconds = time.perf_counter() - started
     return {
         **_state(findings),
@@ -137,14 +138,14 @@ def _results(job: Job, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem
 
 
 def check_rows(database: Database, where: TopicPartition) -> list[Finding]:
-    """What is wrong with a partition's rows among themselves."""
+    """Inconsistencies among a partition's rows."""
 
     def look() -> list[Finding]:
         with database.read() as tx:
             try:
                 row = catalog_partitions.read(tx, where)
             except UnknownPartition:
-                return []  # deleted meanwhile
+                return []  # deleted since
             chain = check_chain(_all_extents(tx, where), row.log_start, row.end_offset)
             aborted = transactions.aborted(tx, where, row.log_start, row.end_offset)
             return [
@@ -180,7 +181,7 @@ def _all_extents(tx: Transaction, where: TopicPartition) -> Iterator[Extent]:
 
 
 def plan(database: Database, place: Place, where: TopicPartition) -> Iterator[VerifyItem]:
-    """A partition's extents in items of like size."""
+    """A partition's extents in items of similar size."""
     start = size = count = 0
     with database.read() as tx:
         for extent in _all_extents(tx, where):
@@ -196,7 +197,7 @@ def plan(database: Database, place: Place, where: TopicPartition) -> Iterator[Ve
 
 
 def work(item: VerifyItem) -> VerifyResult:
-    """Look the extents up page by page and check their bytes."""
+    """Look up the extents page by page and check their bytes."""
     catalog, objects = database(item.place), store(item.place)
     found: list[Finding] = []
     extents = records = size = 0
@@ -207,7 +208,7 @@ def work(item: VerifyItem) -> VerifyResult:
         for extent in rows:
             findings = _check_twice(catalog, objects, extent, aborted)
             if findings is None:
-                break  # replaced meanwhile: look the rest up again
+                break  # replaced since: look up the rest again
             found.extend(findings)
             if extent.base_offset >= start:
                 extents, records, size = extents + 1, records + extent.records, size + extent.length
@@ -216,8 +217,9 @@ def work(item: VerifyItem) -> VerifyResult:
 
 
 def _page(catalog: Database, item: VerifyItem, start: int, last: Extent | None) -> list[Extent]:
-    """Extents with their inline bytes, from base offset `start` on. Before them comes the one that holds `start`
-    unless it is the last one checked: then it was merged meanwhile, of what has been checked and what has not."""
+    """Extents with their inline bytes, from base offset `start` on. The extent that contains `start` comes
+    first, unless it is the last one checked. If it comes first, it was merged since, from extents already
+    checked and others."""
     with catalog.read() as tx:
         rows = catalog_extents.find(tx, item.where, start, bytes_max=2**62, extents_max=EXTENTS_PER_READ + 1)
     return [
@@ -230,7 +232,7 @@ def _page(catalog: Database, item: VerifyItem, start: int, last: Extent | None) 
 def _check_twice(
     catalog: Database, objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]
 ) -> list[Finding] | None:
-    """None if something was wrong because the extent has gone."""
+    """None if the finding occurred because the extent was replaced."""
     found = _check(objects, extent, aborted)
     if not found:
         return []
@@ -283,7 +285,8 @@ def _finding(extent: Extent, kind: Kind, reason: str) -> Finding:
 
 
 def inspect_objects(catalog: Database, objects: ObjectStore) -> tuple[Report, list[Finding]]:
-    """The listing first, the rows second: what is listed and has no row had none before either."""
+    """Read the listing first and the rows second: a listed object without a row did not have one before
+    either."""
     listed = [key for prefix in (JOURNALS, SEGMENTS) for key in objects.list(prefix)]
     with catalog.read() as tx:
         known = audit.objects(tx)

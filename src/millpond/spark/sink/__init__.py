@@ -1,4 +1,5 @@
-"""Rows into topics, exactly once: tasks store batches, and one catalog transaction on the driver gives them offsets."""
+"""Appends rows to topics exactly once: tasks store batches, and one catalog transaction on the driver assigns
+their offsets."""
 
 from millpond.spark.sink.writers import stream_writer, writer
 

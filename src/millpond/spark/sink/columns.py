@@ -1,5 +1,5 @@
-"""From Spark's columns to the arrays that the kernels take. Which columns a sink may have is Kafka's rule, and a
-`timestamp` more."""
+"""Converts Spark's columns to the arrays that the kernels take. The columns are those of Spark's Kafka sink,
+plus `timestamp`."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ US_PER_MS: Final = 1_000
 
 
 def read_rows(table: pa.Table, *, topic: NDArray[np.int32], now_ms: int) -> Rows:
-    """The rows of a table; `topic` is each one's number. Rows without a time get `now_ms`."""
+    """The rows of a table; `topic` is each row's topic number. Rows without a timestamp get `now_ms`."""
     count = table.num_rows
     headers = _column(table, "headers")
     header_start, header_end = _header_spans(headers, count)
@@ -37,7 +37,7 @@ def read_rows(table: pa.Table, *, topic: NDArray[np.int32], now_ms: int) -> Rows
 
 
 def number_topics(table: pa.Table, number_of: "Callable[[str], int]") -> NDArray[np.int32]:
-    """Each row's topic as a number: `number_of` is asked once for each name."""
+    """Each row's topic as a number; `number_of` is called once per name."""
     names = _column(table, "topic")
     if names is None or names.null_count:
         raise InvalidRequest(reason="a row has no topic: its column is null, and there is no option topic")
@@ -48,7 +48,7 @@ def number_topics(table: pa.Table, number_of: "Callable[[str], int]") -> NDArray
 
 
 def _column(table: pa.Table, name: str) -> Any:
-    """The column as one array, or None. Spark does not mind the case of names."""
+    """The column as one array, or None. Spark's column names are case-insensitive."""
     found = [at for at, given in enumerate(table.column_names) if given.lower() == name]
     if not found:
         return None
@@ -87,7 +87,7 @@ def _header_columns(column: Any) -> tuple[Bytes, Bytes]:
 
 
 def _bytes(column: Any, count: int) -> Bytes:
-    """A view of the column's own bytes. All are read-only, so that the kernels are compiled once."""
+    """A view of the column's own bytes. All views are read-only, so that the kernels are compiled only once."""
     if column is None:
         return Bytes(_view(None), np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
     null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(count, np.bool_)
@@ -95,7 +95,8 @@ def _bytes(column: Any, count: int) -> Bytes:
 
 
 def _offsets(column: Any) -> NDArray[np.int64]:
-    """Where each row begins, and the last one ends. A slice of an array has the whole one's buffers."""
+    """The start of each row and the end of the last one. A slice of an array shares the buffers of the whole
+    array."""
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     buffer = column.buffers()[1]
     if buffer is None or not len(column):

@@ -1,7 +1,7 @@
-"""The commit of a sink: one catalog transaction that gives every row its offset, or none.
+"""The commit of a sink: one catalog transaction that assigns an offset to every row, or to none.
 
-It claims the batch first, so that one that is committed again, because its answer was lost or Spark runs it again,
-changes nothing but to give up what its tasks stored.
+It claims the batch first. If the batch was committed before, because the response was lost or Spark runs it
+again, the commit appends nothing and only ends the sessions of its tasks.
 """
 
 import logging
@@ -28,7 +28,7 @@ from millpond.spark.writing import end_sessions
 TRIES_MAX: Final = 10
 RETRY_DELAY_S: Final = 0.1
 RETRY_DELAY_S_MAX: Final = 5.0
-"""A catalog may be away for about half a minute."""
+"""With these, an outage of the catalog of about half a minute is tolerated."""
 NO_SESSION: Final = Session("")
 LOGGER = logging.getLogger(__name__)
 
@@ -44,13 +44,13 @@ def commit(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Whether the batch is new. If it is not, nothing was appended."""
+    """Whether the batch is new. If it is not, nothing is appended."""
     now_ms = (clock or SystemClock()).now_ms()
     return _patiently(lambda: _commit(database, sink, batch, tasks, now_ms), sleep)
 
 
 def abandon(database: Database, tasks: Iterable[TaskCommit | None], *, clock: Clock | None = None) -> None:
-    """Give up what tasks have stored: their sessions can no longer commit, so it may be collected."""
+    """Abandon what tasks have stored: their sessions can no longer commit, so their objects can be collected."""
     now_ms = (clock or SystemClock()).now_ms()
     with database.write() as tx:
         _bury(tx, [task for task in tasks if task is not None], now_ms)
@@ -75,7 +75,7 @@ def _commit(database: Database, sink: str, batch: int, tasks: Sequence[TaskCommi
 def _append(tx: Transaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
     names = {topic_id: name for task in tasks for topic_id, name in task.topics}
     try:
-        # All rows at once and in order: flush by flush, two sinks could wait for each other.
+        # Lock all rows together and in order: if they were locked flush by flush, two sinks could deadlock.
         sinks.lock_partitions(
             tx, sorted({share.where for _, flush in _flushes(tasks) for share in flush.shares})
         )
@@ -89,7 +89,7 @@ def _append(tx: Transaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
 
 
 def _flushes(tasks: Sequence[TaskCommit]) -> Iterator[tuple[Session, Flushed]]:
-    """In the order of tasks, and of each task's flushes: the order in which a partition's rows get their offsets."""
+    """In the order of tasks, and of each task's flushes. A partition's rows get their offsets in this order."""
     for task in tasks:
         for flush in task.flushes:
             assert task.session is not None, "what is stored has a session in its key"
@@ -97,13 +97,13 @@ def _flushes(tasks: Sequence[TaskCommit]) -> Iterator[tuple[Session, Flushed]]:
 
 
 def _bury(tx: Transaction, tasks: Iterable[TaskCommit], now_ms: int) -> None:
-    """In order: a task that has sent its message is done."""
+    """The sessions end in order: a task that has sent its message is done."""
     for session in sorted(task.session for task in tasks if task.session is not None):
         writers.bury(tx, session, now_ms, in_order=True)
 
 
 def _patiently(work: Callable[[], T], sleep: Callable[[float], None]) -> T:
-    """Try again when the catalog is away or its answer was lost: the claim makes that safe."""
+    """Retry while the catalog is unavailable or its response was lost; the claim makes that safe."""
     for attempt in range(1, TRIES_MAX):
         try:
             return work()

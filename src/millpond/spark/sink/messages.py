@@ -1,4 +1,5 @@
-"""What tasks tell the driver. It is apart from the tasks, because a commit needs nothing else: no numba, no Arrow."""
+"""The messages from tasks to the driver. They are in a module of their own because a commit needs nothing
+else: no numba, no Arrow."""
 
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from millpond.model.ids import Session, TopicId
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """One append to the store: the object and what of it belongs to which partition."""
+    """One append to the store: the object, and each partition's share of it."""
 
     key: str
     bytes: int
@@ -25,5 +26,5 @@ class TaskCommit(WriterCommitMessage):
     flushes: tuple[Flushed, ...]
     topics: tuple[tuple[TopicId, str], ...]
     query: str | None = None
-    """The streaming query and its batch that the task worked for."""
+    """The streaming query, and its batch, that the task belongs to."""
     batch: int | None = None

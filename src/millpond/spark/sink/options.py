@@ -1,4 +1,4 @@
-"""A sink's options, in the words of Spark's Kafka sink where it has one."""
+"""The options of a sink, with the names of Spark's Kafka sink where it has one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """What becomes of a topic that does not exist. What is None is as the brokers do it."""
+    """What to do with a topic that does not exist. None means the brokers' setting."""
 
     creates: bool | None = None
     partitions: int | None = None
@@ -32,12 +32,12 @@ class TopicCreation:
 class SinkOptions:
     place: Place
     topic: str | None
-    """Where all rows go; without it each row's `topic` column says so."""
+    """The topic of all rows; without it, each row's `topic` column names one."""
     codec: Codec
-    """For topics that keep what their producers chose."""
+    """Used for topics that keep their producers' codec."""
     creation: TopicCreation
     transaction: tuple[str, int] | None
-    """`txnAppId` and `txnVersion`: which of somebody's numbered writes this is."""
+    """`txnAppId` and `txnVersion`: the application that numbers its writes, and the number of this write."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

@@ -1,4 +1,5 @@
-"""One flush of a task: rows become batches, batches the bytes of a journal object, a frame before each partition's."""
+"""Packs one flush of a task: rows become batches, and batches become the bytes of a journal object, with a
+frame before each partition's batches."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ from millpond.spark.sink.refusals import allowed_timestamps, refusal, too_large
 from millpond.spark.sink.topics import Topics
 
 BATCH_BYTES: Final = 128 * 1024
-"""Batches are cut at this size: large enough to compress well, small enough to enter at. A larger record has one
-to itself."""
+"""Target size of batches: large enough to compress well, small enough to be useful entry points for readers.
+A larger record gets its own batch."""
 TOPIC_CODECS: Final = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -40,14 +41,15 @@ _NO_EPOCH = _NO_PRODUCER = _NO_SEQUENCE = -1
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What to append to the store, and the shares in it, their positions counted from its start."""
+    """The bytes to append to the store, and their shares, with positions relative to the start of these
+    bytes."""
 
     parts: list[Buffer]
     shares: list[Share]
 
 
 class _Batch(NamedTuple):
-    """A row of the kernel's `Batches`."""
+    """One row of the kernel's `Batches`."""
 
     lane: int
     start: int
@@ -59,7 +61,7 @@ class _Batch(NamedTuple):
 
 
 class Packer:
-    """Packs one flush after another. Rows without a key take turns from `turn` on."""
+    """Packs one flush after another. Rows without a key go round-robin, starting at `turn`."""
 
     def __init__(self, topics: Topics, *, codec: Codec, topic: str | None, turn: int = 0) -> None:
         self._topics = topics
@@ -68,7 +70,7 @@ class Packer:
         self._turn = turn
 
     def pack(self, table: pa.Table, *, now_ms: int) -> Packed:
-        """Raises what is wrong with a row, and names its topic."""
+        """Raises an error that names the topic if a row is invalid."""
         numbers = self._numbers(table)
         topics = self._topics.known
         rows = read_rows(table, topic=numbers, now_ms=now_ms)
@@ -124,7 +126,7 @@ def _lanes(topics: Sequence[Topic]) -> Lanes:
 def _seal_all(
     batches: Sequence[_Batch], view: memoryview, topic: Topic, codec: Codec
 ) -> tuple[list[Buffer], list[int]]:
-    """The bytes of one partition's batches, headers filled in, and the size of each batch."""
+    """The bytes of one partition's batches with their headers filled in, and the size of each batch."""
     config = topic.config()
     flags = APPEND_TIME_BIT if config.append_time else 0
     if codec is Codec.NONE:
@@ -149,7 +151,8 @@ def _seal_all(
 
 
 def _compressed(batch: _Batch, flags: int, plain: memoryview, codec: Codec) -> tuple[bytearray, Buffer]:
-    """Header and payload. What does not become smaller stays as it is, so that no batch grows past its limit."""
+    """Header and payload. A payload that would not become smaller stays uncompressed, so that no batch
+    exceeds its limit."""
     packed = compress(codec, plain)
     payload, used = (packed, codec) if len(packed) < len(plain) else (plain, Codec.NONE)
     header = bytearray(HEADER_SIZE)
@@ -161,11 +164,11 @@ def _seal(header: bytearray | memoryview, batch: _Batch, attributes: int, payloa
     HEADER.pack_into(
         header,
         0,
-        0,  # the offset, which the catalog gives
+        0,  # the offset, which the catalog assigns
         HEADER_SIZE + len(payload) - LENGTH_END,
         _NO_EPOCH,
         MAGIC,
-        0,  # the CRC, once the rest stands
+        0,  # the CRC, filled in last
         attributes,
         batch.records - 1,
         batch.base_timestamp,

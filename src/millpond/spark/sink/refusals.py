@@ -1,4 +1,4 @@
-"""What a topic does not take, said with the topic's name."""
+"""The checks of a topic's limits on rows. Every error names the topic."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from millpond.spark.kernels.encode import NEEDS_KEY, NO_SUCH_PARTITION, Rows
 
 
 def refusal(problem: int, topic: Topic, partition: int) -> MillpondError:
-    """Why the kernel refused a row."""
+    """The error for a row that the kernel refused."""
     if problem == NO_SUCH_PARTITION:
         return UnknownPartition(topic=topic.name, partition=partition)
     if problem == NEEDS_KEY:
@@ -34,7 +34,8 @@ def too_large(topic: Topic, size: int) -> RecordTooLarge:
 
 
 def allowed_timestamps(rows: Rows, topics: Sequence[Topic], now_ms: int) -> NDArray[np.int64]:
-    """The time of each row: its own, or `now_ms` where the topic wants the time of its append."""
+    """The timestamp of each row: its own, or `now_ms` where the topic uses the append time. Raises an error
+    for one that the topic's configs do not allow."""
     configs = [topic.config() for topic in topics]
     appended = np.array([config.append_time for config in configs])
     after = np.array([config.timestamp_after_max_ms for config in configs], dtype=np.int64)

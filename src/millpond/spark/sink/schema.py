@@ -1,4 +1,5 @@
-"""Which columns a sink takes: those of Spark's Kafka sink, and `timestamp`. Checked before anything is written."""
+"""The columns that a sink accepts: those of Spark's Kafka sink, plus `timestamp`. Checked before anything is
+written."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ TYPES: Final = {
 
 
 def check_schema(schema: "StructType", *, topic: str | None) -> None:
-    """Raises `InvalidRequest` that says which column is missing, unknown or of a wrong type."""
+    """Raises `InvalidRequest` that names the missing, unknown or wrongly typed column."""
     given = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     if len(given) < len(schema.fields):
         raise InvalidRequest(reason=f"a column is there twice: {', '.join(schema.fieldNames())}")

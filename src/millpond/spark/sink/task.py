@@ -1,4 +1,4 @@
-"""What one task of a sink does: gather rows up to a bound, pack and store them, and say what a commit must know."""
+"""One task of a sink: gathers rows up to a size, packs and stores them, and returns what the commit needs."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -15,8 +15,8 @@ from millpond.spark.sink.topics import Topics
 from millpond.spark.writing import TaskWriter
 
 FLUSH_BYTES: Final = 32 * 1024 * 1024
-"""Rows are gathered up to this size and stored together. A task needs about four times as much memory: the rows as
-they came, side by side, encoded, and on their way to the store."""
+"""Rows are gathered up to this size and stored together. A task needs about four times as much memory: the
+rows as received, concatenated, encoded, and in flight to the store."""
 
 
 def write_task(
@@ -27,7 +27,7 @@ def write_task(
     clock: Clock | None = None,
     flush_bytes: int = FLUSH_BYTES,
 ) -> TaskCommit:
-    """Store all rows. Nothing counts until the driver commits it."""
+    """Store all rows. They become visible only when the driver commits them."""
     clock = clock or SystemClock()
     topics = Topics(database(options.place), options.creation)
     packer = Packer(topics, codec=options.codec, topic=options.topic, turn=turn)
@@ -44,7 +44,7 @@ def write_task(
 
 
 def gathered(batches: Iterable[pa.RecordBatch], flush_bytes: int) -> Iterator[pa.Table]:
-    """Tables of about `flush_bytes`; none is empty."""
+    """Non-empty tables of about `flush_bytes`."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for piece in _pieces(batches, flush_bytes):
@@ -58,7 +58,7 @@ def gathered(batches: Iterable[pa.RecordBatch], flush_bytes: int) -> Iterator[pa
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """A batch of very large rows in slices."""
+    """Slices of a batch that exceeds `bytes_max`."""
     for batch in batches:
         slices = batch.nbytes // bytes_max + 1
         rows = max(1, -(-batch.num_rows // slices))

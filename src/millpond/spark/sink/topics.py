@@ -1,4 +1,4 @@
-"""The topics that a sink writes to, looked up once by each task."""
+"""The topics that a sink writes to. Each task looks up each topic once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ BROKER: Final = "broker"
 
 
 class Topics:
-    """Numbers topics in the order they are asked for."""
+    """Numbers topics in the order in which they are first used."""
 
     def __init__(self, database: Database, creation: TopicCreation) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class Topics:
         return self._known
 
     def number_of(self, name: str) -> int:
-        """Raises `UnknownTopic` unless the topic is there or may be created."""
+        """Raises `UnknownTopic` unless the topic exists or may be created."""
         if name not in self._numbers:
             self._known.append(find_or_create(self._database, name, self._creation))
             self._numbers[name] = len(self._known) - 1
@@ -37,7 +37,8 @@ class Topics:
 
 
 def find_or_create(database: Database, name: str, creation: TopicCreation) -> Topic:
-    """A topic that does not exist is created by the brokers' rule: their settings are in the catalog. Options win."""
+    """Find the topic, or create it according to the brokers' settings, which are in the catalog. Options take
+    precedence."""
     check_topic_name(name)
     try:
         with database.read() as tx:
@@ -46,7 +47,7 @@ def find_or_create(database: Database, name: str, creation: TopicCreation) -> To
         partitions = _created_partitions(database, name, creation)
     try:
         return create(database, name, partitions, {}, now_ms=SystemClock().now_ms())
-    except TopicExists:  # another task was quicker
+    except TopicExists:  # another task created it first
         with database.read() as tx:
             return topics.find(tx, name)
 
@@ -65,7 +66,8 @@ def _created_partitions(database: Database, name: str, creation: TopicCreation) 
 def create(
     database: Database, name: str, partitions: int, config: Mapping[str, str], *, now_ms: int
 ) -> Topic:
-    """Make a topic that a running broker serves at once. Without one, the next that starts will own it."""
+    """Create a topic that a running broker serves immediately. If no broker runs, the next one that starts
+    will own it."""
     with database.write() as tx:
         brokers = [session for session, kind, _ in writers.living(tx) if kind == BROKER]
         return topics.create(tx, name, partitions, config, now_ms=now_ms, owner=min(brokers, default=None))

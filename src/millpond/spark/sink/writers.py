@@ -1,6 +1,6 @@
-"""The objects that Spark asks for. They travel: made in one process, `write` runs in tasks, and `commit` in a process
-of its own, where a stream's writer is made anew. So they hold options only, and what a commit must know comes with
-the tasks' messages."""
+"""The writer objects that Spark calls. Spark pickles them: it creates them in one process, runs `write` in
+tasks, and runs `commit` in a separate process, where it creates a stream's writer again. So they hold only
+options, and what a commit needs comes with the tasks' messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,15 +28,15 @@ Messages = list[WriterCommitMessage | None]
 
 
 def writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "BatchWriter":
-    """For `df.write.format("millpond")`. Raises before anything is written if it cannot work."""
+    """For `df.write.format("millpond")`. Raises before anything is written if the write cannot succeed."""
     if overwrite:
         raise InvalidRequest(reason="a topic cannot be overwritten: use mode('append')")
     return BatchWriter(_checked(options, schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "StreamWriter":
-    """For `df.writeStream.format("millpond")`. As with Kafka's sink, output mode `complete` appends the whole result
-    each time: that is what `overwrite` means here."""
+    """For `df.writeStream.format("millpond")`. As with Spark's Kafka sink, output mode `complete` appends the
+    whole result each time; that is what `overwrite` means here."""
     checked = _checked(options, schema)
     if checked.transaction is not None:
         raise InvalidRequest(reason="txnAppId and txnVersion are for batches: a stream numbers its own")
@@ -77,7 +77,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
         tasks = _tasks(messages)
-        if tasks:  # without tasks there were no rows, nor is there anybody to say whose batch it is
+        if tasks:  # without tasks there are no rows, and nothing identifies the query
             sink = stream_sink(_query_of(tasks, batchId), self._options.topic)
             commit(database(self._options.place), sink, batchId, tasks)
 
@@ -86,7 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _batch_identity(options: SinkOptions) -> tuple[str, int]:
-    """A write that nobody has named is a sink of its own with one batch."""
+    """An unnamed write is a sink with a unique name and a single batch."""
     if options.transaction is None:
         return passing_sink(), 0
     name, version = options.transaction
@@ -94,7 +94,7 @@ def _batch_identity(options: SinkOptions) -> tuple[str, int]:
 
 
 def _running_batch() -> tuple[str, int]:
-    """The streaming query and batch that this task works for. The query's id is kept in its checkpoint."""
+    """The streaming query and batch that this task belongs to. The query's id is kept in its checkpoint."""
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_PROPERTY) if context else None
     batch = context.getLocalProperty(BATCH_PROPERTY) if context else None
@@ -104,8 +104,8 @@ def _running_batch() -> tuple[str, int]:
 
 
 def _query_of(tasks: Sequence[TaskCommit], batch: int) -> str:
-    """The query of a batch. Tasks and driver must mean the same batch: a wrong number would be skipped, or let rows
-    in twice."""
+    """The query of a batch. Tasks and driver must agree on the batch: with a wrong number, rows would be
+    skipped or appended twice."""
     found = {(task.query, task.batch) for task in tasks}
     if len(found) != 1 or next(iter(found))[1] != batch:
         raise Defect(reason=f"batch {batch} is committed with the tasks of {sorted(map(str, found))}")
@@ -113,7 +113,7 @@ def _query_of(tasks: Sequence[TaskCommit], batch: int) -> str:
 
 
 def _write(options: SinkOptions, iterator: "Iterator[pa.RecordBatch]") -> TaskCommit:
-    from millpond.spark.sink.task import write_task  # it loads numba, which a commit does not need
+    from millpond.spark.sink.task import write_task  # imports numba, which a commit does not need
 
     context = TaskContext.get()
     return write_task(options, iterator, turn=context.partitionId() if context else 0)

@@ -1,7 +1,7 @@
 """The source `millpond`: topics as DataFrames and as streams, a superset of Spark's own source for Kafka.
 
-options   the user's words, checked                        standing   what there is to read now
-positions where a read starts and ends                     planning   which task reads what (pure)
+options         the user's options, checked                standing   what can be read now
+positions       where a read starts and ends               planning   which task reads what (pure)
 batch, stream   what Spark calls, on the driver            tasks      what executors do
 """
 
@@ -16,7 +16,7 @@ __all__ = ["reader", "schema", "stream_reader"]
 
 
 def schema(options: Mapping[str, str]) -> "StructType":
-    """The columns. Refuses options that are wrong for any read, so that the user hears of it at `load()`."""
+    """The columns. Rejects options that are wrong for any read, so that the user sees the error at `load()`."""
     from millpond.spark.source.fields import full_schema
     from millpond.spark.source.options import parse_options
 

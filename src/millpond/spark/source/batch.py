@@ -1,4 +1,4 @@
-"""A batch read: the snapshot is taken when Spark plans it, and every task reads its share of that."""
+"""A batch read: the snapshot is taken when Spark plans the read, and every task reads its share of it."""
 
 import logging
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ END_DEFAULT: Final = Limit("endingOffsets", everywhere=LATEST)
 
 
 class BatchReader(DataSourceReader):
-    """Never give it `pushFilters`: Spark plans the partitions of a DataFrame once, so that a second filter on the
-    same DataFrame would read what the first one left."""
+    """Do not implement `pushFilters`: Spark plans the partitions of a DataFrame once, so a second filter on
+    the same DataFrame would read only what the first one selected."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_batch(options)
@@ -68,7 +68,8 @@ class BatchReader(DataSourceReader):
         return Range(name, standing.where, start, end)
 
     def _check_stable(self, name: NamedPartition, standing: Standing, end: int) -> None:
-        """An end that somebody named is kept, or refused. `latest` and times mean what is committed by now."""
+        """An explicit end offset is used as it is, or refused if a transaction is open below it. `latest` and
+        times mean what is committed now."""
         ending = self._options.ending
         if ending is None or ending.offsets is None or ending.offsets[name] == LATEST:
             return
@@ -83,7 +84,7 @@ class BatchReader(DataSourceReader):
 
 
 def read_split(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """The rows of one task; of none, where Spark had no partition to give."""
+    """The rows of one task; none if Spark passes no partition."""
     if not isinstance(partition, Split):
         return
     from pyspark.sql.pandas.types import to_arrow_schema

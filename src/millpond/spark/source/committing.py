@@ -1,6 +1,8 @@
-"""`commitOffsetsToGroup`: a stream's progress as a consumer group's offsets, for everyone who watches lag.
+"""`commitOffsetsToGroup`: commits a stream's progress as a consumer group's offsets, for tools that watch
+lag.
 
-It is only shown: Spark itself goes on from its checkpoint. A group that has members is theirs, and is left alone.
+It is for display only: Spark itself resumes from its checkpoint. A group that has members is refused, because
+its offsets belong to them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,7 @@ def commit_to_group(
     database: Database, group: str, offsets: Mapping[TopicPartition, int], *, now_ms: int
 ) -> None:
     with database.write() as tx:
-        coordinators.lock(tx, coordinators.shard_of(group))  # nobody joins between the check and the commit
+        coordinators.lock(tx, coordinators.shard_of(group))  # no member can join between check and commit
         _check_free(tx, group)
         committed = [
             groups.GroupOffset(where, offset) for where, offset in sorted(offsets.items()) if offset >= 0

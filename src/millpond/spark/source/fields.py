@@ -1,4 +1,5 @@
-"""The columns of the source: Spark's for Kafka, by name. A schema of fewer columns is the way to read fewer."""
+"""The columns of the source, with the names of Spark's Kafka source. To read fewer columns, pass a schema
+with fewer."""
 
 from typing import Final
 
@@ -35,7 +36,7 @@ def full_schema(*, include_headers: bool) -> StructType:
 
 
 def check_schema(schema: StructType) -> StructType:
-    """Raises `InvalidSettings` for a column that no record has, or that has another type."""
+    """Raises `InvalidSettings` for an unknown column, or one of another type."""
     for field in schema.fields:
         expected = TYPES.get(field.name)
         if expected is None:
@@ -46,7 +47,7 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def _is_same(given: DataType, expected: DataType) -> bool:
-    """Whether a field may be null makes no difference."""
+    """Nullability is ignored."""
     return given.simpleString() == expected.simpleString()
 
 

@@ -1,7 +1,8 @@
-"""Records that should be there and are not: an error, or a warning and the next best place (`failOnDataLoss=false`).
+"""Handles missing records: raises an error, or logs a warning and continues at the nearest position
+(`failOnDataLoss=false`).
 
-A gap ahead is none of it: compaction and control records leave gaps. Below the log start, past the end, in a topic
-that is gone or made anew: there something is missing.
+A gap further on in the log is no loss: compaction and control records leave gaps. Offsets below the log
+start, offsets past the end, and a topic that was deleted or created again are losses.
 """
 
 import logging
@@ -16,7 +17,7 @@ ADVICE = "With failOnDataLoss=false it is a warning"
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Each method raises if `fail`, else it logs a warning and returns."""
+    """Each method raises if `fail` is set, else it logs a warning and returns."""
 
     fail: bool
 

@@ -1,7 +1,8 @@
-"""Offsets as Spark keeps them: `{"orders":{"0":23,"1":7}}`, by topic and partition, in Kafka's shape and order.
+"""Offsets as Spark stores them: `{"orders":{"0":23,"1":7}}`, by topic and partition, in the format and order
+of its Kafka source.
 
-A checkpoint holds nothing else, so that one written for Kafka's source can be continued here, and the other way
-round. -2 is the earliest offset and -1 the latest; -1 also stands in the first position of a stream (see `stream`).
+A checkpoint holds nothing else, so a checkpoint of the Kafka source can be continued here, and vice versa. -2
+is the earliest offset and -1 the latest; -1 also occurs in the first position of a stream (see `stream`).
 """
 
 import json
@@ -16,7 +17,7 @@ OFFSET_MAX: Final = 2**63 - 1
 
 
 class NamedPartition(NamedTuple):
-    """A partition by its topic's name, as options and checkpoints have it. Sorts in Spark's order."""
+    """A partition by its topic's name, as in options and checkpoints. Sorts in Spark's order."""
 
     topic: str
     partition: int
@@ -29,7 +30,7 @@ Offsets = Mapping[NamedPartition, int]
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As plain values for Spark, which writes them down as JSON."""
+    """As plain values, which Spark stores as JSON."""
     shaped: dict[str, dict[str, int]] = {}
     for where in sorted(offsets):
         shaped.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
@@ -37,7 +38,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(shaped: Any, *, lowest: int = LATEST) -> dict[NamedPartition, int]:
-    """Raises `ValueError` with a sentence if it has another shape."""
+    """Raises `ValueError` if the value has another shape."""
     offsets: dict[NamedPartition, int] = {}
     for topic, partitions in _mapping(shaped).items():
         for partition, offset in _mapping(partitions).items():
@@ -48,7 +49,7 @@ def from_json(shaped: Any, *, lowest: int = LATEST) -> dict[NamedPartition, int]
 
 
 def read_offsets(name: str, text: str, *, lowest: int) -> dict[NamedPartition, int]:
-    """From an option. Raises `InvalidSettings` that names it."""
+    """Parse the value of an option. Raises `InvalidSettings` that names the option."""
     try:
         return from_json(json.loads(text), lowest=lowest)
     except ValueError as error:
@@ -79,7 +80,7 @@ def _refused(name: str, text: str, example: str, error: ValueError) -> InvalidSe
 
 def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not an object")  # all that is wrong is a wrong value
+        raise ValueError(f"{value!r} is not an object")  # ValueError also for a wrong type
     return value
 
 

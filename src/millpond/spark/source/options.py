@@ -1,6 +1,7 @@
-"""The options of the source as values: Spark's names for Kafka's source, their precedence and their checks, and ours.
+"""Parses the options of the source: Spark's names for its Kafka source, with their precedence and checks, and
+our own.
 
-Pure: nothing is looked up here. What a consumer would be tuned with is accepted and has no effect.
+Pure: nothing is looked up here. Options that would tune a Kafka consumer are accepted and have no effect.
 """
 
 import re
@@ -64,7 +65,7 @@ REFUSED: Final = {
     "kafka.enable.auto.commit": "positions are in the checkpoint; commitOffsetsToGroup shows them as a group's",
     "kafka.interceptor.classes": "records are given as they are stored",
 }
-"""Kafka's options that Spark's source refuses as well: what they ask for would not happen."""
+"""Kafka options that Spark's source refuses too, because they would have no effect."""
 SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -76,7 +77,7 @@ class Isolation(StrEnum):
 
 
 class Unmatched(StrEnum):
-    """What happens to a partition with no record at or after a starting time."""
+    """What to do with a partition that has no record at or after a starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -84,7 +85,7 @@ class Unmatched(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Exactly one of them is set."""
+    """Exactly one of the fields is set."""
 
     assigned: tuple[NamedPartition, ...] = ()
     topics: tuple[str, ...] = ()
@@ -93,7 +94,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where to start or end. `option` is its name for messages; one of the others is set."""
+    """Where to start or end. `option` is the option's name for messages; exactly one of the other fields is
+    set."""
 
     option: str
     everywhere: int | None = None
@@ -164,7 +166,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def check_batch(options: SourceOptions) -> None:
-    """A batch goes forward, from a place that is known when it is planned."""
+    """Check that a batch goes forward, and starts at a position that is known when it is planned."""
     _check_never(options.starting, LATEST, "a batch cannot start at the latest offset")
     _check_never(options.ending, EARLIEST, "a batch cannot end at the earliest offset")
     if options.ending is not None and options.ending.group is not None:
@@ -252,7 +254,7 @@ def _pattern(name: str, value: str) -> str:
 
 
 def _limit(options: Mapping[str, str], names: tuple[str, str, str]) -> Limit | None:
-    """The first of the three that is given wins, as in Spark."""
+    """The first of the three options that is set applies, as in Spark."""
     time_name, times_name, offsets_name = names
     if (text := options.get(time_name.lower())) is not None:
         return _time_limit(time_name, text.strip())
@@ -284,7 +286,7 @@ def _offset_limit(name: str, text: str) -> Limit:
 
 
 class _Reader:
-    """Single values, each with its check."""
+    """Reads single values and checks them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -304,7 +306,7 @@ class _Reader:
         return int(text)
 
     def choice(self, name: str, allowed: list[str]) -> str:
-        """The first is the default."""
+        """The first allowed value is the default."""
         text = self._options.get(name.lower(), allowed[0]).strip().lower()
         if text not in allowed:
             raise refused(name, text, f"it is either {' or '.join(allowed)}")

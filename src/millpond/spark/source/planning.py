@@ -1,7 +1,9 @@
-"""How much a micro-batch takes, and which task reads what. Pure: ranges and their weights in, ranges out.
+"""Decides how much a micro-batch reads, and which task reads what. Pure: ranges and their sizes in, ranges
+out.
 
-Work follows bytes: large ranges are cut where an extent or its sparse index lets a reader enter, small ones share
-a task. A range is offsets and nothing else; what object holds them is looked up when it is read.
+Work is distributed by bytes: large ranges are cut where an extent or its sparse index lets a reader begin,
+and small ranges share a task. A range consists of offsets only; the object that holds them is looked up when
+the range is read.
 """
 
 import heapq
@@ -17,12 +19,12 @@ from millpond.spark.source.offsets import NamedPartition
 SPLIT_BYTES_MIN: Final = 1024 * 1024
 SPLIT_BYTES_MAX: Final = 32 * 1024 * 1024
 SPLITS_PER_CORE: Final = 4
-"""Tasks differ in length: with a few for each core none is idle for long."""
+"""Tasks differ in duration; with several per core, none is idle for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition to read, and about how many stored bytes they are."""
+    """Offsets of one partition to read, and their approximate size in stored bytes."""
 
     name: NamedPartition
     where: TopicPartition
@@ -36,15 +38,15 @@ class Range:
 
 
 class Stretch(NamedTuple):
-    """A part of a range that begins where the one before it ends."""
+    """A part of a range. It begins where the previous one ends."""
 
     end: int
     bytes: int
 
 
 def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[Stretch]:
-    """The stretches of a range, of about `every` bytes each or one entry of a sparse index. They fill the range,
-    gaps included."""
+    """Divide a range into stretches of about `every` bytes each, or of one entry of a sparse index if that is
+    larger. They cover the whole range, gaps included."""
     stretches: list[Stretch] = []
     size = 0
     for _, piece_end, piece_bytes in _pieces(extents, start, end):
@@ -59,7 +61,7 @@ def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> lis
 
 
 def _pieces(extents: Iterable[Extent], start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(start, end, bytes) between places to enter, as far as they lie in the range."""
+    """(start, end, bytes) between the positions where a reader can begin, limited to the range."""
     for extent in extents:
         base = extent.base_offset
         entries = [(base + each.offset, each.position) for each in extent.index] or [(base, 0)]
@@ -70,7 +72,7 @@ def _pieces(extents: Iterable[Extent], start: int, end: int) -> Iterator[tuple[i
 
 
 def split_bytes(total: int, cores: int) -> int:
-    """How much one task should read."""
+    """How many bytes one task should read."""
     return max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, total // (SPLITS_PER_CORE * cores)))
 
 
@@ -94,7 +96,8 @@ def arrange(
     min_partitions: int | None = None,
     records_max: int | None = None,
 ) -> list[tuple[Range, ...]]:
-    """The ranges of each task: small neighbours share one, unless the reader said how to divide."""
+    """The ranges of each task. Small neighbouring ranges share a task, unless the user set options for the
+    division."""
     if min_partitions is None and records_max is None:
         return _packed(ranges, bytes_wanted)
     if records_max is not None:
@@ -115,7 +118,7 @@ def _packed(ranges: Sequence[Range], bytes_wanted: int) -> list[tuple[Range, ...
 
 
 def _at_least(ranges: Sequence[Range], count: int) -> list[Range]:
-    """Halve the longest until there are enough, or nothing is left to halve."""
+    """Halve the longest range until there are enough, or none can be halved."""
     heap = [(-each.offsets, number, each) for number, each in enumerate(ranges)]
     heapq.heapify(heap)
     number = len(heap)
@@ -127,7 +130,7 @@ def _at_least(ranges: Sequence[Range], count: int) -> list[Range]:
 
 
 def _in_parts(whole: Range, parts: int) -> list[Range]:
-    """Equal numbers of offsets, with a share of the bytes."""
+    """Split into equal numbers of offsets, each with an equal share of the bytes."""
     bounds = [whole.start + whole.offsets * part // parts for part in range(parts + 1)]
     return [replace(whole, start=low, end=high, bytes=whole.bytes // parts) for low, high in pairwise(bounds)]
 
@@ -135,7 +138,8 @@ def _in_parts(whole: Range, parts: int) -> list[Range]:
 def limit_offsets(
     starts: Mapping[NamedPartition, int], ends: Mapping[NamedPartition, int], most: int
 ) -> dict[NamedPartition, int]:
-    """Ends that take about `most` offsets, each partition in proportion to what it has, and at least one of each."""
+    """End offsets that limit the read to about `most` offsets: each partition in proportion to what it has,
+    and at least one offset of each."""
     sizes = {name: max(0, end - starts[name]) for name, end in ends.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -144,15 +148,15 @@ def limit_offsets(
 
 
 def _share(size: int, total: int, most: int) -> int:
-    """Rounded down, but one at least where there is anything: small partitions must not starve."""
+    """Rounded down, but at least one if there is anything, so that small partitions do not starve."""
     return max(most * size // total, min(size, 1))
 
 
 def limit_bytes(
     starts: Mapping[NamedPartition, int], weights: Mapping[NamedPartition, Sequence[Stretch]], most: int
 ) -> dict[NamedPartition, int]:
-    """Ends that take about `most` bytes, each partition in proportion to what it has, and at least one offset of
-    each."""
+    """End offsets that limit the read to about `most` bytes: each partition in proportion to what it has, and
+    at least one offset of each."""
     sizes = {name: sum(each.bytes for each in stretches) for name, stretches in weights.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -164,7 +168,8 @@ def limit_bytes(
 
 
 def _end_after(start: int, stretches: Sequence[Stretch], room: int) -> int:
-    """The offset at which `room` bytes are used up; within a stretch its bytes are shared out evenly."""
+    """The offset at which `room` bytes are used up. Within a stretch, bytes are assumed to be evenly
+    distributed."""
     at = start
     for stretch in stretches:
         if stretch.bytes > room:

@@ -1,7 +1,7 @@
-"""From the options to offsets: where a batch starts and ends, and where a stream starts.
+"""Resolves options to offsets: where a batch starts and ends, and where a stream starts.
 
-`LATEST` stays as it is in a start: a batch has nothing to read there, and a stream means by it the end of its first
-micro-batch (see `stream`).
+A start at `LATEST` is not resolved: for a batch there is nothing to read there, and for a stream it means the
+end of its first micro-batch (see `stream`).
 """
 
 from millpond.catalog import groups
@@ -39,7 +39,7 @@ class Resolver:
         return {name: LATEST if offset is None else offset for name, offset in found.items()}
 
     def end(self, limit: Limit, standings: Standings) -> dict[NamedPartition, int]:
-        """Offsets. Those that were given are not held against what there is."""
+        """Offsets. Offsets that were given are not checked against the log."""
         if limit.offsets is not None:
             _check_all_named(limit.option, limit.offsets, standings)
             given = limit.offsets
@@ -64,7 +64,7 @@ class Resolver:
         return found.offset if found is not None and found.offset < standing.latest else None
 
     def _of_group(self, group: str, standings: Standings) -> dict[NamedPartition, int]:
-        """A partition that the group has not committed is read from its start."""
+        """The group's committed offsets. A partition without one is read from its start."""
         with self._database.read() as tx:
             committed: dict[TopicPartition, int] = {
                 each.where: each.offset for each in groups.committed_offsets(tx, group)

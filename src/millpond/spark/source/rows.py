@@ -1,6 +1,7 @@
-"""Rows of one partition as Arrow: decoded by one compiled pass over many batches, cut into record batches.
+"""Converts records of one partition to Arrow: one compiled pass decodes many batches, and the rows are cut
+into record batches.
 
-Column by column, only those that are asked for. A column that is the same in every row is made once.
+Only the requested columns are built. A column with the same value in every row is built once.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ Column = Callable[[Sections, Scan, slice, Any], Any]
 
 
 class RowMaker:
-    """`schema` is Arrow's, with the names of `fields.TYPES`; every record batch has exactly it."""
+    """`schema` is an Arrow schema with names of `fields.TYPES`; every record batch has exactly this schema."""
 
     def __init__(self, name: NamedPartition, schema: Any) -> None:
         self._schema = schema
@@ -32,7 +33,8 @@ class RowMaker:
         }
 
     def record_batches(self, sections: Sections, start: int, end: int) -> Iterator[Any]:
-        """The records with offsets from `start` up to `end`. Raises `CorruptBatch` with their batch's offset."""
+        """The records with offsets from `start` up to `end`. Raises `CorruptBatch` with the offset of the
+        damaged batch."""
         found = scan(sections)
         low, high = np.searchsorted(found.offset, (start, end))
         for first in range(int(low), int(high), ROWS_PER_BATCH):

@@ -1,4 +1,4 @@
-"""From ranges of offsets to what Spark calls input partitions: one for each task."""
+"""Divides ranges of offsets into what Spark calls input partitions: one for each task."""
 
 import os
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Split(InputPartition):
 def plan_splits(
     database: Database, ranges: Sequence[Range], options: SourceOptions, *, cores: int | None = None
 ) -> list[Split]:
-    """Empty ranges are left out. `cores` is only a measure: a cluster may have more."""
+    """Empty ranges are left out. `cores` is only an estimate: a cluster may have more."""
     weighed = [(each, stretches(database, each)) for each in ranges if each.offsets > 0]
     total = sum(stretch.bytes for _, several in weighed for stretch in several)
     bytes_wanted = split_bytes(total, cores or os.cpu_count() or 1)

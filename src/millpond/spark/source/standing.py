@@ -1,4 +1,4 @@
-"""What there is to read now: the subscribed partitions with the bounds of their logs, from the catalog alone."""
+"""What can be read now: the subscribed partitions with the bounds of their logs, read from the catalog."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,8 @@ from millpond.spark.source.options import Subscription
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`latest` is where a reader of this isolation ends; `end_offset` is all that is stored."""
+    """The bounds of one log. `latest` is the end for a reader of this isolation level; `end_offset` is the
+    end of what is stored."""
 
     where: TopicPartition
     log_start: int
@@ -29,7 +30,8 @@ Standings = dict[NamedPartition, Standing]
 def look(
     database: Database, subscription: Subscription, *, committed_only: bool, strict: bool = True
 ) -> Standings:
-    """Every subscribed partition. If `strict`, one that is named and missing raises; else it is left out."""
+    """Look up every subscribed partition. A missing partition or topic that was named raises if `strict`,
+    else it is left out."""
     with database.read() as tx:
         if subscription.pattern:
             wanted = re.compile(subscription.pattern)

@@ -1,9 +1,10 @@
-"""A stream read: what Spark asks on the driver between micro-batches.
+"""A stream read: the methods that Spark calls on the driver between micro-batches.
 
-Spark keeps offsets in its checkpoint and may ask again for any range it wrote down; such a range always gives the same
-records. The first position of a stream is not written down before the first micro-batch is done: Spark asks for it
-anew after a crash. So a start at the latest offset is given as -1 and means *where the first micro-batch ends*: that
-batch has nothing to read from there, however often it is tried, and nothing that comes later is missed.
+Spark stores offsets in its checkpoint and may request again any range that it stored; such a range always
+returns the same records. Spark does not store the first position of a stream before the first micro-batch is
+done, and requests it again after a crash. So a start at the latest offset is returned as -1, which means
+*where the first micro-batch ends*: that batch has nothing to read from there, however often it is retried,
+and no later record is missed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 
 START_DEFAULT: Final = Limit("startingOffsets", everywhere=LATEST)
 FIRST_OFFSET: Final = 0
-"""Where a partition begins that has appeared since the last micro-batch."""
+"""Start of a partition that was created since the last micro-batch."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process for as long as the query runs, and is copied to executors, which only call `read`."""
+    """Lives in one process for as long as the query runs. Copies go to executors, which only call `read`."""
 
     def __init__(self, options: SourceOptions, schema: StructType, *, clock: Clock | None = None) -> None:
         check_stream(options)
@@ -59,10 +60,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Offsets | None = None
         self._triggered_ms = 0
 
-    # -- what Spark calls, in its own words ---------------------------------------------------------------------
+    # -- called by Spark, with Spark's names --------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query starts. Spark ignores it if the checkpoint says more."""
+        """Where a new query starts. Spark ignores it if the checkpoint has offsets."""
         options, place = self._options, self._options.place
         standings = look(database(place), options.subscription, committed_only=options.committed_only)
         resolver = Resolver(database(place), reader(place), self._clock)
@@ -72,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends: `start` itself if there is nothing for it."""
+        """Where the next micro-batch ends; `start` itself if there is nothing to read."""
         starts, standings = _from_checkpoint(start), self._look()
         self._commit(starts, standings)
         self._check_lost(starts, standings)
@@ -85,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._limited(begins, ends, standings))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Only tells Spark that there is one: the options say which, and all of them hold."""
+        """Only tells Spark that there is a limit. The options define the limits, and all of them apply."""
         options = self._options
         if options.offsets_per_trigger_max is not None:
             return ReadMaxRows(options.offsets_per_trigger_max)
@@ -96,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What there would be without limits, for the query's progress."""
+        """The latest offsets regardless of limits, for the query's progress."""
         return to_json({name: each.latest for name, each in self._look().items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -117,12 +118,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(_from_checkpoint(end), self._look())
 
     def stop(self) -> None:
-        """Nothing is held open that the process's end would not close."""
+        """Nothing to do: resources are released when the process exits."""
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> Standings:
-        """What there is now; notices topics that are no longer those that were read before."""
+        """What can be read now. Also detects topics that were deleted and created again since they were read."""
         options = self._options
         standings = look(
             database(options.place),
@@ -147,8 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._losses.beyond(name, start, standing.end_offset)
 
     def _end(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
-        """The latest, or the target of AvailableNow. Never below the start: a run before this one may have gone
-        further than this one is to go."""
+        """The latest offset, or the target of AvailableNow. Never below the start: an earlier run may have
+        read past this run's target."""
         latest = standing.latest
         if self._target is not None:
             latest = min(latest, self._target.get(name, FIRST_OFFSET))
@@ -157,15 +158,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return max(start, latest) if is_valid else latest
 
     def _begin(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
-        """From where the next micro-batch has something to read."""
+        """The first offset that the next micro-batch can read."""
         start = starts.get(name, standing.log_start)
         if start == LATEST:
             return standing.latest
         return standing.log_start if name.topic in self._made_anew else max(start, standing.log_start)
 
     def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
-        """`minOffsetsPerTrigger`: whether there is too little, and it has not waited too long. Under AvailableNow
-        nobody waits: what is missing would not come."""
+        """`minOffsetsPerTrigger`: whether there are too few offsets and the maximum delay has not passed.
+        Under AvailableNow it never waits, because no more records will be read."""
         least, now_ms = self._options.offsets_per_trigger_min, self._clock.now_ms()
         if least is None or self._target is not None:
             return False
@@ -210,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = standing.log_start
         elif start > end:
             if starts == self._initial:
-                return None  # a start in time has moved on since this micro-batch was planned first
+                return None  # a start by time has advanced since this micro-batch was first planned
             self._losses.beyond(name, start, end)
             start = standing.log_start
         if end > standing.end_offset:
@@ -229,8 +230,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def _commit(self, offsets: Offsets, standings: Standings) -> None:
-        """Spark says what is done one micro-batch late, and never of the last one; but it asks for the next end only
-        when everything below its start is done."""
+        """Commit progress to the group. Spark reports a finished micro-batch one micro-batch late, and never
+        the last one. But it requests the next end only when everything below its start is done."""
         group = self._options.group
         if group is None or offsets == self._committed:
             return

@@ -1,8 +1,8 @@
-"""What an executor does: read ranges of offsets from the store and yield them as Arrow.
+"""Runs on executors: reads ranges of offsets from the store and yields them as Arrow.
 
-A task holds in memory what one read brings (`READ_BYTES`), its batches without compression (`GROUP_BYTES` and at
-most one batch more) and one record batch. An object that was merged away is looked up again by offset. Whatever is
-wrong is raised with topic, partition and offset; nothing is left out in silence.
+A task holds in memory the result of one read (`READ_BYTES`), its batches uncompressed (`GROUP_BYTES` and at
+most one batch more) and one record batch. If an object was merged away, the reader looks up the offset again.
+Every error names topic, partition and offset; nothing is silently left out.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ from millpond.spark.source.rows import RowMaker
 READ_BYTES: Final = 4 * 1024 * 1024
 READ_BYTES_MIN: Final = 64 * 1024
 GROUP_BYTES: Final = 1024 * 1024
-"""Decoded at a time: small enough for a core's cache."""
+"""Number of bytes decoded at a time: small enough for a core's cache."""
 
 
 class RangeReader:
-    """Reads one range after another, each once. `schema` is Arrow's."""
+    """Reads one range after another, each once. `schema` is an Arrow schema."""
 
     def __init__(self, place: Place, schema: Any, *, committed_only: bool, losses: Losses) -> None:
         self._database = database(place)
@@ -42,7 +42,7 @@ class RangeReader:
         self._losses = losses
 
     def read(self, wanted: Range) -> Iterator[Any]:
-        """Record batches."""
+        """The record batches of the range."""
         maker = RowMaker(wanted.name, self._schema)
         with naming(wanted.name, wanted.start):
             start, aborted = self._begin(wanted)
@@ -50,14 +50,15 @@ class RangeReader:
                 yield from maker.record_batches(sections, start, wanted.end)
 
     def _groups(self, buffers: Iterator[Buffer], aborted: list[Aborted]) -> Iterator[Sections]:
-        """What a reader may see. Without aborted transactions no batch need be looked at by itself."""
+        """The batches that a reader may see. Without aborted transactions, batches need no individual check."""
         if aborted:
             return lay_out_in_groups(visible(buffers, aborted), bytes_max=GROUP_BYTES)
         return messages_in_groups(buffers, bytes_max=GROUP_BYTES)
 
     def _begin(self, wanted: Range) -> tuple[int, list[Aborted]]:
-        """Where reading starts, and the aborted transactions in the range. They are asked for first: retention
-        forgets them together with their records, so that below the log start the list is not complete."""
+        """Where reading starts, and the aborted transactions in the range. The list is read before the log
+        start: retention removes its entries together with their records, so below the log start it is
+        incomplete."""
         aborted: list[Aborted] = []
         with self._database.read() as tx:
             if self._committed_only:
@@ -65,7 +66,7 @@ class RangeReader:
         return self._go_on(wanted, wanted.start), aborted
 
     def _buffers(self, wanted: Range, start: int) -> Iterator[Buffer]:
-        """Whole batches in order. The first may begin below the start, the last end past the end."""
+        """Whole batches in order. The first may begin below the start, and the last may end past the end."""
         position, room = start, max(wanted.bytes, READ_BYTES_MIN)
         while position < wanted.end:
             with naming(wanted.name, position):
@@ -79,7 +80,7 @@ class RangeReader:
                 room = max(room - len(run.data), READ_BYTES_MIN)
 
     def _over_gap(self, wanted: Range, position: int, more_follows: bool) -> int:
-        """A gap in front is none of our business, unless retention made it or nothing follows it."""
+        """The position after a gap. A gap is normal, unless retention created it or nothing follows it."""
         go_on = self._go_on(wanted, position)
         if go_on == position and not more_follows:
             raise CorruptObject(
@@ -89,7 +90,7 @@ class RangeReader:
         return go_on
 
     def _go_on(self, wanted: Range, position: int) -> int:
-        """The position, or the log start if that has passed it; never past the end of the range."""
+        """The position, or the log start if that is higher, but never past the end of the range."""
         try:
             with self._database.read() as tx:
                 log_start = partitions.read(tx, wanted.where).log_start
@@ -103,7 +104,7 @@ class RangeReader:
 
 @contextmanager
 def naming(name: NamedPartition, offset: int) -> Iterator[None]:
-    """Whatever goes wrong inside bears the topic, the partition and the offset."""
+    """Add topic, partition and offset to any error raised inside."""
     try:
         yield
     except MillpondError as error:

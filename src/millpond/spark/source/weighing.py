@@ -1,4 +1,4 @@
-"""The weight of ranges, from the catalog: extents without their bytes, a page at a time."""
+"""Sizes of ranges, from the catalog: reads extents without their bytes, one page at a time."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,8 @@ def stretches(database: Database, whole: Range, *, every: int = STRETCH_BYTES) -
 
 
 def _extents(database: Database, whole: Range) -> Iterator[Extent]:
-    """Those that hold the range. Merged meanwhile or not: each page is one moment, and it is only weighed."""
+    """The extents that hold the range. Each page is read in its own transaction; a merge in between does not
+    matter, because only sizes are needed."""
     with database.read() as tx:
         page = extents.find(tx, whole.where, whole.start, bytes_max=1, extents_max=1)
     while page and page[0].base_offset < whole.end:

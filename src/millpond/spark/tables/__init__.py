@@ -1,6 +1,6 @@
-"""Tables made of topics: Parquet, Delta and Iceberg, without any jar.
+"""Tables made from topics: Parquet, Delta and Iceberg, without any jar.
 
-Spark's tasks decode the records and write the Parquet files (`writing`); the driver makes them count with one commit
-that also says how far each partition has been read (`formats`). The next run goes on from there, so a run may be
-killed anywhere: what it had not committed is no part of the table, and is read again.
+Spark's tasks decode the records and write the Parquet files (`writing`). The driver publishes them with one
+commit that also stores how far each partition has been read (`formats`). The next run continues from there,
+so a run may be killed at any time: what it had not committed is not part of the table and is read again.
 """

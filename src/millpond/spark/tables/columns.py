@@ -1,4 +1,4 @@
-"""The columns of tables: where each row comes from, then its value. And those of the rows that could not be read."""
+"""The columns of tables: the origin of each row, then its value. Also the columns of the quarantine."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ def origin(*, keys_are_text: bool) -> "list[pa.Field]":
 
 
 def table_schema(value: "pa.DataType", *, keys_are_text: bool, is_nested: bool) -> "pa.Schema":
-    """A struct's fields become columns of their own, unless they are to stay together in `value`."""
+    """A struct's fields become separate columns, unless `is_nested` keeps them together in `value`."""
     import pyarrow as pa
 
     before = origin(keys_are_text=keys_are_text)
@@ -45,7 +45,7 @@ def table_schema(value: "pa.DataType", *, keys_are_text: bool, is_nested: bool) 
 
 
 def quarantine_schema() -> "pa.Schema":
-    """What is kept of a record whose value, or key, is not what it should be."""
+    """What is kept of a record whose value or key cannot be decoded, or whose timestamps are out of range."""
     import pyarrow as pa
 
     kept = [each for each in origin(keys_are_text=False) if each.name != "headers"]
@@ -53,8 +53,8 @@ def quarantine_schema() -> "pa.Schema":
 
 
 def nullable(kind: "pa.DataType") -> "pa.DataType":
-    """The same type, with nulls allowed everywhere: a record without a value is a row, too. Whole numbers have at
-    least 32 bits, the least that Iceberg knows."""
+    """The same type, with nulls allowed everywhere, because a record without a value is a row too. Integers
+    get at least 32 bits, the smallest size in Iceberg."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -1,4 +1,5 @@
-"""Where a table is: a path on a file system that driver and executors share, or a URL that pyarrow can write to."""
+"""The location of a table: a path on a file system that driver and executors share, or a URL that pyarrow can
+write to."""
 
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def absolute(location: str) -> str:
-    """An absolute path for anything local; other URLs stay as they are, without a slash at the end."""
+    """An absolute path for a local location; other URLs are unchanged, without a trailing slash."""
     parts = urlsplit(location)
     if parts.scheme == "file":
         return os.path.abspath(unquote(parts.path))  # the path need not exist
@@ -22,12 +23,13 @@ def is_local(root: str) -> bool:
 
 
 def as_url(root: str) -> str:
-    """As Spark and Iceberg want it: they take the path as it is, and a `%20` in it would be three characters."""
+    """As Spark and Iceberg expect it: they use the path literally, so a `%20` in it would be three
+    characters."""
     return f"file://{root}" if is_local(root) else root
 
 
 def filesystem(root: str) -> "tuple[FileSystem, str]":
-    """pyarrow's file system and the path in it."""
+    """pyarrow's file system, and the path in it."""
     from pyarrow.fs import FileSystem, LocalFileSystem
 
     if is_local(root):
@@ -37,7 +39,7 @@ def filesystem(root: str) -> "tuple[FileSystem, str]":
 
 
 def delete_files(root: str, paths: list[str]) -> None:
-    """Take away what was written and never committed."""
+    """Delete files that were written and never committed."""
     import pyarrow.fs as pafs
 
     files, base = filesystem(root)

@@ -1,5 +1,5 @@
-"""What a run reads, in steps: from where the table is, to where the topic was when the run began. Pure but for
-`look`, which reads the catalog."""
+"""Plans what a run reads, in steps: from the table's positions to the topic's end when the run began. Pure,
+except for functions that read the catalog (`look`, `next_step`)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ EXTENTS_PER_LOOK: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What of a partition may be read: committed records only."""
+    """The range of a partition that may be read: committed records only."""
 
     where: TopicPartition
     log_start: int
@@ -32,13 +32,13 @@ class Range:
     start: int
     end: int
     bytes: int
-    """About; what is stored, compressed as it is."""
+    """Approximate; stored bytes, as compressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that expired before they came into the table. An end before the start: the log ends there, and what the
-    table has from there on is not in it any more."""
+    """Records that expired before they were written to the table. If the end is below the start, the log ends
+    there, and the table's records from there on are no longer in the log."""
 
     topic: str
     partition: int
@@ -64,8 +64,8 @@ def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Bou
 
 
 def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends) -> list[Gap]:
-    """Where the table has more than the log, from that log's end on. If `ends` is newer than `held`, then the log was
-    cut: a catalog restored from a backup, for one."""
+    """Partitions where the table is ahead of the log, each from the log's end on. If `ends` is newer than
+    `held`, the log was cut, for example by restoring the catalog from a backup."""
     return [
         Gap(topic.name, number, held[topic.name].offsets[number], bounds.end)
         for topic in topics
@@ -78,8 +78,8 @@ def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends
 def moved_back(
     held: Mapping[str, Held], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
 ) -> dict[str, Held]:
-    """Positions without those that the log was cut before: a restart reads such a topic again from its start, and with
-    gaps allowed its partitions go on at their ends. Raises `OffsetOutOfRange` if neither was asked for."""
+    """Positions after a cut of the log. With `restart`, a topic that was cut is read again from its start;
+    with `allow_gaps`, its partitions continue at their ends. Raises `OffsetOutOfRange` if neither is set."""
     if cuts and not (restart or allow_gaps):
         raise _cut(cuts[0], ends)
     names = {cut.topic for cut in cuts}
@@ -95,8 +95,8 @@ def moved_back(
 def starting_positions(
     topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends, *, restart: bool, allow_gaps: bool
 ) -> tuple[dict[str, Held], list[Gap]]:
-    """Where to go on in each partition. Raises `TopicReplaced` if the table holds an older topic of that name, and
-    `OffsetOutOfRange` if records have expired unread, unless these are allowed."""
+    """Where to continue in each partition. Raises `TopicReplaced` if the table holds an older topic of that
+    name, and `OffsetOutOfRange` if records have expired unread, unless `restart` or `allow_gaps` permits it."""
     positions, gaps = {}, []
     for topic in topics:
         before = held.get(topic.name)
@@ -121,7 +121,8 @@ def starting_positions(
 
 
 def next_step(database: Database, positions: Mapping[str, Held], ends: Ends, bytes_max: int) -> list[Range]:
-    """A share of every partition that has something to read: together about `bytes_max`, and at least something."""
+    """A share of every partition that has something to read: about `bytes_max` in total, but always some
+    progress."""
     behind = [
         (topic, number, offset, ends[topic][number])
         for topic, held in positions.items()
@@ -133,7 +134,7 @@ def next_step(database: Database, positions: Mapping[str, Held], ends: Ends, byt
 
 
 def furthest(after: Mapping[str, Held], before: Mapping[str, Held]) -> dict[str, Held]:
-    """Of each partition the later of the two positions; those of another topic of the same name do not count."""
+    """The later of the two positions for each partition, ignoring those of another topic of the same name."""
     return {
         topic: Held(
             held.topic_id,
@@ -157,7 +158,7 @@ def advanced(positions: Mapping[str, Held], step: Sequence[Range]) -> dict[str, 
 
 
 def offsets_json(step: Sequence[Range], *, is_end: bool) -> str:
-    """As Spark's Kafka source writes offsets."""
+    """In the format of Spark's Kafka source."""
     by_topic: dict[str, dict[str, int]] = {}
     for each in step:
         by_topic.setdefault(each.topic, {})[str(each.partition)] = each.end if is_end else each.start
@@ -186,7 +187,7 @@ def _share(database: Database, topic: str, number: int, start: int, bounds: Boun
         end, taken = high, taken + int((high - low) * density)
         if taken >= share:
             return Range(topic, number, start, end, taken)
-    # What remains is a gap (compaction took the last records), or more extents than one look shows.
+    # What remains is a gap (compaction removed the last records), or more extents than one query returns.
     is_all = len(found) < EXTENTS_PER_LOOK
     return Range(topic, number, start, bounds.end if is_all else end, taken)
 

@@ -1,7 +1,8 @@
 """Times that tables can hold: the years 1 to 9999 in UTC.
 
-A record may carry any 64-bit time, and a value any that its encoding has. Beyond these years Delta's and Iceberg's
-libraries fail at the commit, for the whole step and at every attempt, so such rows are bad ones.
+A record may carry any 64-bit timestamp, and a value any time that its encoding allows. Beyond these years the
+libraries for Delta and Iceberg fail at the commit, for the whole step and at every attempt, so such rows are
+treated as bad.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -15,11 +16,11 @@ FIRST_DAY: Final = -719_162
 LAST_DAY: Final = 2_932_896
 FIRST_US: Final = FIRST_DAY * DAY_US
 LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1_000
-"""The last whole millisecond: Delta's statistics round up to these."""
+"""The last whole millisecond, because Delta's statistics round up to milliseconds."""
 
 
 def record_errors(timestamps: "pa.Array") -> "pa.Array":
-    """What is wrong with the times of records; null: nothing."""
+    """What is wrong with the timestamps of records; null if nothing is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -32,7 +33,7 @@ def record_errors(timestamps: "pa.Array") -> "pa.Array":
 
 
 def value_errors(decoded: "pa.Array") -> "pa.Array":
-    """The same of times anywhere in decoded values."""
+    """The same for times anywhere in decoded values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -53,7 +54,8 @@ def clamped(timestamps: "pa.Array") -> "pa.Array":
 
 
 def _outside(values: "pa.Array") -> "pa.Array":
-    """The rows that have a time out of range, themselves or in their fields, elements or entries; some twice."""
+    """The rows that have a time out of range, directly or in their fields, elements or entries. A row may
+    occur twice."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

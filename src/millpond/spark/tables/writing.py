@@ -1,7 +1,9 @@
-"""What the tasks do: records in, Parquet files out, and back to the driver what a commit must know of them.
+"""Runs in tasks: reads records, writes Parquet files, and returns to the driver what a commit needs to know
+about them.
 
-One pass: each batch is decoded, its good rows go to the table's files and its bad ones to the quarantine's. A file
-has a name of its own for ever, so what a failed or repeated task wrote is in nobody's way and in no commit.
+It works in one pass: each batch is decoded, its good rows go to the table's files and its bad rows to the
+quarantine's. Every file has a unique name, so files of a failed or repeated task are in no commit and cause
+no conflict.
 """
 
 import os
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 ROW_GROUP_ROWS: Final = 250_000
 OPEN_FILES_MAX: Final = 64
-"""Of a table by day: a task that meets more days closes its files and begins new ones."""
+"""For a table by day: a task that sees more days closes its files and opens new ones."""
 STATISTICS: Final = ("partition", "offset", "timestamp")
 COMPRESSION: Final = "zstd"
 
@@ -48,7 +50,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """All that a task must know."""
+    """Everything that a task needs."""
 
     schema: "pa.Schema"
     values: Values
@@ -58,7 +60,7 @@ class TaskOrder:
     quarantine: Target | None
     """Where bad rows go; None: they are only counted."""
     quarantined: Mapping[tuple[str, int], int]
-    """Up to which offset of (topic, partition) the quarantine is already complete."""
+    """The offset of each (topic, partition) up to which the quarantine is already complete."""
 
 
 def write_files(order: TaskOrder) -> "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
@@ -76,7 +78,7 @@ def write_files(order: TaskOrder) -> "Callable[[Iterable[pa.RecordBatch]], Itera
 
 
 class TaskWork:
-    """One task's files, open and finished."""
+    """One task's open and finished files."""
 
     def __init__(self, order: TaskOrder) -> None:
         self._order = order
@@ -139,7 +141,8 @@ class TaskWork:
 
 
 def _not_yet(bad: "pa.Table", quarantined: Mapping[tuple[str, int], int]) -> "pa.Table":
-    """Without the rows that the quarantine has from a run that was stopped before the table itself was committed."""
+    """Without the rows that the quarantine already has, from a run that stopped before it committed the
+    table."""
     import pyarrow as pa
 
     places = zip(*(bad.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
@@ -159,7 +162,7 @@ def _decode_with(decode: Any) -> "Callable[[pa.RecordBatch], tuple[pa.Array, pa.
 
 
 class _Files:
-    """The open files of one task, one for each day or just one."""
+    """The open files of one task: one per day, or just one."""
 
     def __init__(self, target: Target, schema: "pa.Schema") -> None:
         self._target = target
@@ -199,7 +202,7 @@ def _by_day(table: "pa.Table") -> "Iterator[tuple[str | None, pa.Table]]":
 
 
 class _File:
-    """A Parquet file being written; rows are gathered until they are worth a row group."""
+    """A Parquet file being written; rows are buffered until they fill a row group."""
 
     def __init__(self, target: Target, schema: "pa.Schema", day: str | None) -> None:
         import pyarrow.parquet as pq
@@ -254,7 +257,7 @@ class _File:
 
 
 def _sync(path: str) -> None:
-    """A commit must not refer to bytes that only memory holds."""
+    """Flush the file to disk: a commit must not refer to bytes that are only in memory."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,1 +1,1 @@
-"""The formats: how files and positions become part of a table in one commit."""
+"""The table formats: how one commit adds files to a table and moves its positions."""

@@ -1,8 +1,9 @@
 """Delta: files and positions in one entry of its log, through delta-rs.
 
-A position is one of Delta's application transactions: `millpond/<topic>/<topic id>/<partition>` at version = next
-offset. `millpond/<topic>` has the topic's id, cut to the 63 bits that a version has, so that a topic made anew is
-noticed. delta-rs refuses a commit when another one has moved an application transaction of the same name meanwhile.
+A position is a Delta application transaction: `millpond/<topic>/<topic id>/<partition>`, whose version is the
+next offset. `millpond/<topic>` holds the topic's id, cut to the 63 bits of a version, so that a topic that
+was deleted and created again is detected. delta-rs refuses a commit if another one has moved an application
+transaction of the same name since.
 """
 
 import json
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, SparkSession
 
-EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # shown without its zone, which is UTC
+EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # displayed without its zone, which is UTC
 
 
 class DeltaTable:
@@ -89,7 +90,7 @@ class DeltaTable:
         return sum(size < smaller_than for size in sizes)
 
     def compact(self, spark: "SparkSession", smaller_than: int) -> int:
-        """By delta-rs, in this process. The old files stay for time travel until `vacuum`, which is the user's."""
+        """Done by delta-rs, in this process. The old files stay for time travel until the user runs `vacuum`."""
         from deltalake.exceptions import CommitFailedError
 
         found = self._open()
@@ -98,11 +99,12 @@ class DeltaTable:
         try:
             removed: int = found.optimize.compact(target_size=smaller_than)["numFilesRemoved"]
         except CommitFailedError:
-            return 0  # another writer was quicker; the next run tries again
+            return 0  # another writer committed first; the next run tries again
         return removed
 
     def read(self, spark: "SparkSession") -> "DataFrame":
-        """Its Parquet files, by Spark itself; a table with deleted rows or renamed columns by way of Arrow."""
+        """Spark reads the Parquet files itself. A table with deleted rows or renamed columns is read through
+        Arrow."""
         found = self._open()
         if found is None:
             raise InvalidRequest(reason=f"there is no Delta table at {self._root!r}")
@@ -119,7 +121,8 @@ class DeltaTable:
         return Delta(self._root) if Delta.is_deltatable(self._root) else None
 
     def _create(self, schema: "Schema") -> "Delta":
-        """Made empty first; of two that do so at once, the second finds the first's and goes on with it."""
+        """Create the table empty. If two writers do so at the same time, the second finds the first one's
+        table and continues with it."""
         from deltalake import DeltaTable as Delta
         from deltalake.exceptions import DeltaError
 
@@ -131,7 +134,7 @@ class DeltaTable:
             raise Overtaken from error
         made = Delta(self._root)
         if made.version() > 0:
-            raise Overtaken  # a rival's first commit came between; its positions were not looked at
+            raise Overtaken  # another writer has committed since; its positions were not read
         return made
 
 
@@ -184,7 +187,7 @@ def _added(file: WrittenFile) -> "AddAction":
 
 
 def _shown_value(name: str, value: Any, *, is_high: bool = False) -> Any:
-    """Delta's statistics have milliseconds: a greatest value is rounded up."""
+    """Delta's statistics are in milliseconds, so a maximum is rounded up."""
     if name != "timestamp":
         return value
     millis = -(-value // 1_000) if is_high else value // 1_000

@@ -1,9 +1,10 @@
 """Iceberg: files and positions in one change of its metadata, through pyiceberg.
 
-Positions are a table property, so that they outlive the expiry of snapshots, set in the same transaction that adds
-the snapshot; the snapshot's summary has them too, for whoever looks at history. A commit asserts that the branch is
-where it was. pyiceberg would by itself rebase a commit that lost a race, and so add the same records twice: the
-property `commit.retry.num-retries` is 0 on these tables, and losing is told to the pipeline.
+Positions are a table property, so that they outlive the expiry of snapshots. The property is set in the
+transaction that adds the snapshot; the snapshot's summary holds the positions too, as history. A commit
+asserts that the branch has not moved. By default pyiceberg rebases a commit that lost a race, which would add
+the same records twice. So the property `commit.retry.num-retries` is 0 on these tables, and the pipeline
+receives the conflict.
 """
 
 import json
@@ -30,7 +31,8 @@ QUARANTINE_SUFFIX: Final = "_quarantine"
 
 
 class IcebergTable:
-    """`catalog` are pyiceberg's properties of one; without any it is a SQLite file in the table's own folder."""
+    """`catalog` holds pyiceberg's catalog properties; without any, the catalog is an SQLite file in the
+    table's own folder."""
 
     def __init__(
         self, root: str, *, by_day: bool, catalog: Mapping[str, str] | None = None, name: str = ""
@@ -97,11 +99,13 @@ class IcebergTable:
         return sum(task.file.file_size_in_bytes < smaller_than for task in tasks)
 
     def compact(self, spark: "SparkSession", smaller_than: int) -> int:
-        """pyiceberg cannot rewrite files as one change; an engine with `rewrite_data_files` can."""
+        """Not supported: pyiceberg cannot rewrite files in one change; an engine with `rewrite_data_files`
+        can."""
         return 0
 
     def read(self, spark: "SparkSession") -> "DataFrame":
-        """Its Parquet files, by Spark itself; a table with deleted rows or changed columns by way of Arrow."""
+        """Spark reads the Parquet files itself. A table with deleted rows or changed columns is read through
+        Arrow."""
         found = self._open()
         if found is None:
             raise InvalidRequest(reason=f"there is no Iceberg table {self._name!r} at {self._root!r}")
@@ -155,7 +159,7 @@ class IcebergTable:
             raise Overtaken from error
         made = catalog.load_table(self._name)
         if made.current_snapshot() is not None:
-            raise Overtaken  # a rival's first commit came between; its positions were not looked at
+            raise Overtaken  # another writer has committed since; its positions were not read
         return made
 
 
@@ -163,12 +167,12 @@ def _commit(table: "Iceberg", paths: list[str], positions: str) -> None:
     if table.properties.get(RETRIES) != "0":
         with table.transaction() as tx:
             tx.set_properties({RETRIES: "0"})
-        raise Overtaken  # a table of somebody else's making; look at it again as it is now
+        raise Overtaken  # the table was created by other software; read it again after the change
     with table.transaction() as tx:
         tx.set_properties({POSITIONS: positions})
         if paths:
             tx.add_files(paths, snapshot_properties={POSITIONS: positions}, check_duplicate_files=False)
-        else:  # a snapshot all the same: it is what makes the branch move, and a rival notice
+        else:  # an empty snapshot moves the branch, so that a concurrent writer notices
             with tx.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append():
                 pass
 

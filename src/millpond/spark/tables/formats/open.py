@@ -1,4 +1,4 @@
-"""From a format's name and a place to a table: the one place that knows them all."""
+"""Opens a table by format and location: the only module that knows all formats."""
 
 from collections.abc import Mapping
 
@@ -30,13 +30,14 @@ def open_table(
 def open_quarantine(
     kind: Format, location: str, *, catalog: Mapping[str, str] | None = None, name: str = ""
 ) -> Table:
-    """The table of bad rows, beside the table itself."""
+    """The table of bad rows, next to the table itself."""
     beside = f"{absolute(location)}{QUARANTINE_SUFFIX}"
     return open_table(kind, beside, catalog=catalog, name=f"{name}{QUARANTINE_SUFFIX}" if name else "")
 
 
 def find_table(location: str) -> Table:
-    """A table of whatever format lies there. Raises `InvalidRequest` if none does."""
+    """Open the table at this location, with its format detected. Raises `InvalidRequest` if there is no
+    table."""
     root = absolute(location)
     marks = {"_delta_log": Format.DELTA, COMMITS: Format.PARQUET, "catalog.db": Format.ICEBERG}
     for mark, kind in marks.items():

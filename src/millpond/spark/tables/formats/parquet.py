@@ -1,9 +1,10 @@
-"""Plain Parquet: a folder of files, and beside them a log that says which of them count.
+"""Plain Parquet: a folder of files, and a commit log that defines which of them belong to the table.
 
-`_millpond/commits/<number>.json` is the truth: the files that a commit adds and removes, and the positions. A number
-is taken by whoever links it first, so of two commits one wins. Tasks write under `_millpond/staging`, which readers of
-the folder do not see; files are moved to their place *after* the commit that names them, and whoever opens the table
-next finishes what was left. So a reader of the bare folder never sees a row that does not count.
+`_millpond/commits/<number>.json` is the source of truth: the files that a commit adds and removes, and the
+positions. The first writer to link a number wins it, so of two concurrent commits one fails. Tasks write
+under `_millpond/staging`, which readers of the folder do not see. Files are moved to their final place
+*after* the commit that names them, and the next process that opens the table finishes interrupted moves. So a
+reader of the bare folder never sees an uncommitted row.
 """
 
 import json
@@ -29,19 +30,20 @@ OURS: Final = "_millpond"
 COMMITS: Final = f"{OURS}/commits"
 STAGING: Final = f"{OURS}/staging"
 LEFTOVER_AGE_S: Final = 24 * 60 * 60
-"""Files in staging that no commit named for so long were left by a run that was killed."""
+"""Files in staging that no commit has named for this long were left by a killed run."""
 FILES_PER_REWRITE: Final = 64
 CHECKPOINT_EVERY: Final = 50
-"""Every so many commits one lists all files, so that opening a table reads at most so many entries."""
+"""Every commit whose number is a multiple of this lists all files, so that opening a table reads at most this
+many entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All commits, added up."""
+    """The result of all commits."""
 
     number: int
     files: Mapping[str, int]
-    """Path (in its place) to bytes."""
+    """Final path to size in bytes."""
     topics: Mapping[str, Any]
     columns: Mapping[str, str]
     by_day: bool
@@ -109,7 +111,8 @@ class ParquetTable:
         return sum(size < smaller_than for size in found.files.values()) if found else 0
 
     def compact(self, spark: "SparkSession", smaller_than: int) -> int:
-        """Small files of a day become one. Readers of the bare folder may miss rows while files change places."""
+        """Merge the small files of a day into one. Readers of the bare folder may miss rows while files are
+        moved."""
         self._state = self._recover()
         groups = _groups(self._state.files, smaller_than) if self._state else []
         if self._state is None or not groups:
@@ -119,13 +122,13 @@ class ParquetTable:
         try:
             self._append(self._state.columns, self._state.topics, dict(results), removed)
         except Overtaken:
-            return 0  # another writer was quicker; the next run tries again
+            return 0  # another writer committed first; the next run tries again
         return len(removed)
 
     def read(self, spark: "SparkSession") -> "DataFrame":
         found = _load(self._root)
         if found is None:
-            return spark.read.parquet(as_url(str(self._root)))  # a folder of somebody else's
+            return spark.read.parquet(as_url(str(self._root)))  # a folder that other software wrote
         finish(self._root)
         if not found.files:
             raise InvalidRequest(reason=f"the table at {str(self._root)!r} has no rows yet")
@@ -149,7 +152,8 @@ class ParquetTable:
         self._state = self._recover()
 
     def _recover(self) -> State | None:
-        """Load first, finish after: what `_state` knows of is then in its place, and a checkpoint may forget it."""
+        """Load first and finish afterwards: then all files in `_state` are in their final place, and a
+        checkpoint may drop the entries that added them."""
         state = _load(self._root)
         finish(self._root)
         _delete_leftovers(self._root / STAGING)
@@ -157,12 +161,13 @@ class ParquetTable:
 
 
 def _in_place(file: WrittenFile) -> str:
-    """Where a staged file goes."""
+    """The final path of a staged file."""
     return file.path.removeprefix(f"{STAGING}/")
 
 
 def finish(root: Path) -> None:
-    """Put every committed file in its place and take every removed one away. Safe to repeat, and side by side."""
+    """Move every committed file to its final place and delete every removed one. Safe to repeat and to run
+    concurrently."""
     removed: set[str] = set()
     for _, entry in reversed(list(_entries(root))):
         for path in entry["add"]:
@@ -198,7 +203,7 @@ def _changed(files: Mapping[str, int], entry: Mapping[str, Any]) -> dict[str, in
 
 
 def _entries(root: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """From the newest checkpoint on."""
+    """The entries from the newest checkpoint on."""
     numbers = [int(path.stem) for path in (root / COMMITS).glob("[0-9]*.json")]
     newest = max(numbers, default=0)
     for number in range(newest - newest % CHECKPOINT_EVERY, newest + 1) if numbers else ():
@@ -210,7 +215,7 @@ def _name(number: int) -> str:
 
 
 def _link_new(path: Path, data: bytes) -> None:
-    """Write it whole and durably, then give it its name, which fails if that is taken."""
+    """Write the file completely and durably, then link it to its name. Raises `Overtaken` if the name exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid4().hex}.tmp")
     with temporary.open("wb") as file:
@@ -242,7 +247,7 @@ def _delete_leftovers(staging: Path) -> None:
 
 
 def _groups(files: Mapping[str, int], smaller_than: int) -> list[list[str]]:
-    """Small files that may become one: of the same day, and not too many at once."""
+    """Groups of small files to merge into one each: of the same day, at most `FILES_PER_REWRITE` files."""
     by_folder: dict[str, list[str]] = {}
     for path, size in sorted(files.items()):
         if size < smaller_than:
@@ -256,7 +261,7 @@ def _groups(files: Mapping[str, int], smaller_than: int) -> list[list[str]]:
 
 
 def _rewrite(item: tuple[str, list[str]]) -> tuple[str, int]:
-    """In a task: several files to one, in staging. Returns its place to be and its bytes."""
+    """Runs in a task: merges several files into one, in staging. Returns its final path and its size."""
     import pyarrow.parquet as pq
 
     root, paths = Path(item[0]), item[1]

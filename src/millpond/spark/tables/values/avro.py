@@ -1,7 +1,8 @@
-"""Avro values with a given schema, through fastavro.
+"""Decodes Avro values with a given schema, through fastavro.
 
-The schema is the one that the values were written with. A union may hold null and one other type: a column has one
-type. Logical types that tables have no column for (times of day, UUIDs, durations) stay what they are stored as.
+The schema is the one that the values were written with. A union may hold null and one other type, because a
+column has one type. Logical types that tables have no column type for (times of day, UUIDs, durations) keep
+the type that they are stored as.
 """
 
 import io
@@ -55,7 +56,7 @@ class AvroDecoder:
 
 
 def parsed(schema: str) -> Any:
-    """What fastavro reads by. Raises `InvalidRequest` if it is no Avro schema."""
+    """The schema parsed for fastavro. Raises `InvalidRequest` if it is not a valid Avro schema."""
     import fastavro
 
     try:
@@ -83,7 +84,8 @@ def _without_other_logical_types(schema: Any) -> Any:
 
 
 class _Types:
-    """Arrow types of Avro ones. Named types are remembered: they may be referred to later by name."""
+    """Converts Avro types to Arrow types. Named types are remembered, because the schema may refer to them
+    later by name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}

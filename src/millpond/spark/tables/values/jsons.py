@@ -1,11 +1,12 @@
-"""JSON values through Spark's own `from_json`, which says of each whether it was whole.
+"""Decodes JSON values through Spark's own `from_json`, which reports values that it could not parse.
 
-PERMISSIVE with a column for the corrupt record: a value that is no JSON, no object, or holds something that a
-column's type cannot, has its text there. Fields that the schema does not name are left out; missing ones are null.
+The mode is PERMISSIVE with a column for the corrupt record: it holds the text of a value that is not JSON,
+not an object, or contains something that does not fit a column's type. Fields that are not in the schema are
+left out; missing ones are null.
 
-Spark stops at the end of the first object, and does not look at what follows. So each value is parsed once more, in
-an array and before a mark that no sender can know: it is one object, and all of it, only if the mark comes second.
-That parse builds nothing.
+Spark stops at the end of the first object and ignores what follows. So each value is parsed a second time,
+inside an array and followed by a random marker that no producer can know: only if the marker is the second
+element is the value exactly one object. That parse builds no values.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ REASON: Final = "_millpond_reason"
 
 
 def parse_ddl(spark: "SparkSession", ddl: str) -> "StructType":
-    """Raises `InvalidRequest`, in one line, if it is no DDL of columns."""
+    """Raises `InvalidRequest`, with a one-line reason, if it is not a DDL list of columns."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -47,7 +48,7 @@ def column_type(spark: "SparkSession", ddl: str) -> "pa.DataType":
 
 
 def decode(frame: "DataFrame", schema: "StructType") -> "DataFrame":
-    """Adds the decoded struct and, where there is one, the reason why not. Null stays null and is not wrong."""
+    """Adds the decoded struct and, for a bad value, the reason. Null stays null and is not an error."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -65,13 +66,13 @@ def decode(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 
 
 def _is_one(text: "Column") -> "Column":
-    """Whether it is one JSON object or null, from its first character to its last."""
+    """Whether the whole text is exactly one JSON object or null."""
     from pyspark.sql import functions as f
 
     mark = f"m{uuid4().hex}"
     wrapped = f.concat(f.lit("["), text, f.lit(f',{{"{mark}":true}}]'))
     elements = f.from_json(wrapped, f"ARRAY<STRUCT<{mark}: BOOLEAN>>")
-    return f.get(elements, f.lit(1))[mark]  # mentioned once, parsed once
+    return f.get(elements, f.lit(1))[mark]  # referenced once, so parsed once
 
 
 def _reason() -> "Column":

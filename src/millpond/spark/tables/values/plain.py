@@ -1,4 +1,4 @@
-"""Values that stay as they are, and text: every byte string is the first, and not every one is the second."""
+"""Values as bytes and as text. Any byte string is valid as bytes, but not every one is valid text."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ def as_is(values: "pa.Array") -> "tuple[pa.Array, pa.Array]":
 
 
 def as_text(values: "pa.Array") -> "tuple[pa.Array, pa.Array]":
-    """Arrow checks all of them at once; only a batch with a bad one is looked at value by value."""
+    """Arrow checks the whole batch together; only a batch with a bad value is decoded value by value."""
     import pyarrow as pa
 
     try:
@@ -26,7 +26,8 @@ def as_text(values: "pa.Array") -> "tuple[pa.Array, pa.Array]":
 def decode_each(
     values: "pa.Array", kind: "pa.DataType", decode: Callable[[bytes], Any]
 ) -> "tuple[pa.Array, pa.Array]":
-    """One by one, for what only Python can decode. Whatever `decode` raises is said of that value alone."""
+    """Decode the values one by one, for encodings that only Python can decode. An error of `decode` is
+    reported for that value only."""
     import pyarrow as pa
 
     decoded: list[Any] = []
@@ -44,14 +45,15 @@ def decode_each(
 def _attempt(decode: Callable[[bytes], Any], value: bytes) -> tuple[Any, str | None]:
     try:
         return decode(value), None
-    except Exception as error:  # noqa: BLE001  # any bytes may come, and decoders raise what they like
+    except Exception as error:  # noqa: BLE001  # values may be any bytes, and decoders raise any exception
         return None, described(error)
 
 
 def _convert_each(
     decoded: Sequence[Any], errors: Sequence[str | None], kind: "pa.DataType"
 ) -> "tuple[pa.Array, pa.Array]":
-    """Something decoded does not fit its column, say a decimal with too many digits: find out which."""
+    """A decoded value does not fit its column, for example a decimal with too many digits: find out which
+    one."""
     import pyarrow as pa
 
     columns, reasons = [], list(errors)
@@ -65,5 +67,5 @@ def _convert_each(
 
 
 def described(error: Exception) -> str:
-    """One line, also of an error that says nothing."""
+    """The error on one line; its type if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__
