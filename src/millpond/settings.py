@@ -118,136 +118,159 @@ def _setting(default: Any, kind: Kind, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    data_dir: Path = _setting(Path("millpond-data"), FOLDER, "Where the embedded catalog and store are kept.")
+    data_dir: Path = _setting(Path("millpond-data"), FOLDER, "Directory of the embedded catalog and store.")
     catalog: str = _setting(
-        "", TEXT, "Catalog: empty for SQLite in the data directory, `memory://`, or `postgresql://…`."
+        "",
+        TEXT,
+        "URL of the catalog: empty for SQLite in the data directory, `memory://`, or `postgresql://…`.",
     )
     store: str = _setting(
         "",
         TEXT,
-        "Object store: empty for files in the data directory, or `memory://`, `file:///…`, `s3://…`.",
+        "URL of the object store: empty for files in the data directory, or `memory://`, `file:///…`, `s3://…`.",
     )
     kafka_listen: str = _setting(
         "127.0.0.1:9092",
         ADDRESS,
-        "Where Kafka clients connect; port 0 takes any free one, empty turns it off.",
+        "Address on which the broker listens for Kafka clients; port 0 selects a free port, empty disables Kafka.",
     )
     kafka_advertise: str = _setting(
-        "", ADDRESS, "The address Kafka clients are told to use, if it is not the one listened on."
+        "", ADDRESS, "Address that Kafka clients should connect to, if it differs from the listen address."
     )
     grpc_listen: str = _setting(
         "127.0.0.1:9999",
         ADDRESS,
-        "Where gRPC clients connect; port 0 takes any free one, empty turns it off.",
+        "Address on which the broker listens for gRPC clients; port 0 selects a free port, empty disables gRPC.",
     )
     grpc_advertise: str = _setting(
-        "", ADDRESS, "The address gRPC clients are sent to, if it is not the one listened on."
+        "", ADDRESS, "Address that gRPC clients should connect to, if it differs from the listen address."
     )
     http_listen: str = _setting(
-        "127.0.0.1:8000", ADDRESS, "Where HTTP is served; port 0 takes any free one, empty turns it off."
+        "127.0.0.1:8000",
+        ADDRESS,
+        "Address on which the broker listens for HTTP clients; port 0 selects a free port, empty disables HTTP.",
     )
     http_advertise: str = _setting(
-        "", ADDRESS, "The address HTTP clients are sent to, if it is not the one listened on."
+        "", ADDRESS, "Address that HTTP clients should connect to, if it differs from the listen address."
     )
     insecure: bool = _setting(
-        False, FLAG, "Whether to listen beyond this machine although nobody has to authenticate."
+        False, FLAG, "Allow listening on addresses other than loopback, although clients do not authenticate."
     )
-    node_id: int = _setting(
-        0, NODE_ID, "The number of this broker, as Kafka clients see it; 0 takes the smallest that is free."
+    node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
+    log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
+    auto_create_topics: bool = _setting(True, FLAG, "Create a topic when a client produces to it.")
+    default_partitions: int = _setting(
+        1, COUNT, "Partition count of a topic that is created by producing to it."
     )
-    log_level: str = _setting("INFO", TEXT, "How much is logged: DEBUG, INFO, WARNING or ERROR.")
-    auto_create_topics: bool = _setting(True, FLAG, "Whether producing to an unknown topic creates it.")
-    default_partitions: int = _setting(1, COUNT, "Partitions of a topic that is created by producing to it.")
     http_partitions: int = _setting(
-        100, COUNT, "Partitions of a topic that is created over HTTP without a number."
+        100, COUNT, "Partition count of a topic that is created over HTTP without one."
     )
     retention: int = _setting(
-        7 * 86_400_000, DURATION_OR_UNLIMITED, "How long messages are kept (`retention.ms`)."
+        7 * 86_400_000,
+        DURATION_OR_UNLIMITED,
+        "Time for which messages are kept; default of the topic config `retention.ms`.",
     )
     retention_bytes: int = _setting(
-        -1, SIZE_OR_UNLIMITED, "How much of a partition is kept (`retention.bytes`)."
+        -1, SIZE_OR_UNLIMITED, "Bytes kept of each partition; default of the topic config `retention.bytes`."
     )
     retention_grace: int = _setting(
         _UPKEEP.retention_grace_ms,
         DURATION,
-        "How long messages are kept at least that are too old when they arrive, or `retention.ms` if that is shorter.",
+        "Minimum time for which a message is kept after its append, however old its timestamp is; `retention.ms` if "
+        "that is shorter.",
     )
-    max_message_bytes: int = _setting(1_048_588, SIZE, "The largest batch a producer may send.")
+    max_message_bytes: int = _setting(
+        1_048_588, SIZE, "Maximum size of a batch; default of the topic config `max.message.bytes`."
+    )
     request_bytes_max: int = _setting(
         _RPC.request_bytes_max,
         SIZE,
-        "The largest gRPC or HTTP request; it grows with max_message_bytes by itself.",
+        "Maximum size of a gRPC or HTTP request; raised automatically if max_message_bytes needs more.",
     )
-    flush_bytes: int = _setting(_LOG.flush_bytes, BUFFER, "A flush is sealed at this size.")
+    flush_bytes: int = _setting(_LOG.flush_bytes, BUFFER, "Size at which a flush is sealed.")
     flush_delay: int = _setting(
         _LOG.flush_delay_ms,
         DURATION,
-        "How long a flush to an object store waits for company. Local stores do not.",
+        "Time for which a flush to an object store waits for more batches. Flushes to a local store do not wait.",
     )
-    uploads_max: int = _setting(_LOG.uploads_max, COUNT, "Uploads to an object store at the same time.")
+    uploads_max: int = _setting(
+        _LOG.uploads_max, COUNT, "Maximum number of concurrent uploads to an object store."
+    )
     inline_bytes_max: int = _setting(
-        _LOG.inline_bytes_max, SIZE, "Flushes up to this size ride in the catalog."
+        _LOG.inline_bytes_max,
+        SIZE,
+        "Maximum size of a flush that is stored inline, in the catalog, instead of in an object.",
     )
     inline_bytes_per_second: int = _setting(
-        _LOG.inline_bytes_per_second, SIZE, "How much of that the catalog takes per second."
+        _LOG.inline_bytes_per_second, SIZE, "Maximum bytes per second stored inline."
     )
     inline_bytes_kept_max: int = _setting(
-        _LOG.inline_bytes_kept_max, SIZE, "How much of that may wait to be merged into objects."
+        _LOG.inline_bytes_kept_max, SIZE, "Maximum inline bytes that are not yet merged into objects."
     )
     buffer_bytes_max: int = _setting(
-        _LOG.buffer_bytes_max, BUFFER, "Bytes accepted and not yet durable; past it producers wait."
+        _LOG.buffer_bytes_max,
+        BUFFER,
+        "Maximum bytes accepted and not yet durable; producers wait when it is reached.",
     )
-    tail_bytes_max: int = _setting(_LOG.tail_bytes_max, SIZE, "Newest batches kept in memory.")
+    tail_bytes_max: int = _setting(_LOG.tail_bytes_max, SIZE, "Memory for the newest batches (tail cache).")
     cache_bytes_max: int = _setting(
-        _LOG.cache_bytes_max, SIZE, "Older batches kept in memory for lagging readers."
+        _LOG.cache_bytes_max, SIZE, "Memory for older batches that lagging readers fetch (read cache)."
     )
     group_initial_rebalance_delay: int = _setting(
         _GROUPS.initial_rebalance_delay_ms,
         DURATION,
-        "How long a new group waits for more members before its first generation. While members keep arriving it "
-        "waits again, up to 30 times this in all; 0ms does not wait.",
+        "Time for which a new group waits for more members before its first generation. It waits again while members "
+        "keep joining, up to 30 times in total; 0ms does not wait.",
     )
     offsets_retention: int = _setting(
-        _GROUPS.offsets_retention_ms, DURATION, "How long offsets of a group without members are kept."
+        _GROUPS.offsets_retention_ms,
+        DURATION,
+        "Time for which the committed offsets of a group without members are kept.",
     )
     transaction_timeout_max: int = _setting(
-        _TRANSACTIONS.timeout_max_ms, DURATION, "The longest a transaction may stay open."
+        _TRANSACTIONS.timeout_max_ms, DURATION, "Maximum transaction timeout that a producer may request."
     )
-    connections_max: int = _setting(_KAFKA.connections_max, COUNT, "Kafka clients at the same time.")
+    connections_max: int = _setting(
+        _KAFKA.connections_max, COUNT, "Maximum number of concurrent Kafka connections."
+    )
     disk_reserve: int = _setting(
         RESERVE_BYTES,
         SIZE,
         "Disk space reserved beside an SQLite catalog, so that deleting works on a full disk; at most a twentieth "
-        "of the disk, and 0 for none.",
+        "of the disk; 0 reserves nothing.",
     )
     garbage_grace: int = _setting(
-        _UPKEEP.garbage_grace_ms, DURATION, "How long an object that is no longer needed is kept."
+        _UPKEEP.garbage_grace_ms,
+        DURATION,
+        "Time for which an unreferenced object is kept before it is deleted.",
     )
     compaction_every: int = _setting(
         _UPKEEP.compaction_every_ms,
         DURATION,
-        "How often compacted topics are looked after; 0ms leaves them to `millpond pipeline compact`.",
+        "Interval between compaction passes; 0ms leaves compaction to `millpond pipeline compact`.",
     )
     compaction_bytes_per_second: int = _setting(
-        _UPKEEP.compaction_bytes_per_second, BUFFER, "How fast compaction reads."
+        _UPKEEP.compaction_bytes_per_second, BUFFER, "Maximum bytes per second that compaction reads."
     )
     compaction_keys_bytes: int = _setting(
-        _UPKEEP.compaction_keys_bytes, SIZE, "Memory that compaction may use for keys."
+        _UPKEEP.compaction_keys_bytes, SIZE, "Maximum memory for the keys of a compaction."
     )
     payload_age: int = _setting(
         _PAYLOADS.age_ms,
         PAYLOAD_AGE,
-        "A payload to which no message refers is collected at this age; its message must come before half of it.",
+        "Age at which a payload that no message refers to is deleted; its message must be produced within half of it.",
     )
     payload_urls: bool = _setting(
         _PAYLOADS.signs_urls,
         FLAG,
-        "Whether clients get signed URLs of the object store, where it has them; else payloads go through the broker.",
+        "Send clients signed URLs of the object store, if it supports them; otherwise payloads go through the broker.",
     )
     payload_broker_bytes_max: int = _setting(
-        _PAYLOADS.through_broker_bytes_max, SIZE, "The largest payload that goes through the broker."
+        _PAYLOADS.through_broker_bytes_max, SIZE, "Maximum size of a payload that goes through the broker."
     )
-    lease: int = _setting(6_000, LEASE, "A broker that does not renew its lease for this long is dead.")
+    lease: int = _setting(
+        6_000, LEASE, "Time after which a broker that does not renew its lease is considered dead."
+    )
 
     def topic_defaults(self) -> dict[str, str]:
         return {
@@ -325,9 +348,7 @@ class Settings:
             return None
         host, port = split_address(listen)
         if not is_loopback(host) and not self.insecure:
-            reason = (
-                "others could reach it and nobody has to authenticate; say insecure=true if that is meant"
-            )
+            reason = "other machines could reach it and clients do not authenticate; set insecure=true to allow that"
             raise InvalidSettings(name=name, value=listen, reason=reason)
         if host in EVERYWHERE and not self.advertised(face) and face == "kafka":
             reason = (

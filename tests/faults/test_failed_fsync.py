@@ -55,7 +55,7 @@ async def test_of_the_catalog_ends_all_writing_and_is_reported(tmp_path, start, 
     assert kinds == ["done"] * (nth - 1) + ["refused"] * 4
     for _, error, retriable, has_failed, message in answers[nth - 1 :]:
         assert (error, retriable, has_failed) == ("CatalogFailed", True, True)
-        assert "writes no more" in message
+        assert "stops writing" in message
     await check_survivors(tmp_path, answers)
     figures.append(
         f"fsync EIO on the catalog (sync {nth}): acknowledged {nth - 1}, refused 4 of 4 after it, lost 0"

@@ -199,7 +199,7 @@ def test_s10_a_message_that_is_refused_is_told(mkfk_server, port):
     mkfk_server()
     refused = done(PRODUCER, *on(port, topic="no/good"), text="x\n")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "mkfk-producer: Topic name 'no/good' is not legal" in refused.stderr
+    assert "mkfk-producer: Topic name 'no/good' is not valid" in refused.stderr
 
 
 def test_s10_what_is_too_large_to_be_polled_is_not_taken(mkfk_server, port, kinds):

@@ -59,12 +59,22 @@ class Figures:
     epilog="\b\nExamples:\n  millpond bench\n  millpond bench --messages 1000000 --size 100 --producers 4\n"
     "  millpond bench --address 127.0.0.1:9999 --json"
 )
-@click.option("--messages", type=click.IntRange(min=1), default=100_000, show_default=True, help="How many.")
 @click.option(
-    "--size", callback=as_bytes, default="1000", show_default=True, help="Of each, e.g. 100 or 16KiB."
+    "--messages", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of messages."
 )
 @click.option(
-    "--producers", type=click.IntRange(1, 100), default=1, show_default=True, help="At the same time."
+    "--size",
+    callback=as_bytes,
+    default="1000",
+    show_default=True,
+    help="Size of each message, e.g. 100 or 16KiB.",
+)
+@click.option(
+    "--producers",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Number of concurrent producers.",
 )
 @click.option(
     "--compression",
@@ -78,9 +88,9 @@ class Figures:
     envvar="MILLPOND_ADDRESS",
     show_envvar=True,
     callback=check_address,
-    help="Load the broker there; otherwise a temporary one is started for this.",
+    help="Address of the broker to measure; a temporary broker is started unless set.",
 )
-@click.option("--embedded", is_flag=True, help="A temporary one in any case.")
+@click.option("--embedded", is_flag=True, help="Always start a temporary broker.")
 @click.option("--timeout", type=click.FloatRange(min=0.001), default=DEFAULT_TIMEOUT_S, show_default=True)
 @json_option
 def bench(
@@ -93,7 +103,7 @@ def bench(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure how fast messages are taken and read here, in a topic that is deleted again."""
+    """Measure produce and consume throughput and latency, in a topic that is deleted afterwards."""
     load = Load(messages, size, producers, compression)
     with ExitStack() as undo:
         if address is None or embedded:

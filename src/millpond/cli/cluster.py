@@ -23,20 +23,20 @@ wait_option = click.option(
     type=click.FloatRange(min=0),
     default=WAIT_S,
     show_default=True,
-    help="How long to wait until it is done; 0 does not.",
+    help="Maximum time to wait for completion; 0 returns immediately.",
 )
 
 
 @click.group(cls=SuggestingGroup)
 def cluster() -> None:
-    """The brokers: what each owns, draining one, sharing out anew."""
+    """Show the brokers and what they own; drain a broker; rebalance."""
 
 
 @cluster.command(epilog="\b\nExample:\n  millpond cluster status")
 @broker_options
 @json_option
 def status(address: str, timeout: float, as_json: bool) -> None:
-    """Show the brokers, where they are reached, and what each of them owns."""
+    """Show the brokers, their addresses, and what each of them owns."""
     with admin_of(address, timeout) as admin:
         _show(admin.cluster(), as_json)
 
@@ -46,15 +46,15 @@ def status(address: str, timeout: float, as_json: bool) -> None:
     "  millpond cluster drain 2 --wait 0 --json"
 )
 @click.argument("node", type=click.IntRange(min=1))
-@click.option("--undo", is_flag=True, help="Let it have its share again.")
+@click.option("--undo", is_flag=True, help="Undo a drain: the broker may own partitions again.")
 @wait_option
 @broker_options
 @json_option
 def drain(node: int, undo: bool, wait: float, address: str, timeout: float, as_json: bool) -> None:
-    """Have broker NODE hand over everything it owns; returns when it owns nothing.
+    """Drain broker NODE: it hands over everything it owns. Returns when it owns nothing.
 
-    It goes on answering, and sends everybody on. It gets nothing until the drain is undone or the broker is started
-    anew. One that is stopped with SIGTERM does the same by itself.
+    The broker keeps running and redirects its clients. It receives no partitions until the drain is undone or the
+    broker is restarted. A broker that receives SIGTERM drains itself.
     """
     with admin_of(address, timeout) as admin:
         found = admin.drain(node, undo=undo)
@@ -67,9 +67,9 @@ def drain(node: int, undo: bool, wait: float, address: str, timeout: float, as_j
 @broker_options
 @json_option
 def rebalance(wait: float, address: str, timeout: float, as_json: bool) -> None:
-    """Have all brokers look again whether what they own is shared evenly.
+    """Distribute partitions evenly among the brokers.
 
-    They do so by themselves whenever a broker comes or goes; this is for when somebody wants to be sure.
+    Brokers do so themselves whenever a broker joins or leaves; use this to be sure.
     """
     with admin_of(address, timeout) as admin:
         _show(_until(admin, admin.rebalance(), _is_even, wait, "the brokers"), as_json)
@@ -95,8 +95,8 @@ def _until(admin: Admin, found: Cluster, done: Callable[[Cluster], bool], wait_s
     while wait_s and not done(found):
         if time.monotonic() >= deadline:
             raise TimedOut(
-                f"It is not done after {wait_s:g} s, and goes on: {who} {_progress(found)}. "
-                "`millpond cluster status` shows how far it has come.",
+                f"Not complete after {wait_s:g} s; it continues in the background: {who} {_progress(found)}. "
+                "`millpond cluster status` shows the progress.",
                 timeout_ms=int(wait_s * 1000),
             )
         if is_for_people() and (progress := _progress(found)) != shown:
@@ -115,8 +115,8 @@ def _show(found: Cluster, as_json: bool) -> None:
         print_json(_facts(found))
         return
     owned = count_text(found.partitions, "partition")
-    nobody = f", {found.unowned:,} served by nobody" if found.unowned else ""
-    click.echo(f"{found.id}  {count_text(len(found.brokers), 'broker')}, {owned}{nobody}")
+    unowned = f", {found.unowned:,} without an owner" if found.unowned else ""
+    click.echo(f"{found.id}  {count_text(len(found.brokers), 'broker')}, {owned}{unowned}")
     click.echo()
     titles = ("NODE", "STATE", "PARTITIONS", "SHARDS", "LEASE", *map(str.upper, FACES), "MACHINE")
     print_table(titles, [_row(each) for each in found.brokers])

@@ -16,7 +16,7 @@ VARIABLE = "_MILLPOND_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands in a shell."""
+    """Print the completion script for a shell."""
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these three"
     click.echo(kind(context.find_root().command, {}, PROGRAM, VARIABLE).source())

@@ -77,37 +77,47 @@ class Reading:
 @click.option(
     "--from", "place", type=PlaceType(), default=OLDEST, metavar="PLACE", help=f"{HELP} [default: oldest]"
 )
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("--follow", "-f", is_flag=True, help="Wait for more, and for a topic that is not there yet.")
-@click.option("--group", shell_complete=complete_group, help="Keep positions at the broker, under this name.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read only this partition.")
+@click.option("--count", type=click.IntRange(min=1), help="Number of messages after which to stop.")
 @click.option(
-    "--position-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep positions in this file."
+    "--follow", "-f", is_flag=True, help="Wait for more messages, and for a topic that does not exist yet."
 )
 @click.option(
-    "--subscription", metavar="NAME", help="Take from this subscription, and answer what was printed."
+    "--group", shell_complete=complete_group, help="Store positions at the broker, under this group name."
 )
 @click.option(
-    "--consumer", metavar="NAME", help="With --subscription: who this is; a name of its own otherwise."
+    "--position-file", type=click.Path(path_type=Path, dir_okay=False), help="Store positions in this file."
+)
+@click.option(
+    "--subscription", metavar="NAME", help="Receive from this subscription, and acknowledge what was printed."
+)
+@click.option(
+    "--consumer", metavar="NAME", help="With --subscription: name of this consumer; generated unless set."
 )
 @click.option(
     "--answer",
     type=click.Choice(ANSWERS),
     default="ack",
-    help="With --subscription: to what was printed. `none` gives it back, uncounted, at the end. [default: ack]",
+    help="With --subscription: response to each printed message. `none` returns it at the end, without counting an "
+    "attempt. [default: ack]",
 )
 @click.option(
     "--wait",
     type=click.FloatRange(min=0.001),
     default=WAIT_S,
     metavar="SECONDS",
-    help=f"With --subscription: end when nothing came for so long, unless told to follow. [default: {WAIT_S:g}]",
+    help="With --subscription: stop when no message arrived for this long, unless --follow is set. "
+    f"[default: {WAIT_S:g}]",
 )
 @click.option("--show-key", is_flag=True, help="Print KEY:VALUE.")
-@click.option("--key-separator", metavar="TEXT", help="The same, with this between them.")
-@click.option("--show-headers", is_flag=True, help="Print NAME=VALUE,… and a tab first.")
-@click.option("--raw", is_flag=True, help="Print values only, and nothing between them.")
-@click.option("--json", "as_json", is_flag=True, help="Print a message per line as JSON; nothing is lost.")
+@click.option("--key-separator", metavar="TEXT", help="Print key and value, separated by this text.")
+@click.option(
+    "--show-headers", is_flag=True, help="Print headers as NAME=VALUE,… and a tab before each message."
+)
+@click.option("--raw", is_flag=True, help="Print values only, without separators.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each message as one line of JSON, with all its fields."
+)
 @broker_options
 @click.pass_context
 def consume(
@@ -131,7 +141,7 @@ def consume(
     address: str,
     timeout: float,
 ) -> None:
-    """Read messages, the oldest first, a line each. Ends at the end of the topic unless it is told to follow."""
+    """Read messages, oldest first, one line each. Stops at the end of the topic unless --follow is set."""
     if group is not None and position_file is not None:
         raise click.UsageError("give --group or --position-file, not both")
     _check_together(context, subscription)

@@ -43,7 +43,7 @@ Where to go next
 
 @click.command(epilog="\b\nExample:\n  millpond demo")
 def demo() -> None:
-    """See the product at work in a temporary directory: produce, read, kafka, HTTP, kill -9, expiry,
+    """Show the product in a temporary directory: produce, read, Kafka, HTTP, kill -9, expiry,
     a queue, a Delta table and SQL on Spark (if Spark is installed)."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     watch = Stopwatch()
@@ -86,7 +86,7 @@ def _hello(broker: TemporaryBroker) -> str:
     with Consumer("hello", address=broker.listeners["grpc"]) as consumer:
         for message in consumer.poll().messages:
             click.echo(f"   message {message.number}: {(message.value or b'').decode()}")
-    return f"3 messages, numbers {numbers[0]} to {numbers[-1]}; the topic was made for them"
+    return f"3 messages, numbers {numbers[0]} to {numbers[-1]}; the topic was created for them"
 
 
 def _produce(broker: TemporaryBroker) -> str:
@@ -148,7 +148,7 @@ def _http(broker: TemporaryBroker) -> str:
         message = _ask(f"{root}/fetch/0?offset=0")["messages"][0]
         line = f"{message['key']}:{message['value']}"
     except (OSError, ValueError, LookupError) as error:
-        click.echo(f"   skipped: the HTTP face did not answer as expected ({error})")
+        click.echo(f"   skipped: unexpected HTTP response ({error})")
         return f"skipped: {error}"
     click.echo(f"   fetched {line}")
     return f"produced and fetched {line}"
@@ -156,7 +156,7 @@ def _http(broker: TemporaryBroker) -> str:
 
 def _crash(broker: TemporaryBroker) -> str:
     click.echo(
-        f"7. kill -9 while {CRASH_MESSAGES:,} messages are on their way, and a new start; the producer goes on"
+        f"7. kill -9 while {CRASH_MESSAGES:,} messages are in flight, and a restart; the producer continues"
     )
     watch = Stopwatch()
     with Producer("precious", address=broker.listeners["grpc"], timeout=PATIENCE_S) as producer:
@@ -170,11 +170,11 @@ def _crash(broker: TemporaryBroker) -> str:
         numbers = [each.result().number for each in sent]
     _check(numbers == list(range(1, CRASH_MESSAGES + 1)), "messages were lost, doubled or out of order")
     kept = _count("orders", broker)
-    _check(kept == MESSAGES, f"{MESSAGES - kept} messages of before were lost")
+    _check(kept == MESSAGES, f"{MESSAGES - kept} earlier messages were lost")
     click.echo(
-        f"   {CRASH_MESSAGES:,} of {CRASH_MESSAGES:,} stored once and in order; {kept:,} of before still there"
+        f"   {CRASH_MESSAGES:,} of {CRASH_MESSAGES:,} stored once and in order; {kept:,} earlier ones still there"
     )
-    return f"nothing lost: {CRASH_MESSAGES:,} on their way and {kept:,} of before, each once ({watch.seconds:.1f} s)"
+    return f"nothing lost: {CRASH_MESSAGES:,} in flight and {kept:,} earlier ones, each once ({watch.seconds:.1f} s)"
 
 
 def _expire(broker: TemporaryBroker) -> str:
@@ -210,4 +210,4 @@ def _ask(url: str, body: bytes | None = None) -> Any:
 
 def _check(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise MillpondError(f"The demo did not go as it should: {otherwise}. Please report it.")
+        raise MillpondError(f"The demo failed: {otherwise}. Please report it.")

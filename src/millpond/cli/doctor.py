@@ -32,7 +32,7 @@ def doctor(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check what commonly goes wrong with these settings, and say what to do."""
+    """Check for common problems with these settings, and suggest remedies."""
     findings = checks.of_machine()
     try:
         settings = load_settings(data_dir, config, assignments)

@@ -77,7 +77,7 @@ def describe(name: str, address: str, timeout: float, as_json: bool) -> None:
 
 @group.command(epilog="\b\nExample:\n  millpond group delete billing --yes")
 @group_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @json_option
 def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) -> None:
@@ -98,10 +98,12 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
     "  millpond group reset billing --topic orders --to -1h"
 )
 @group_argument
-@click.option("--topic", required=True, shell_complete=complete_topic, help="Of which topic.")
+@click.option(
+    "--topic", required=True, shell_complete=complete_topic, help="Topic whose positions are reset."
+)
 @click.option("--to", "place", type=PlaceType(), metavar="PLACE", required=True, help=HELP)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--partition", type=click.IntRange(min=0), help="Reset only this partition.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @broker_options
 @json_option
 def reset(
@@ -114,7 +116,7 @@ def reset(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Set where a group that has no members reads next; makes the group if need be."""
+    """Set the position of a group that has no members; creates the group if it does not exist."""
     knock(address)
     moves = asyncio.run(
         _reset(AsyncAdmin(address=address, timeout=timeout), name, topic, place, partition, dry_run)

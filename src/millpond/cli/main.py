@@ -35,14 +35,14 @@ COMMANDS: Final = {
     "consume": "Read messages.",
     "topic": "List, create, describe, alter and delete topics.",
     "group": "List, describe, reset and delete consumer groups.",
-    "subscription": "Topics as queues: subscriptions, how they stand, dead letters.",
-    "cluster": "The brokers: what each owns, draining one, sharing out anew.",
-    "pipeline": "Jobs over topics, on Spark: tables, SQL, compaction.",
-    "demo": "See the product at work, in about half a minute.",
-    "bench": "Measure how fast messages are taken and read here.",
-    "doctor": "Check what commonly goes wrong, and say what to do.",
-    "settings": "Show every setting, its value here, and what it means.",
-    "completion": "Print the script that completes commands in a shell.",
+    "subscription": "Topics as queues: subscriptions, their state, dead letters.",
+    "cluster": "Show the brokers and what they own; drain a broker; rebalance.",
+    "pipeline": "Spark jobs over topics: tables, SQL, compaction.",
+    "demo": "Show the product, in about half a minute.",
+    "bench": "Measure produce and consume throughput and latency.",
+    "doctor": "Check for common problems, and suggest remedies.",
+    "settings": "Show every setting, its effective value, and what it does.",
+    "completion": "Print the completion script for a shell.",
 }
 """In the order of the help. Each command has the name of its module."""
 
@@ -54,7 +54,7 @@ Try it:
   millpond consume greetings --follow
 
 \b
-Exit codes: 0 done, 1 failed, 2 called wrongly or with a wrong setting, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage or setting, 130 interrupted.
 """
 
 
@@ -124,7 +124,7 @@ def sentence_of(error: MillpondError) -> str:
         case Unreachable():
             reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
             return (
-                f"No broker answers at {error.facts.get('address')}: {reason}. Start one with `millpond serve`, "
+                f"No broker responds at {error.facts.get('address')}: {reason}. Start one with `millpond serve`, "
                 "or say with --address (or MILLPOND_ADDRESS) where yours is."
             )
         case UnknownTopic():
@@ -150,7 +150,7 @@ def _forget_output() -> None:
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="millpond")
 def cli() -> None:
-    """One durable message log: run it, fill it, read it, look after it."""
+    """A durable message log with Kafka, gRPC, HTTP and Spark interfaces."""
 
 
 def main() -> None:

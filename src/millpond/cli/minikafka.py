@@ -154,8 +154,8 @@ def settings_from(environment: Mapping[str, str]) -> "Settings":
         raise _wrong(
             HOST,
             environment[HOST],
-            "others could reach it and nobody has to authenticate. Write :PORT to serve this machine only,"
-            " or set MILLPOND_INSECURE=true if that is meant",
+            "other machines could reach it and clients do not authenticate. Write :PORT to serve this machine only,"
+            " or set MILLPOND_INSECURE=true to allow it",
         ) from error
     return settings
 

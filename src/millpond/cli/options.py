@@ -20,19 +20,19 @@ Command = Callable[..., Any]
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def settings_options(command: Command) -> Command:
     options = (
-        click.option("--data-dir", type=click.Path(path_type=Path), help="Where data is kept."),
-        click.option("--config", type=click.Path(path_type=Path), help="A TOML file with settings."),
+        click.option("--data-dir", type=click.Path(path_type=Path), help="Directory of the data."),
+        click.option("--config", type=click.Path(path_type=Path), help="TOML file with settings."),
         click.option(
             "--set",
             "assignments",
             multiple=True,
             metavar="NAME=VALUE",
-            help="Any setting, e.g. retention=10s; `millpond settings` lists them.",
+            help="Value of any setting, e.g. retention=10s; `millpond settings` lists them; repeatable.",
         ),
     )
     return _with(options, command)
@@ -48,7 +48,7 @@ def broker_options(command: Command) -> Command:
             show_default=True,
             show_envvar=True,
             callback=check_address,
-            help="Where the broker's gRPC face is; of several, with commas between, any will do.",
+            help="gRPC address of the broker, or of several brokers of a cluster, separated by commas.",
         ),
         click.option(
             "--timeout",
@@ -56,7 +56,7 @@ def broker_options(command: Command) -> Command:
             type=click.FloatRange(min=0.001),
             default=DEFAULT_TIMEOUT_S,
             show_default=True,
-            help="How long to wait for an answer.",
+            help="Maximum time to wait for a response, in seconds.",
         ),
     )
     return _with(options, command)

@@ -14,8 +14,8 @@ from millpond.model.units import parse_duration_ms
 
 WHOLE_NUMBER: Final = re.compile(r"\d{1,18}")
 HELP: Final = (
-    "oldest, newest, a message number, -NUMBER for the last so many of each partition, or a time: "
-    "-1h, 2026-01-31T12:00 (here), 2026-01-31T12:00Z."
+    "oldest, newest, a message number, -NUMBER for the last NUMBER of each partition, or a time: "
+    "-1h, 2026-01-31T12:00 (local time), 2026-01-31T12:00Z."
 )
 
 

@@ -55,30 +55,36 @@ Only the value must be there. Its partition, offset and number are ignored: it g
     multiple=True,
     metavar="PATH",
     type=click.Path(allow_dash=True),
-    help="Read this instead of standard input; repeatable.",
+    help="Read messages from this file instead of standard input; repeatable.",
 )
-@click.option("--message", "messages", multiple=True, metavar="TEXT", help="A message; repeatable.")
+@click.option("--message", "messages", multiple=True, metavar="TEXT", help="Message to send; repeatable.")
 @click.option(
     "--input",
     "form",
     type=click.Choice(["lines", "raw", "json"]),
     default="lines",
     show_default=True,
-    help="A message per line; a whole file as one message; a JSON message per line.",
+    help="Format of the input: one message per line, a whole file as one message, or one JSON message per line.",
 )
-@click.option("--key", help="The key of all messages.")
-@click.option("--key-separator", metavar="TEXT", help="What is before the first of these is the key.")
+@click.option("--key", help="Key of all messages.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Text that separates the key from the value in each line."
+)
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", callback=name_and_value,
-              help="A header of all messages; repeatable.")  # fmt: skip
-@click.option("--partition", type=click.IntRange(min=0), help="To this one, whatever the keys are.")
+              help="Header of all messages; repeatable.")  # fmt: skip
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Send all messages to this partition, whatever their keys.",
+)
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
-    help="How batches are stored.",
+    help="Compression of batches.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No summary and no progress.")
+@click.option("--quiet", "-q", is_flag=True, help="Print neither summary nor progress.")
 @broker_options
 @json_option
 @click.pass_context
@@ -98,7 +104,7 @@ def produce(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Send messages: a line each, a file each, or JSON. Each is durable when it counts as stored."""
+    """Send messages: one per line, one per file, or JSON. A message that is reported as stored is durable."""
     if files and messages:
         raise click.UsageError("give --file or --message, not both")
     decode = _decoder(form, key, key_separator, headers)

@@ -39,37 +39,42 @@ logger = logging.getLogger(__name__)
     "  millpond serve --catalog postgresql://db/millpond --storage s3://bucket/prefix --advertise broker-1"
 )
 @settings_options
-@click.option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; '' for nowhere.")
-@click.option("--grpc", metavar="HOST:PORT", help="Where gRPC clients connect; '' for nowhere.")
-@click.option("--http", metavar="HOST:PORT", help="Where HTTP is served; '' for nowhere.")
+@click.option("--kafka", metavar="HOST:PORT", help="Listen address for Kafka clients; '' disables Kafka.")
+@click.option("--grpc", metavar="HOST:PORT", help="Listen address for gRPC clients; '' disables gRPC.")
+@click.option("--http", metavar="HOST:PORT", help="Listen address for HTTP clients; '' disables HTTP.")
 @click.option(
-    "--catalog", metavar="URL", help="Where brokers meet: postgresql://…; without it, the data directory."
+    "--catalog",
+    metavar="URL",
+    help="URL of a catalog that brokers share: postgresql://…; SQLite in the data directory unless set.",
 )
 @click.option(
     "--storage",
     metavar="URL",
-    help="Where the bytes are: s3://bucket/prefix; without it, the data directory.",
+    help="URL of the object store: s3://bucket/prefix; files in the data directory unless set.",
 )
 @click.option(
     "--advertise",
     metavar="ADDRESSES",
-    help="What clients and other brokers are told: a host, or host:port for kafka, grpc and http, with commas between.",
+    help="Address for clients and other brokers: a host, or host:port for kafka, grpc and http, separated by commas.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, supervision.WORKERS_MAX),
-    help="So many brokers as processes of this machine, each on the ports after the one before; those that die are "
-    "started again.",
+    help="Number of brokers to run as processes of this machine, each on the next ports; a broker that dies is "
+    "restarted.",
 )
 @click.option(
     "--trust-clock",
     is_flag=True,
-    help="End a pause of retention that began because the wall clock jumped: it is right now.",
+    help="End a pause of retention that a jump of the wall clock caused: you have checked that the clock is right.",
 )
 @click.option(
-    "--supervised", is_flag=True, hidden=True, help="Share the data directory that the parent has locked."
+    "--supervised",
+    is_flag=True,
+    hidden=True,
+    help="Share the data directory that the parent process has locked.",
 )
-@click.option("--supervisor", type=int, hidden=True, help="End when the process with this number does.")
+@click.option("--supervisor", type=int, hidden=True, help="Exit when the process with this id exits.")
 @json_option
 def serve(
     data_dir: Path | None,
@@ -87,10 +92,10 @@ def serve(
     supervisor: int | None,
     as_json: bool,
 ) -> None:
-    """Run a broker: one by itself, one of many that share a catalog and an object store, or several on one machine.
+    """Run a broker: a single one, one of many that share a catalog and an object store, or several on one machine.
 
-    Ctrl-C or SIGTERM drains it: what was accepted is made durable and answered first, and what it owns goes to other
-    brokers. A second one ends it at once.
+    Ctrl-C or SIGTERM drains the broker: it makes accepted messages durable, responds to their producers, and hands
+    its partitions over to other brokers. A second signal ends it immediately.
     """
     given = {
         "kafka_listen": kafka,

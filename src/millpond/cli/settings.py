@@ -13,7 +13,7 @@ from millpond.settings import ENVIRONMENT_PREFIX, kind_of, meaning_of
 @settings_options
 @json_option
 def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Show every setting as it would be used with these flags, environment and file."""
+    """Show the effective value of every setting, from flags, environment, file and defaults."""
     shown = load_settings(data_dir, config, assignments).shown()
     if as_json:
         print_json(shown)

@@ -21,31 +21,49 @@ from millpond.model.subscriptions import BOUNDS, SubscriptionConfig
 
 MODES: Final = ("shared", "key_shared", "exclusive", "failover", "multicast")
 EXHAUSTED: Final = ("dead_letter", "block", "drop")
-START_HELP: Final = "earliest, latest, a message number, or a time: -1h, 2026-01-31T12:00 (here)."
+START_HELP: Final = "earliest, latest, a message number, or a time: -1h, 2026-01-31T12:00 (local time)."
 KEYS_SHOWN: Final = 10
 
 topic_argument = click.argument("topic", shell_complete=complete_topic)
 name_argument = click.argument("name", metavar="NAME")
-mode_option = click.option("--mode", type=click.Choice(MODES), help="Who gets what. [default: shared]")
+mode_option = click.option(
+    "--mode", type=click.Choice(MODES), help="How messages are distributed among consumers. [default: shared]"
+)
 
 
 def config_options(command: Command) -> Command:
     """Options with short names; `CONFIG_NAMES` maps them to the broker's names."""
     options = (
         click.option(
-            "--ack-timeout", metavar="DURATION", help="A delivery not answered for so long has failed."
+            "--ack-timeout",
+            metavar="DURATION",
+            help="Time after which an unacknowledged delivery counts as failed.",
         ),
-        click.option("--attempts", type=int, metavar="NUMBER", help="How many deliveries may fail."),
         click.option(
-            "--on-exhausted", type=click.Choice(EXHAUSTED), help="What then becomes of the message."
+            "--attempts", type=int, metavar="NUMBER", help="Maximum number of failed deliveries of a message."
         ),
-        click.option("--dead-letter-topic", metavar="TOPIC", help="Where dead letters go."),
         click.option(
-            "--backoff", metavar="DURATION", help="Rest after the first failure; doubles with each."
+            "--on-exhausted",
+            type=click.Choice(EXHAUSTED),
+            help="What happens to a message after its last attempt.",
         ),
-        click.option("--backoff-max", metavar="DURATION", help="But no longer than this."),
-        click.option("--key-window", type=int, metavar="NUMBER", help="Of a key, on their way at a time."),
-        click.option("--leases", type=int, metavar="NUMBER", help="Of a partition, unanswered at a time."),
+        click.option("--dead-letter-topic", metavar="TOPIC", help="Topic for dead letters."),
+        click.option(
+            "--backoff", metavar="DURATION", help="Delay before the first retry; doubles after each failure."
+        ),
+        click.option("--backoff-max", metavar="DURATION", help="Maximum delay before a retry."),
+        click.option(
+            "--key-window",
+            type=int,
+            metavar="NUMBER",
+            help="Maximum number of messages of one key in flight.",
+        ),
+        click.option(
+            "--leases",
+            type=int,
+            metavar="NUMBER",
+            help="Maximum number of unacknowledged messages of one partition.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -91,7 +109,7 @@ def parse_start(text: str, now_s: float) -> Start:
 
 @click.group(cls=SuggestingGroup)
 def subscription() -> None:
-    """Topics as queues: make, show, change, delete and reset subscriptions; dead letters and blocked messages."""
+    """Topics as queues: create, show, alter, delete and reset subscriptions; redrive dead letters, unblock messages."""
 
 
 @subscription.command(
@@ -115,7 +133,7 @@ def subscription() -> None:
 def create(
     topic: str, name: str, start: Start, address: str, timeout: float, as_json: bool, **given: Any
 ) -> None:
-    """Make a subscription of a topic."""
+    """Create a subscription on a topic."""
     with admin_of(address, timeout) as admin:
         made = admin.create_subscription(topic, name, _config(given), start=start)
     _report(made, "created", as_json)
@@ -126,7 +144,7 @@ def create(
 @broker_options
 @json_option
 def list_subscriptions(topic: str | None, address: str, timeout: float, as_json: bool) -> None:
-    """List the subscriptions of a topic, or of all."""
+    """List the subscriptions of a topic, or of all topics."""
     with admin_of(address, timeout) as admin:
         found = admin.list_subscriptions(topic)
     if as_json:
@@ -144,7 +162,7 @@ def list_subscriptions(topic: str | None, address: str, timeout: float, as_json:
 @broker_options
 @json_option
 def describe(topic: str, name: str, address: str, timeout: float, as_json: bool) -> None:
-    """Show what is settled and on its way, who consumes, and which keys do not move and why."""
+    """Show what is settled and in flight, the attached consumers, and which keys are blocked and why."""
     with admin_of(address, timeout) as admin:
         found = admin.describe_subscription(topic, name, keys_max=KEYS_SHOWN)
     if as_json:
@@ -167,7 +185,7 @@ def describe(topic: str, name: str, address: str, timeout: float, as_json: bool)
 @broker_options
 @json_option
 def alter(topic: str, name: str, address: str, timeout: float, as_json: bool, **given: Any) -> None:
-    """Change what is given and leave the rest; consumers stay. The mode cannot be changed."""
+    """Change the given configs; consumers stay attached. The mode cannot be changed."""
     config = _config(given)
     if not config:
         raise click.UsageError("say what to change")
@@ -179,11 +197,11 @@ def alter(topic: str, name: str, address: str, timeout: float, as_json: bool, **
 @subscription.command(epilog="\b\nExample:\n  millpond subscription delete orders billing --yes")
 @topic_argument
 @name_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @json_option
 def delete(topic: str, name: str, yes: bool, address: str, timeout: float, as_json: bool) -> None:
-    """Forget a subscription and what it was done with. Messages and dead letters stay."""
+    """Delete a subscription and its progress. Messages and dead letters are kept."""
     with admin_of(address, timeout) as admin:
         found = admin.describe_subscription(topic, name)
         if not yes:
@@ -201,19 +219,20 @@ def delete(topic: str, name: str, yes: bool, address: str, timeout: float, as_js
 @topic_argument
 @name_argument
 @click.option("--to", "start", type=StartType(), required=True, metavar="PLACE", help=START_HELP)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @json_option
 def reset(
     topic: str, name: str, start: Start, yes: bool, address: str, timeout: float, as_json: bool
 ) -> None:
-    """Begin anew elsewhere. What is on its way is forgotten, with its retry counts; consumers go on from there."""
+    """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers
+    continue from the new position."""
     with admin_of(address, timeout) as admin:
         if not yes:
-            confirm(f"Forget what subscription {name!r} of {topic!r} is done with, and begin at {start}?")
+            confirm(f"Reset subscription {name!r} of {topic!r} to {start}? Its progress is lost.")
         admin.reset_subscription(topic, name, start)
     facts = {"topic": topic, "name": name, "start": str(start)}
-    _tell(facts, f"subscription {name} of {topic} begins anew at {start}", as_json)
+    _tell(facts, f"subscription {name} of {topic} was reset to {start}", as_json)
 
 
 @subscription.command(
@@ -221,13 +240,15 @@ def reset(
 )
 @topic_argument
 @name_argument
-@click.option("--max-messages", type=click.IntRange(min=1), default=None, help="No more than this.")
+@click.option(
+    "--max-messages", type=click.IntRange(min=1), default=None, help="Maximum number of messages to redrive."
+)
 @broker_options
 @json_option
 def redrive(
     topic: str, name: str, max_messages: int | None, address: str, timeout: float, as_json: bool
 ) -> None:
-    """Send dead letters back to their topic, each once, for this subscription only."""
+    """Send dead letters back to their topic, each of them once, for this subscription only."""
     with admin_of(address, timeout) as admin:
         count = admin.redrive(topic, name, messages_max=max_messages or 0)
     _tell({"redriven": count}, f"sent {count_text(count, 'dead letter')} back to {topic}", as_json)
@@ -239,7 +260,7 @@ def redrive(
 @broker_options
 @json_option
 def unblock(topic: str, name: str, address: str, timeout: float, as_json: bool) -> None:
-    """Let messages go again that were blocked after their last attempt. Consumers must be attached."""
+    """Retry messages that are blocked after their last attempt. Consumers must be attached."""
     with admin_of(address, timeout) as admin:
         count = admin.unblock(topic, name)
     _tell({"unblocked": count}, f"let {count_text(count)} go again", as_json)

@@ -21,7 +21,7 @@ config_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=name_and_value,
-    help="A topic config in Kafka's words, e.g. retention.ms=60000; repeatable.",
+    help="Topic config by its Kafka name, e.g. retention.ms=60000; repeatable.",
 )
 
 
@@ -50,7 +50,9 @@ def list_topics(address: str, timeout: float, as_json: bool) -> None:
     epilog="\b\nExample:\n  millpond topic create orders --partitions 4 --config retention.ms=86400000"
 )
 @topic_argument
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; the broker's default otherwise.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's default unless set."
+)
 @config_option
 @broker_options
 @json_option
@@ -72,11 +74,11 @@ def create(
     epilog="\b\nExamples:\n  millpond topic describe orders\n  millpond topic describe orders --all"
 )
 @topic_argument
-@click.option("--all", "everything", is_flag=True, help="Also configs that have their default.")
+@click.option("--all", "everything", is_flag=True, help="Also show configs that have their default value.")
 @broker_options
 @json_option
 def describe(name: str, everything: bool, address: str, timeout: float, as_json: bool) -> None:
-    """Show a topic's partitions, and its configs that are not the defaults."""
+    """Show a topic's partitions and the configs that differ from their defaults."""
     with admin_of(address, timeout) as admin:
         found = admin.describe_topic(name)
     configs = [each for each in found.configs if everything or _differs(each)]
@@ -91,9 +93,13 @@ def describe(name: str, everything: bool, address: str, timeout: float, as_json:
     "  millpond topic alter orders --config retention.ms=60000 --reset cleanup.policy"
 )
 @topic_argument
-@click.option("--partitions", type=click.IntRange(min=1), help="How many there shall be; never fewer.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="New partition count; cannot be lower than the current one.",
+)
 @config_option
-@click.option("--reset", multiple=True, metavar="NAME", help="Back to the default; repeatable.")
+@click.option("--reset", multiple=True, metavar="NAME", help="Reset this config to its default; repeatable.")
 @broker_options
 @json_option
 def alter(
@@ -105,7 +111,7 @@ def alter(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Give a topic more partitions or other configs."""
+    """Add partitions to a topic or change its configs."""
     changes: dict[str, str | None] = {**dict(configs), **dict.fromkeys(reset)}
     if both := dict(configs).keys() & set(reset):
         raise click.UsageError(f"{', '.join(sorted(both))} cannot be set and reset at once")
@@ -118,7 +124,7 @@ def alter(
 
 @topic.command(epilog="\b\nExample:\n  millpond topic delete orders --yes")
 @topic_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @broker_options
 @json_option
 def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) -> None:

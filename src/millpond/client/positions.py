@@ -104,7 +104,7 @@ class FilePositions:
         return topic_id, found
 
     def _broken(self) -> InvalidRequest:
-        return InvalidRequest(reason=f"{self._path} holds no positions; remove it to begin anew")
+        return InvalidRequest(reason=f"{self._path} holds no positions; remove it to start again")
 
     @property
     def _temporary(self) -> Path:

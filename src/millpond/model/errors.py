@@ -26,7 +26,7 @@
     │   ├── StoreUnavailable  StoreFull  CatalogUnavailable  CatalogFull  OutcomeUnknown  CatalogFailed
     │   ├── CatalogWentBack
     │   ├── FlushFailed  Overloaded  Stopping
-    │   └── Unreachable  TimedOut     what a client says when nobody does
+    │   └── Unreachable  TimedOut     raised by a client that gets no response
     ├── Damaged                      stored bytes or rows are not what was written
     │   ├── CorruptObject  CorruptCatalog  UnreadableBatch  CorruptPayload
     │   └── PartitionHalted
@@ -44,7 +44,7 @@ import re
 from typing import Any, ClassVar, Final, Self
 
 FACT_CHARS_MAX = 500
-"""Of a text from outside, such as a topic's name, no more goes into a message: answers and logs are bounded, too."""
+"""Of a text from outside, such as a topic's name, no more goes into a message: responses and logs are bounded, too."""
 _TWO_STOPS: Final = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
 """A fact that ends its sentence, and the full stop of the sentence around it. An ellipsis is left alone."""
 
@@ -64,7 +64,7 @@ class MillpondError(Exception):
         super().__init__(message or self._default_message())
 
     def copy(self) -> Self:
-        """A fresh instance. One that is raised again and again would keep every traceback it ever had."""
+        """Returns a fresh instance. An instance that is raised repeatedly would keep all its tracebacks."""
         return type(self)(str(self), **self.facts)
 
     def _default_message(self) -> str:
@@ -89,7 +89,7 @@ class InvalidInput(MillpondError):
 
 
 class InvalidTopicName(InvalidInput):
-    """Topic name {name!r} is not legal: use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'."""
+    """Topic name {name!r} is not valid: use 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'."""
 
 
 class InvalidConfig(InvalidInput):
@@ -117,15 +117,15 @@ class RecordTooLarge(InvalidInput):
 
 
 class UnsupportedCompression(InvalidInput):
-    """Compression type {codec} is not known."""
+    """Compression type {codec} is not supported."""
 
 
 class InvalidRecord(InvalidInput):
-    """The record is not acceptable: {reason}."""
+    """The record is not valid: {reason}."""
 
 
 class InvalidGroupId(InvalidInput):
-    """Group id {group!r} is not legal here."""
+    """Group id {group!r} is not valid."""
 
 
 class InvalidSessionTimeout(InvalidInput):
@@ -153,11 +153,11 @@ class InvalidArgument(InvalidRequest, ValueError):
 
 
 class MalformedMessage(InvalidInput):
-    """The bytes are not the Kafka message they should be: {reason}."""
+    """The bytes are not a valid Kafka message: {reason}."""
 
 
 class InvalidSubscription(InvalidInput):
-    """The subscription cannot be like that: {reason}."""
+    """The subscription is not valid: {reason}."""
 
 
 class NotFound(MillpondError):
@@ -185,7 +185,7 @@ class UnknownPayload(NotFound):
 
 
 class UnknownSubscription(NotFound):
-    """Topic {topic!r} has no subscription {subscription!r}. `millpond subscription create` makes one."""
+    """Topic {topic!r} has no subscription {subscription!r}. `millpond subscription create` creates it."""
 
 
 class UnknownConsumer(NotFound):
@@ -209,11 +209,12 @@ class PayloadExists(Conflict):
 
 
 class PayloadsNotTaken(Conflict):
-    """Topic {topic!r} carries its messages whole: make one with the config payload=reference or payload=large."""
+    """Topic {topic!r} does not accept payloads by reference: use a topic with the config payload=reference or
+    payload=large."""
 
 
 class ExtentsChanged(Conflict):
-    """The extents to be replaced have changed meanwhile."""
+    """The extents to be replaced have changed."""
 
     retriable = True
 
@@ -239,7 +240,7 @@ class OffsetOutOfRange(Conflict):
 
 
 class TopicReplaced(Conflict):
-    """Topic {topic!r} was deleted and made anew: positions in the old one mean nothing in this one."""
+    """Topic {topic!r} was deleted and created again: positions in the old topic are not valid in the new one."""
 
 
 class SubscriptionExists(Conflict):
@@ -256,7 +257,7 @@ class SubscriptionBusy(Conflict):
 
 
 class StaleDelivery(Conflict):
-    """Message {number} of partition {partition} is not this consumer's to acknowledge any more: {reason}."""
+    """Message {number} of partition {partition} can no longer be acknowledged by this consumer: {reason}."""
 
 
 class SubscriptionReplaced(Conflict):
@@ -278,7 +279,7 @@ class UnknownMember(GroupError):
 
 
 class FencedInstance(GroupError):
-    """Another member has taken the place of instance {instance_id!r} in group {group!r}."""
+    """Another member has replaced instance {instance_id!r} in group {group!r}."""
 
 
 class IllegalGeneration(GroupError):
@@ -290,11 +291,11 @@ class RebalanceInProgress(GroupError):
 
 
 class InconsistentProtocol(GroupError):
-    """The protocols offered do not fit those of the other members of group {group!r}."""
+    """None of the offered protocols is supported by all members of group {group!r}."""
 
 
 class GroupFull(GroupError):
-    """Group {group!r} has {limit} members already, which is the limit."""
+    """Group {group!r} already has {limit} members, which is the limit."""
 
 
 class GroupNotEmpty(GroupError):
@@ -306,7 +307,7 @@ class GroupSubscribed(GroupError):
 
 
 class UnstableOffsets(GroupError):
-    """Group {group!r} has offsets for this partition in a transaction that is not decided yet."""
+    """Group {group!r} has offsets for this partition in a transaction that has not ended yet."""
 
     retriable = True
 
@@ -356,31 +357,32 @@ class Unavailable(MillpondError):
 
 
 class StoreUnavailable(Unavailable):
-    """The object store did not take the request: {reason}."""
+    """The object store could not process the request: {reason}."""
 
 
 class StoreFull(StoreUnavailable):
-    """The object store has no room left: {reason}."""
+    """The object store is full: {reason}."""
 
 
 class CatalogUnavailable(Unavailable):
-    """The catalog did not take the request: {reason}."""
+    """The catalog could not process the request: {reason}."""
 
 
 class CatalogFull(CatalogUnavailable):
-    """The catalog has no room left: {reason}."""
+    """The catalog is full: {reason}."""
 
 
 class OutcomeUnknown(CatalogUnavailable):
-    """The catalog's connection was lost during COMMIT; whether it took effect is not known yet."""
+    """The connection to the catalog was lost during COMMIT; its outcome is not known yet."""
 
 
 class CatalogFailed(CatalogUnavailable):
-    """The catalog's disk failed ({reason}). This process writes no more: what the disk holds is not known."""
+    """The catalog's disk failed ({reason}). This process stops writing, because the content of the disk is not
+    known."""
 
 
 class FlushFailed(Unavailable):
-    """An earlier flush of this partition failed, so this one was not tried."""
+    """An earlier flush of this partition failed, so this one was not attempted."""
 
 
 class Overloaded(Unavailable):
@@ -392,11 +394,11 @@ class Stopping(Unavailable):
 
 
 class Unreachable(Unavailable):
-    """No broker answers at {address}: {reason}. Is one running there? `millpond serve` starts one."""
+    """No broker responds at {address}: {reason}. Is one running there? `millpond serve` starts one."""
 
 
 class TimedOut(Unavailable):
-    """There was no answer within {timeout_ms} ms. Whether the messages were stored is not known."""
+    """There was no response within {timeout_ms} ms. The messages may or may not be stored."""
 
 
 class Damaged(MillpondError):
@@ -413,7 +415,7 @@ class UnreadableBatch(Damaged):
 
 
 class CorruptPayload(Damaged):
-    """Payload {payload} of topic {topic!r} is not what its reference says: {reason}."""
+    """Payload {payload} of topic {topic!r} does not match its reference: {reason}."""
 
 
 class CorruptCatalog(Damaged):
@@ -421,17 +423,17 @@ class CorruptCatalog(Damaged):
 
 
 class PartitionHalted(Damaged):
-    """Partition {partition} is halted: the catalog has forgotten commits that were acknowledged, as after a failover to
-    a replica that was behind. Restart its broker to go on with what is left."""
+    """Partition {partition} is halted: the catalog has lost commits that were acknowledged, as after a failover to
+    a replica that was behind. Restart its broker to continue with what is left."""
 
 
 class CatalogWentBack(CatalogFailed):
     """The catalog is older than what it has confirmed ({reason}): it was restored, or failed over to a replica that was
-    behind. This process writes no more."""
+    behind. This process stops writing."""
 
 
 class Defect(MillpondError):
-    """Something went wrong inside Millpond: {reason}. This is a bug."""
+    """Internal error: {reason}. This is a bug in Millpond."""
 
 
 class CannotStart(MillpondError):
@@ -439,7 +441,7 @@ class CannotStart(MillpondError):
 
 
 class DataDirectoryLocked(CannotStart):
-    """Another broker is running on {path}. Stop it first, or give this one another --data-dir."""
+    """Another broker is running on {path}. Stop it first, or use another --data-dir."""
 
 
 class DataDirectoryUnusable(CannotStart):

@@ -43,7 +43,7 @@ class StoreMetrics:
         )
         self.seconds = Histogram(
             "millpond_store_seconds",
-            "How long a call took, failed ones included; of a listing, until it was exhausted.",
+            "Duration of a call, failed ones included; a listing counts until its last page.",
             ["operation"],
             buckets=STORE_SECONDS_BUCKETS,
             registry=registry,
@@ -56,7 +56,7 @@ class StoreMetrics:
         )
         self.retries = Counter(
             "millpond_store_retries",
-            "Attempts after the first of a call.",
+            "Retries of calls.",
             ["operation"],
             registry=registry,
         )
@@ -67,7 +67,7 @@ class ClusterMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.brokers = Gauge(
-            "millpond_cluster_brokers", "Brokers that live, this one included.", registry=registry
+            "millpond_cluster_brokers", "Live brokers, this one included.", registry=registry
         )
         self.given = Counter(
             "millpond_cluster_given", "Partitions handed over to other brokers.", registry=registry
@@ -81,20 +81,18 @@ class LogMetrics:
     """The log engine. Counted once for each flush and fetch, never for each record."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.appends = Counter(
-            "millpond_log_appends", "Appends that were answered with offsets.", registry=registry
-        )
+        self.appends = Counter("millpond_log_appends", "Appends acknowledged.", registry=registry)
         self.append_bytes = Counter(
-            "millpond_log_append_bytes", "Bytes of the batches in them.", registry=registry
+            "millpond_log_append_bytes", "Bytes of acknowledged appends.", registry=registry
         )
         self.fenced = Counter(
             "millpond_log_fenced",
-            "Appends that the catalog refused because the partition had moved to another broker, or this one was dead.",
+            "Appends that the catalog rejected because the partition had moved or this broker was declared dead.",
             registry=registry,
         )
         self.halted = Counter(
             "millpond_log_halted",
-            "Partitions halted because the catalog went back in time.",
+            "Partitions halted because the catalog was restored to an earlier state.",
             registry=registry,
         )
         self.refusals = Counter(
@@ -102,28 +100,28 @@ class LogMetrics:
         )
         flushes = Counter(
             "millpond_log_flushes",
-            "Flushes committed, by the way their bytes went: inline in the catalog, or stored in an object.",
+            "Flushes committed, by where their bytes are: inline in the catalog, or stored in an object.",
             ["way"],
             registry=registry,
         )
         self.inline_flushes, self.stored_flushes = flushes.labels("inline"), flushes.labels("stored")
         self.flush_seconds = Histogram(
             "millpond_log_flush_seconds",
-            "From sealing a flush to answering its appends.",
+            "Time from sealing a flush to acknowledging its appends.",
             buckets=STORE_SECONDS_BUCKETS,
             registry=registry,
         )
         self.held_bytes = Gauge(
-            "millpond_log_held_bytes", "Bytes accepted and not yet answered.", registry=registry
+            "millpond_log_held_bytes", "Bytes accepted and not yet acknowledged.", registry=registry
         )
         self.inline_bytes = Gauge(
             "millpond_log_inline_bytes",
-            "Bytes of its partitions that ride in the catalog and wait to be merged into objects.",
+            "Inline bytes of this broker's partitions that are not yet merged into objects.",
             registry=registry,
         )
         fetched = Counter(
             "millpond_log_fetch_bytes",
-            "Bytes given to readers, by where they were found: tail, cache or store.",
+            "Bytes returned to readers, by source: tail cache, read cache or store.",
             ["source"],
             registry=registry,
         )
@@ -144,19 +142,19 @@ class MaintenanceMetrics:
         )
         self.failures = Counter(
             "millpond_maintenance_failures",
-            "Passes that failed and are tried again.",
+            "Maintenance passes that failed and will be retried.",
             ["duty"],
             registry=registry,
         )
         self.waiting_bytes = Gauge(
             "millpond_maintenance_waiting_bytes",
-            "Bytes that merging or compaction is about to write and the disk has no room for; 0 if it does not wait.",
+            "Bytes that merging or compaction waits to write because the disk has no room; 0 if it does not wait.",
             ["duty"],
             registry=registry,
         )
         self.freed_bytes = Counter(
             "millpond_compaction_freed_bytes",
-            "By how much compaction has made partitions smaller.",
+            "Bytes by which compaction has reduced partitions.",
             registry=registry,
         )
 
@@ -167,7 +165,7 @@ class DiskMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.full = Gauge(
             "millpond_disk_full",
-            "1 while the disk's reserve is released and appends are refused, else 0.",
+            "1 while the disk reserve is released and appends are refused, otherwise 0.",
             registry=registry,
         )
         self.reserve_bytes = Gauge(
@@ -183,80 +181,82 @@ class QueueMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.deliveries = Counter(
             "millpond_queue_deliveries",
-            "Messages handed to consumers, again ones included.",
+            "Messages delivered to consumers, redeliveries included.",
             registry=registry,
         )
         settled = Counter(
             "millpond_queue_settled",
-            "Messages that subscriptions are done with, durably: acked, dead (letters) or dropped.",
+            "Messages settled durably: acked, dead (moved to dead letters) or dropped.",
             ["how"],
             registry=registry,
         )
         self.acked, self.dead, self.dropped = map(settled.labels, ("acked", "dead", "dropped"))
         failures = Counter(
             "millpond_queue_failures",
-            "Deliveries that failed: refused by the consumer (nack), or not answered in time (timeout).",
+            "Deliveries that failed: rejected by the consumer (nack), or not acknowledged in time (timeout).",
             ["how"],
             registry=registry,
         )
         self.nacks, self.timeouts = failures.labels("nack"), failures.labels("timeout")
         self.revoked = Counter(
             "millpond_queue_revoked",
-            "Deliveries taken back because an earlier message of their key failed.",
+            "Deliveries revoked because an earlier message of their key failed.",
             registry=registry,
         )
         self.voided = Counter(
             "millpond_queue_voided",
-            "Offsets that expired or were removed from the log while a subscription was at work on them.",
+            "Offsets that expired or were deleted from the log before their subscription settled them.",
             registry=registry,
         )
         self.saves = Counter(
             "millpond_queue_saves",
-            "Commits of what was decided, each for many partitions.",
+            "Commits of subscription state, each for many partitions.",
             registry=registry,
         )
-        self.leased = Gauge("millpond_queue_leased", "Deliveries that wait for an answer.", registry=registry)
-        self.consumers = Gauge("millpond_queue_consumers", "Consumers that are attached.", registry=registry)
+        self.leased = Gauge(
+            "millpond_queue_leased",
+            "Deliveries that are not yet acknowledged or rejected.",
+            registry=registry,
+        )
+        self.consumers = Gauge("millpond_queue_consumers", "Attached consumers.", registry=registry)
         self.full = Gauge(
             "millpond_queue_full",
-            "Partitions of subscriptions that look no further: too many messages wait, or an old one is not settled.",
+            "Subscription partitions that do not read ahead: too many messages wait, or an old one is not settled.",
             registry=registry,
         )
 
 
 class KafkaMetrics:
-    """The Kafka face."""
+    """The Kafka interface."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.connections = Gauge(
-            "millpond_kafka_connections", "Clients that are connected.", registry=registry
-        )
+        self.connections = Gauge("millpond_kafka_connections", "Connected clients.", registry=registry)
         self.malformed = Counter(
-            "millpond_kafka_malformed", "Connections closed because of what they sent.", registry=registry
+            "millpond_kafka_malformed", "Connections closed because of malformed requests.", registry=registry
         )
         self._requests = Counter(
-            "millpond_kafka_requests", "Requests begun, by API.", ["api"], registry=registry
+            "millpond_kafka_requests", "Requests received, by API.", ["api"], registry=registry
         )
 
     def request(self, api: str) -> Counter:
-        """The counter of one API; whoever counts keeps it."""
+        """Returns the counter of one API, for the caller to keep."""
         return self._requests.labels(api)
 
 
 class AnswerMetrics:
-    """A face that answers calls: how many, by what was asked and what was answered."""
+    """Responses of one interface, by operation and status."""
 
     def __init__(self, registry: CollectorRegistry, face: str, name: str) -> None:
         self._counter = Counter(
             f"millpond_{face}_requests",
-            f"{name} requests answered, by operation and status.",
+            f"{name} responses, by operation and status.",
             ["operation", "status"],
             registry=registry,
         )
         self._known: dict[tuple[str, str], Counter] = {}
 
     def answered(self, operation: str, status: str) -> None:
-        """Both come from short lists of our own, never from clients: each pair is kept."""
+        """Counts a response. Both labels come from short fixed lists, never from clients, because each pair is kept."""
         counter = self._known.get((operation, status))
         if counter is None:
             counter = self._known[operation, status] = self._counter.labels(operation, status)

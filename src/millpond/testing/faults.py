@@ -48,7 +48,7 @@ class Hold:
         """Called by the held call."""
         self._reached.set()
         if not self._released.wait(HOLD_SECONDS_MAX):
-            raise TimeoutError("nobody released the hold")
+            raise TimeoutError("the hold was not released")
 
 
 @dataclass(frozen=True, slots=True)

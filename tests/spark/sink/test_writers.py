@@ -107,7 +107,7 @@ def test_bad_options_are_refused_and_nothing_is_written(spark, place, tmp_path):
     assert "There is no topic 'nowhere', and option createTopics is false" in refusal(
         rows, tmp_path, topic="nowhere", createTopics="false"
     )
-    assert "Topic name 'no/where' is not legal" in refusal(rows, tmp_path, topic="no/where")
+    assert "Topic name 'no/where' is not valid" in refusal(rows, tmp_path, topic="no/where")
     assert "cannot be overwritten" in refusal(rows, tmp_path, topic="t", mode="overwrite")
     assert "kafka.compression.type is 'brotli'" in refusal(
         rows, tmp_path, topic="t", **{"kafka.compression.type": "brotli"}

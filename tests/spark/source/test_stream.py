@@ -245,7 +245,7 @@ async def test_a_topic_made_anew_is_noticed_while_the_query_runs(broker, tmp_pat
         assert reader.latestOffset(at(4), EVERYTHING) == at(10)
     await broker.log.delete_topic("orders")
     await fill(broker, "orders", 1, 30)
-    with pytest.raises(TopicReplaced, match="'orders' was deleted and made anew"):
+    with pytest.raises(TopicReplaced, match="'orders' was deleted and created again"):
         strict.latestOffset(at(10), EVERYTHING)
     assert lenient.latestOffset(at(10), EVERYTHING) == at(30)
     assert stream_offsets(lenient, at(10), at(30)) == [(0, n) for n in range(30)]

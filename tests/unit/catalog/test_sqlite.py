@@ -35,7 +35,7 @@ def fill(database):
 
 def test_a_commit_that_finds_no_room_says_so_and_is_undone(database, told):
     limit(database, 1)  # the pages that are there stay
-    with pytest.raises(CatalogFull, match=r"The catalog has no room left: .*full"):
+    with pytest.raises(CatalogFull, match=r"The catalog is full: .*full"):
         fill(database)
     assert told == ["full"]
     limit(database, 0)

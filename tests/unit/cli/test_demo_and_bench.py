@@ -17,7 +17,7 @@ def test_the_demo_shows_the_product_at_work(tmp_path):
         "100,000 messages, all durable",
         "read the same 100,000 messages",
         "produced and fetched greeting:hello",
-        "nothing lost: 20,000 on their way and 100,000 of before",
+        "nothing lost: 20,000 in flight and 100,000 earlier ones",
         "the next one got number 3",
         "paint: nack",
         "paint, retry 1: ack",
@@ -74,4 +74,4 @@ def test_messages_that_are_refused_fail_the_bench(millpond):
 
 def test_a_bench_needs_the_broker_it_was_told(tmp_path):
     done = NOWHERE("bench")
-    assert (done.code, "No broker answers at 127.0.0.1:1" in done.err) == (1, True)
+    assert (done.code, "No broker responds at 127.0.0.1:1" in done.err) == (1, True)

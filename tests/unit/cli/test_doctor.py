@@ -73,7 +73,7 @@ def test_a_directory_that_cannot_be_used(tmp_path):
             "store",
             "store",
         ),
-        ("kafka_listen=192.0.2.1:9092", "kafka port", "nobody has to authenticate"),
+        ("kafka_listen=192.0.2.1:9092", "kafka port", "clients do not authenticate"),
         ("store=file:///proc/nothing", "data", "cannot be written"),
     ],
 )

@@ -116,5 +116,5 @@ def test_a_sentence_that_says_what_to_do():
     reason = "failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: Connection refused"
     sentence = sentence_of(Unreachable(address="1.2.3.4:5", reason=reason))
     assert sentence.startswith(
-        "No broker answers at 1.2.3.4:5: Connection refused. Start one with `millpond serve`"
+        "No broker responds at 1.2.3.4:5: Connection refused. Start one with `millpond serve`"
     )

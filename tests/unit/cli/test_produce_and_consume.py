@@ -118,7 +118,7 @@ def test_an_invalid_topic_name_stops_a_writer_before_it_reads_its_input(millpond
     with millpond.started("produce", "no topic") as writer:  # whose input stays open, and gives nothing
         assert writer.wait(LONGEST_S) == 1
         assert writer.stderr.read().startswith(
-            b"millpond: Topic name 'no topic' is not legal: use 1 to 249 of"
+            b"millpond: Topic name 'no topic' is not valid: use 1 to 249 of"
         )
 
 
@@ -196,7 +196,9 @@ def test_a_file_that_is_not_there(millpond, topic):
 def test_a_broker_that_is_not_there(command, closed_port):
     done = Millpond(f"127.0.0.1:{closed_port}")(*command)
     assert done.code == 1
-    assert done.err.startswith(f"millpond: No broker answers at 127.0.0.1:{closed_port}: Connection refused.")
+    assert done.err.startswith(
+        f"millpond: No broker responds at 127.0.0.1:{closed_port}: Connection refused."
+    )
     assert "millpond serve" in done.err
     assert done.err.count("\n") == 1
 

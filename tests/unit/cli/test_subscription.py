@@ -119,7 +119,7 @@ def test_a_reset_begins_anew(millpond, topic):
     assert millpond("consume", topic, "--subscription", "s", "--wait", "0.5").lines == []
     assert millpond.inside("subscription", "reset", topic, "s", "--to", "2").code == 1, "it would ask"
     done = millpond.inside("subscription", "reset", topic, "s", "--to", "2", "--yes")
-    assert done.out.decode() == f"subscription s of {topic} begins anew at 2\n"
+    assert done.out.decode() == f"subscription s of {topic} was reset to 2\n"
     assert millpond("consume", topic, "--subscription", "s", "--count", "2", *WAIT).lines == ["b", "c"]
 
 

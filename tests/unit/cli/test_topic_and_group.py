@@ -77,7 +77,7 @@ def test_what_a_broker_refuses_is_a_sentence(millpond, topic):
     millpond.inside("topic", "create", topic, "--partitions", "2")
     for arguments, sentence in (
         (["create", topic], f"Topic '{topic}' already exists."),
-        (["create", "a b"], "is not legal"),
+        (["create", "a b"], "is not valid"),
         (["create", "x", "--config", "retention.ms=soon"], "'retention.ms' cannot be 'soon'"),
         (["alter", topic, "--partitions", "1"], "partitions cannot be taken away"),
         (["describe", "nowhere"], "There is no topic 'nowhere'. `millpond topic list`"),

@@ -180,7 +180,7 @@ async def test_a_broken_file_is_refused(setting, tmp_path, text):
     path = tmp_path / "at.json"
     path.write_text(text)
     async with setting.consumer("t", position_file=path) as consumer:
-        with pytest.raises(InvalidRequest, match="remove it to begin anew"):
+        with pytest.raises(InvalidRequest, match="remove it to start again"):
             await consumer.poll()
     assert path.read_text() == text
 

@@ -35,4 +35,4 @@ def test_a_reason_that_ends_its_sentence_gets_no_second_full_stop():
 
 def test_an_ellipsis_and_a_name_of_dots_stay_as_they_are():
     assert single_stops("and so on... 1..2 '..' is '.'.") == "and so on... 1..2 '..' is '.'."
-    assert "'..' is not legal" in str(InvalidTopicName(name=".."))
+    assert "'..' is not valid" in str(InvalidTopicName(name=".."))

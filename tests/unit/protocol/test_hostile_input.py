@@ -260,6 +260,6 @@ def test_the_reason_names_message_version_and_field():
     with pytest.raises(MalformedMessage) as caught:
         decode(SaslHandshakeRequest, 1, b"\x7f\xff")
     assert str(caught.value) == (
-        "The bytes are not the Kafka message they should be: "
+        "The bytes are not a valid Kafka message: "
         "SaslHandshakeRequest v1: mechanism cannot have length 32767 with 0 bytes left."
     )

@@ -50,23 +50,23 @@ def pipeline_options(command: Command) -> Command:
             "--master",
             envvar="MILLPOND_SPARK_MASTER",
             show_envvar=True,
-            help="Where Spark runs: local[4], spark://host:7077, yarn, k8s://…; all cores of this machine otherwise.",
+            help="Spark master: local[4], spark://host:7077, yarn, k8s://…; all cores of this machine unless set.",
         ),
         click.option(
             "--spark-conf",
             multiple=True,
             metavar="NAME=VALUE",
             callback=name_and_value,
-            help="A setting of Spark's, e.g. spark.driver.memory=4g; repeatable.",
+            help="Spark configuration property, e.g. spark.driver.memory=4g; repeatable.",
         ),
         click.option(
             "--fast-start/--no-fast-start",
             default=True,
             show_default=True,
-            help="Start Spark in half the time. Jobs that aggregate much data are better off without.",
+            help="Start Spark in half the time; jobs that aggregate much data run slower.",
         ),
-        click.option("--verbose", is_flag=True, help="Show what Spark itself has to say."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("--verbose", is_flag=True, help="Show Spark's own log."),
+        click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing."),
         json_option,
     )
 

@@ -10,10 +10,12 @@ from millpond.cli.pipelines.common import Choices, pipeline_options
 
 
 @click.command(epilog="\b\nExample:\n  millpond pipeline history --limit 5")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs."
+)
 @pipeline_options
 def history(limit: int, choices: Choices) -> None:
-    """Show what pipelines have run, over which topics, and with what result."""
+    """Show past pipeline runs, their topics and results."""
     from millpond.spark.place import prepare
 
     with prepare(choices.place).read() as tx:

@@ -9,7 +9,9 @@ from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, sho
 EXIT_DAMAGED = 1
 
 trust_clock_option = click.option(
-    "--trust-clock", is_flag=True, help="You have looked at this machine's clock, and it is right."
+    "--trust-clock",
+    is_flag=True,
+    help="Expire by age although the wall clock jumped: you have checked that it is right.",
 )
 
 
@@ -17,7 +19,7 @@ trust_clock_option = click.option(
 @topics_argument
 @pipeline_options
 def merge(topics: tuple[str, ...], choices: Choices) -> None:
-    """Merge small extents of topics (all without any named) into segments. Bytes are moved, nothing is decoded."""
+    """Merge small extents into segments, in the named topics or in all. Bytes are copied; nothing is decoded."""
     from millpond.spark.pipelines import merge as pipeline
 
     with job_of(choices) as job:
@@ -28,21 +30,21 @@ def merge(topics: tuple[str, ...], choices: Choices) -> None:
 
 @click.command(epilog="\b\nExample:\n  millpond pipeline compact customers --force")
 @topics_argument
-@click.option("--force", is_flag=True, help="However little has been written since the last time.")
+@click.option("--force", is_flag=True, help="Compact even if little was written since the last run.")
 @click.option(
     "--keys-memory",
     metavar="SIZE",
     default="256MiB",
     show_default=True,
     callback=as_bytes,
-    help="What the keys of one partition may take in memory; more are done in several passes.",
+    help="Maximum memory for the keys of one partition; more keys take several passes.",
 )
 @trust_clock_option
 @pipeline_options
 def compact(
     topics: tuple[str, ...], force: bool, keys_memory: int, trust_clock: bool, choices: Choices
 ) -> None:
-    """Keep the latest record of each key, in topics with cleanup.policy=compact (all without any named)."""
+    """Keep the latest record of each key, in the named topics with cleanup.policy=compact or in all of them."""
     from millpond.spark.pipelines import compact as pipeline
 
     request = pipeline.CompactRequest(
@@ -58,7 +60,7 @@ def compact(
 @trust_clock_option
 @pipeline_options
 def retain(topics: tuple[str, ...], trust_clock: bool, choices: Choices) -> None:
-    """Expire what is past the retention of its topic, by age and by size."""
+    """Delete records that exceed the retention of their topic, by age and by size."""
     from millpond.spark.pipelines import retain as pipeline
 
     with job_of(choices) as job:
@@ -73,7 +75,7 @@ def retain(topics: tuple[str, ...], trust_clock: bool, choices: Choices) -> None
 @topics_argument
 @pipeline_options
 def verify(topics: tuple[str, ...], choices: Choices) -> None:
-    """Read everything back: every object there, every checksum right, no offset missing. Changes nothing."""
+    """Read everything and check it: objects exist, checksums match, no offset is missing. Changes nothing."""
     from millpond.spark.pipelines import verify as pipeline
 
     with job_of(choices) as job:

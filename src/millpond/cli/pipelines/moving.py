@@ -21,14 +21,14 @@ def target_options(command: Command) -> Command:
             "--create",
             type=click.IntRange(min=1),
             metavar="PARTITIONS",
-            help="Make the topic if it is not there.",
+            help="Create the topic if it does not exist.",
         ),
         click.option(
             "--topic-config",
             multiple=True,
             metavar="NAME=VALUE",
             callback=name_and_value,
-            help="… with this config.",
+            help="Config of the topic if it is created; repeatable.",
         ),
         click.option(
             "--compression",
@@ -37,10 +37,17 @@ def target_options(command: Command) -> Command:
             show_default=True,
         ),
         click.option(
-            "--id", "name", default="", help="Do this once: the same id and version again change nothing."
+            "--id",
+            "name",
+            default="",
+            help="Id that makes this run idempotent: a second run with the same id and version changes nothing.",
         ),
         click.option(
-            "--version", type=click.IntRange(min=0), default=0, help="A higher one is new.", show_default=True
+            "--version",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Version of this run; a higher one is a new run.",
+            show_default=True,
         ),
     )
     for option in reversed(options):
@@ -55,21 +62,36 @@ def target_options(command: Command) -> Command:
 )
 @click.argument("topic")
 @click.option(
-    "--table", default="", help="A Delta, Iceberg or Parquet table, or with --format anything Spark reads."
+    "--table",
+    default="",
+    help="Path of a Delta, Iceberg or Parquet table, or, with --format, of anything Spark reads.",
 )
-@click.option("--format", default="", help="csv, json, orc, parquet, text …")
+@click.option("--format", default="", help="Format of the table: csv, json, orc, parquet, text …")
 @click.option(
-    "--option", multiple=True, metavar="NAME=VALUE", callback=name_and_value, help="Of that format."
+    "--option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=name_and_value,
+    help="Reader option of the format; repeatable.",
 )
-@click.option("--sql", "statement", default="", help="A statement over topics and tables.")
+@click.option("--sql", "statement", default="", help="SQL statement over topics and tables.")
 @click.option(
-    "--name", "tables", multiple=True, metavar="NAME=PATH", callback=name_and_value, help="A table in it."
+    "--name",
+    "tables",
+    multiple=True,
+    metavar="NAME=PATH",
+    callback=name_and_value,
+    help="Table to use in the statement; repeatable.",
 )
-@click.option("--key", default="", help="SQL for the key.")
-@click.option("--value", default="", help="SQL for the value; the row as JSON otherwise.")
-@click.option("--headers", default="", help="SQL for the headers: an array of structs of key and value.")
-@click.option("--partition", default="", help="SQL for the partition; the key decides otherwise.")
-@click.option("--timestamp", default="", help="SQL for the time; now otherwise.")
+@click.option("--key", default="", help="SQL expression for the key.")
+@click.option("--value", default="", help="SQL expression for the value; the row as JSON unless set.")
+@click.option(
+    "--headers", default="", help="SQL expression for the headers: an array of structs of key and value."
+)
+@click.option("--partition", default="", help="SQL expression for the partition; chosen by key unless set.")
+@click.option(
+    "--timestamp", default="", help="SQL expression for the timestamp; the current time unless set."
+)
 @target_options
 @pipeline_options
 def publish(
@@ -79,7 +101,7 @@ def publish(
     choices: Choices,
     **given: Any,
 ) -> None:
-    """Send a table, or the answer to a statement, to TOPIC: all rows or none."""
+    """Send a table, or the result of a statement, to TOPIC: all rows or none."""
     from millpond.spark.pipelines import publish as pipeline
 
     target = _target(topic, given)
@@ -97,19 +119,27 @@ def publish(
 @click.argument("source")
 @click.argument("target")
 @click.option(
-    "--from", "start", multiple=True, metavar="[PARTITION=]OFFSET", help="First offset; repeatable."
+    "--from", "start", multiple=True, metavar="[PARTITION=]OFFSET", help="First offset to copy; repeatable."
 )
 @click.option(
-    "--to", "end", multiple=True, metavar="[PARTITION=]OFFSET", help="First offset that is left out."
+    "--to",
+    "end",
+    multiple=True,
+    metavar="[PARTITION=]OFFSET",
+    help="Offset at which to stop (exclusive); repeatable.",
 )
-@click.option("--from-time", type=click.DateTime(), help="In UTC.")
-@click.option("--to-time", type=click.DateTime(), help="In UTC.")
+@click.option("--from-time", type=click.DateTime(), help="Earliest timestamp to copy, in UTC.")
+@click.option("--to-time", type=click.DateTime(), help="Timestamp at which to stop (exclusive), in UTC.")
 @click.option(
-    "--where", default="", help="SQL over key, value, topic, partition, offset, timestamp, headers."
+    "--where", default="", help="SQL condition over key, value, topic, partition, offset, timestamp, headers."
 )
-@click.option("--key", default="", help="SQL for new keys.")
-@click.option("--keep-partitions", is_flag=True, help="Each record goes to the partition it was in.")
-@click.option("--create-like", is_flag=True, help="Make the target like the source if it is not there.")
+@click.option("--key", default="", help="SQL expression for new keys.")
+@click.option("--keep-partitions", is_flag=True, help="Keep the partition of each record.")
+@click.option(
+    "--create-like",
+    is_flag=True,
+    help="Create the target with the configs of the source if it does not exist.",
+)
 @target_options
 @pipeline_options
 def replay(
@@ -124,7 +154,7 @@ def replay(
     choices: Choices,
     **given: Any,
 ) -> None:
-    """Send a range of topic SOURCE to topic TARGET. Times and headers are kept."""
+    """Copy a range of topic SOURCE to topic TARGET. Timestamps and headers are kept."""
     from millpond.spark.pipelines import replay as pipeline
 
     into = _target(target, given)

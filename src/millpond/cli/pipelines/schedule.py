@@ -30,13 +30,17 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="DURATION",
     callback=as_milliseconds,
-    help="From start to start.",
+    help="Time between the starts of two rounds.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many; never otherwise.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    help="Number of rounds after which to stop; runs until interrupted unless set.",
+)
 @click.option(
     "--tables",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A TOML file with [[table]] entries: topic, path, format, value, schema …",
+    help="TOML file with [[table]] entries: topic, path, format, value, schema …",
 )
 @pipeline_options
 def run(

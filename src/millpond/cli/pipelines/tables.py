@@ -100,25 +100,27 @@ def _values(kind: str, schema: str, message: str) -> "Values":
 @click.argument("path")
 @click.option("--format", type=click.Choice(FORMATS), default="delta", show_default=True)
 @click.option(
-    "--value", type=click.Choice(KINDS), default="binary", show_default=True, help="What values are."
+    "--value", type=click.Choice(KINDS), default="binary", show_default=True, help="Format of the values."
 )
-@click.option("--schema", default="", help="Of the values: DDL for JSON, Avro's JSON, or @FILE.")
-@click.option("--message", default="", help="The full name of a Protobuf message.")
+@click.option(
+    "--schema", default="", help="Schema of the values: DDL for JSON, an Avro schema as JSON, or @FILE."
+)
+@click.option("--message", default="", help="Full name of the Protobuf message.")
 @click.option("--keys", type=click.Choice(KEYS), default="binary", show_default=True)
 @click.option(
     "--on-bad",
     type=click.Choice(["quarantine", "skip", "fail"]),
     default="quarantine",
     show_default=True,
-    help="What to do with values that cannot be decoded.",
+    help="Action for values that cannot be decoded.",
 )
-@click.option("--partition-by", type=click.Choice(["day"]), help="Split the table by the records' day.")
 @click.option(
-    "--step", metavar="SIZE", default="512MiB", show_default=True, help="How much goes into one commit."
+    "--partition-by", type=click.Choice(["day"]), help="Partition the table by the day of the records."
 )
+@click.option("--step", metavar="SIZE", default="512MiB", show_default=True, help="Maximum bytes per commit.")
 @click.option("--nested", is_flag=True, help="Keep decoded fields in one column, `value`.")
-@click.option("--restart", is_flag=True, help="Go on although the topic was deleted and made anew.")
-@click.option("--allow-gaps", is_flag=True, help="Go on although records expired before they were read.")
+@click.option("--restart", is_flag=True, help="Continue although the topic was deleted and created again.")
+@click.option("--allow-gaps", is_flag=True, help="Continue although records expired before they were read.")
 @pipeline_options
 def table(choices: Choices, partition_by: str | None, **options: Any) -> None:
     """Bring the table at PATH up to date with TOPIC (names or patterns, divided by commas). Each record once,
@@ -137,8 +139,10 @@ def table(choices: Choices, partition_by: str | None, **options: Any) -> None:
     "  millpond pipeline sql 'SELECT sum(total) FROM o' --table o=./tables/orders"
 )
 @click.argument("statement")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Rows at most.")
-@click.option("--text", is_flag=True, help="Keys and values of topics as text.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of rows."
+)
+@click.option("--text", is_flag=True, help="Show keys and values of topics as text.")
 @click.option(
     "--json-schema",
     multiple=True,
@@ -152,7 +156,7 @@ def table(choices: Choices, partition_by: str | None, **options: Any) -> None:
     multiple=True,
     metavar="NAME=PATH",
     callback=name_and_value,
-    help="A table; repeatable.",
+    help="Table to use in the statement; repeatable.",
 )
 @pipeline_options
 def sql(
@@ -163,7 +167,7 @@ def sql(
     tables: list[tuple[str, str]],
     choices: Choices,
 ) -> None:
-    """Ask topics something in SQL. Each topic is a view of its name, as it is when the statement is planned."""
+    """Query topics with SQL. Each topic is a view of the same name, as of the time the statement is planned."""
     from millpond.spark.pipelines.sql import SqlRequest, run_sql
 
     request = SqlRequest(

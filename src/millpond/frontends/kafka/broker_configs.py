@@ -36,15 +36,17 @@ def broker_entries(services: Services) -> list[ConfigEntry]:
 
 def _identity(services: Services) -> Iterator[ConfigEntry]:
     node = services.node
-    yield _given("node.id", Kind.INT, node.id, "The number of this broker.")
-    yield _given("broker.id", Kind.INT, node.id, "The number of this broker.")
+    yield _given("node.id", Kind.INT, node.id, "Id of this broker.")
+    yield _given("broker.id", Kind.INT, node.id, "Id of this broker.")
     yield _given(
         "advertised.listeners",
         Kind.LIST,
         f"PLAINTEXT://{node.host}:{node.port}",
-        "Where clients are told to connect.",
+        "Address that clients should connect to.",
     )
-    yield _given("listeners", Kind.LIST, f"PLAINTEXT://{services.listener}", "Where the broker listens.")
+    yield _given(
+        "listeners", Kind.LIST, f"PLAINTEXT://{services.listener}", "Address on which the broker listens."
+    )
     yield _given("log.dirs", Kind.LIST, LOG_DIR, "One name for the store, which all brokers share.")
 
 
@@ -52,11 +54,19 @@ def _limits(services: Services) -> Iterator[ConfigEntry]:
     limits = services.limits
     creates = str(services.auto_create_topics).lower()
     yield _set(
-        "auto.create.topics.enable", Kind.BOOLEAN, creates, "true", "Whether asking for a topic makes it."
+        "auto.create.topics.enable",
+        Kind.BOOLEAN,
+        creates,
+        "true",
+        "Create a topic when a client asks for it.",
     )
-    yield _set("delete.topic.enable", Kind.BOOLEAN, "true", "true", "Whether topics can be deleted.")
+    yield _set("delete.topic.enable", Kind.BOOLEAN, "true", "true", "Allow topics to be deleted.")
     yield _set(
-        "num.partitions", Kind.INT, services.default_partitions, 1, "Partitions of a topic if nobody says."
+        "num.partitions",
+        Kind.INT,
+        services.default_partitions,
+        1,
+        "Partition count of a new topic, unless set.",
     )
     yield _set(
         "default.replication.factor", Kind.INT, 1, 1, "Replicas of a topic; the store keeps the copies."
@@ -66,35 +76,35 @@ def _limits(services: Services) -> Iterator[ConfigEntry]:
         Kind.LONG,
         limits.idle_ms,
         _KAFKA.idle_ms,
-        "How long a connection may be idle before it is closed.",
+        "Time after which an idle connection is closed.",
     )
     yield _set(
         "max.connections",
         Kind.INT,
         limits.connections_max,
         _KAFKA.connections_max,
-        "Clients at the same time.",
+        "Maximum number of concurrent connections.",
     )
     yield _set(
         "socket.request.max.bytes",
         Kind.INT,
         limits.frame_bytes_max,
         _KAFKA.frame_bytes_max,
-        "The largest request.",
+        "Maximum size of a request.",
     )
     yield _set(
         "fetch.max.bytes",
         Kind.INT,
         limits.fetch_bytes_max,
         _KAFKA.fetch_bytes_max,
-        "What one fetch is given at most.",
+        "Maximum size of a fetch response.",
     )
     yield _set(
         "transaction.max.timeout.ms",
         Kind.INT,
         services.transaction_limits.timeout_max_ms,
         _TRANSACTIONS.timeout_max_ms,
-        "The longest a transaction may stay open.",
+        "Maximum transaction timeout that a producer may request.",
     )
 
 
@@ -105,38 +115,42 @@ def _groups(services: Services) -> Iterator[ConfigEntry]:
         Kind.INT,
         limits.initial_rebalance_delay_ms,
         _GROUPS.initial_rebalance_delay_ms,
-        "How long a new group waits for more members.",
+        "Time for which a new group waits for more members.",
     )
     yield _set(
         "group.min.session.timeout.ms",
         Kind.INT,
         limits.session_timeout_min_ms,
         _GROUPS.session_timeout_min_ms,
-        "The shortest session timeout a member may ask for.",
+        "Minimum session timeout of a member.",
     )
     yield _set(
         "group.max.session.timeout.ms",
         Kind.INT,
         limits.session_timeout_max_ms,
         _GROUPS.session_timeout_max_ms,
-        "The longest session timeout a member may ask for.",
+        "Maximum session timeout of a member.",
     )
     yield _set(
-        "group.max.size", Kind.INT, limits.members_max, _GROUPS.members_max, "Members of one group at most."
+        "group.max.size",
+        Kind.INT,
+        limits.members_max,
+        _GROUPS.members_max,
+        "Maximum number of members of a group.",
     )
     yield _set(
         "offset.metadata.max.bytes",
         Kind.INT,
         limits.offset_metadata_bytes_max,
         _GROUPS.offset_metadata_bytes_max,
-        "What a consumer may note with a committed offset.",
+        "Maximum size of the metadata of a committed offset.",
     )
     yield _set(
         "offsets.retention.minutes",
         Kind.INT,
         limits.offsets_retention_ms // MINUTE_MS,
         _GROUPS.offsets_retention_ms // MINUTE_MS,
-        "How long offsets of a group without members are kept.",
+        "Time for which the committed offsets of a group without members are kept.",
     )
 
 

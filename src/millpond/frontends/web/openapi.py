@@ -27,7 +27,7 @@ def document_of(operations: Iterable[Operation], version: str) -> bytes:
             "info": {
                 "title": "Millpond",
                 "version": version,
-                "description": "A durable message log. Errors are told by their `code`; numbers count from 1, "
+                "description": "A durable message log. An error is identified by its `code`; numbers count from 1, "
                 "offsets from 0.",
                 "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
             },

@@ -46,7 +46,7 @@ class NewTopic(Given, frozen=True):
 
 
 class TopicChanges(Given, frozen=True):
-    """A config that is null goes back to its default."""
+    """A config that is null is reset to its default."""
 
     partitions: Count | UnsetType = UNSET
     configs: dict[str, str | None] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Topic(Struct, frozen=True):
 
 
 class CreatedTopic(Topic, frozen=True):
-    """`note` says where the number of partitions comes from, if the request did not say it."""
+    """`note` says which setting decided the partition count, if the request did not."""
 
     note: str | UnsetType = UNSET
 
@@ -99,7 +99,7 @@ class NewHeader(Given, frozen=True):
 
 
 class NewMessage(Given, frozen=True):
-    """A null value is a tombstone. `encoding` says how plain strings of this message are to be read."""
+    """A null value is a tombstone. `encoding` is the encoding of the plain strings of this message."""
 
     value: Bytes
     key: Bytes = None
@@ -136,7 +136,7 @@ class MessageHeader(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """`encoding` says how plain strings are to be read; `{"base64": …}` is always base64."""
+    """`encoding` is the encoding of plain strings; `{"base64": …}` is always base64."""
 
     partition: int
     offset: int
@@ -149,7 +149,7 @@ class Message(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """Go on at `next_offset`. `end_offset` is where the next message that can be read will be."""
+    """Continue at `next_offset`. `end_offset` is the offset of the next message that will become readable."""
 
     topic: str
     partition: int
@@ -163,7 +163,7 @@ class Fetched(Struct, frozen=True):
 
 
 class PayloadPlace(Struct, frozen=True):
-    """Send `headers` along; after `expires_at_ms` it is too late."""
+    """Send `headers` with the request, before `expires_at_ms`."""
 
     url: str
     method: Literal["GET", "PUT"]
@@ -172,7 +172,7 @@ class PayloadPlace(Struct, frozen=True):
 
 
 class StoredPayload(Struct, frozen=True):
-    """`reference` is what the `millpond-payload` header of the message says."""
+    """`reference` is the value of the `millpond-payload` header of the message."""
 
     topic: str
     id: str
@@ -193,7 +193,8 @@ Result = Literal["ok", "stale", "unknown", "not_owner"]
 
 
 class NewSubscriptionConfig(Given, frozen=True):
-    """What is not given has its default, or stays as it is. docs/reference/subscriptions.md has units and bounds."""
+    """Fields that are not set have their default, or keep their value. docs/reference/subscriptions.md has units and
+    bounds."""
 
     mode: Mode | UnsetType = UNSET
     ack_timeout_ms: Millis | UnsetType = UNSET
@@ -251,8 +252,8 @@ class Subscriptions(Struct, frozen=True):
 
 
 class SubscriptionKey(Struct, frozen=True):
-    """A key that does not move: its first message, how many wait behind it, and why. `until_ms` is 0 if only a
-    consumer or an operator can change it."""
+    """A blocked key: its first message, how many messages wait behind it, and why. `until_ms` is 0 if only a
+    consumer or an operator can unblock it."""
 
     key_hash: str
     offset: int
@@ -263,7 +264,7 @@ class SubscriptionKey(Struct, frozen=True):
 
 
 class SubscriptionPartition(Struct, frozen=True):
-    """Every offset below `floor` is settled. What is on its way is known only where it is `at_work`."""
+    """Every offset below `floor` is settled. Deliveries in flight are known only if `at_work` is true."""
 
     partition: int
     member: str
@@ -301,7 +302,7 @@ class SubscriptionDetails(Struct, frozen=True):
 
 
 class RedriveOrder(Given, frozen=True):
-    """Without a number: all of them."""
+    """Without a number, all of them."""
 
     messages_max: Count | UnsetType = UNSET
 
@@ -315,7 +316,8 @@ class Unblocked(Struct, frozen=True):
 
 
 class Pull(Given, frozen=True):
-    """`consumer` is a name of one's own. A pull gives at least one message that is there, whatever its size."""
+    """`consumer` is a name that only this consumer uses. A pull returns at least one available message, whatever its
+    size."""
 
     consumer: ConsumerName
     messages_max: Count = 100
@@ -325,7 +327,7 @@ class Pull(Given, frozen=True):
 
 
 class Delivery(Struct, frozen=True):
-    """A message and the id to answer it by. `retry_count` is how many deliveries of it have failed."""
+    """A message and the id with which to acknowledge it. `retry_count` is the number of its failed deliveries."""
 
     ack_id: str
     partition: int
@@ -341,8 +343,9 @@ class Delivery(Struct, frozen=True):
 
 
 class PulledDeliveries(Struct, frozen=True):
-    """`brokers` is where the other partitions of the topic are delivered: a consumer of all of them pulls there, too,
-    and answers each delivery where it got it. Empty if this broker has them all."""
+    """`brokers` are the brokers that deliver the other partitions of the topic: a consumer of all partitions pulls
+    from each of them and acknowledges each delivery at the broker that sent it. Empty if this broker owns all
+    partitions."""
 
     topic: str
     subscription: str
@@ -356,7 +359,7 @@ class Acks(Given, frozen=True):
 
 
 class Nacks(Given, frozen=True):
-    """Without a delay the messages come again after the subscription's backoff."""
+    """Without a delay the messages are redelivered after the subscription's backoff."""
 
     consumer: ConsumerName
     ack_ids: AckIds
@@ -364,7 +367,7 @@ class Nacks(Given, frozen=True):
 
 
 class Extensions(Given, frozen=True):
-    """So long from now on the deliveries may stay unanswered."""
+    """New ack timeout of the deliveries, counted from now."""
 
     consumer: ConsumerName
     ack_ids: AckIds
@@ -378,7 +381,7 @@ class AnsweredId(Struct, frozen=True):
 
 class Answered(Struct, frozen=True):
     """`ok` is durable. `stale`: settled already, delivered again since, or of an earlier owner of the partition.
-    `unknown`: this subscription never gave such an id."""
+    `unknown`: this subscription never issued such an id."""
 
     results: list[AnsweredId]
 
@@ -404,7 +407,7 @@ class Member(Struct, frozen=True):
 
 
 class GroupPartition(Struct, frozen=True):
-    """`offset` and `lag` are null where a member reads the partition and has committed nothing yet."""
+    """`offset` and `lag` are null if a member reads the partition and has not committed anything yet."""
 
     topic: str
     partition: int
@@ -416,7 +419,7 @@ class GroupPartition(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """`lag` is that of all partitions together: null if one of them is unknown, or if there is none."""
+    """`lag` is the sum over all partitions: null if one of them is unknown, or if there are none."""
 
     group: str
     state: str
@@ -445,7 +448,7 @@ class Status(Struct, frozen=True):
 
 
 class ClusterBroker(Struct, frozen=True):
-    """A broker, and how much it owns. What is left of its lease is below 0 if it has run out."""
+    """A broker, and how much it owns. The remaining time of its lease is negative if the lease has expired."""
 
     node_id: int
     state: Literal["serving", "draining", "drained", "silent"]
@@ -457,7 +460,7 @@ class ClusterBroker(Struct, frozen=True):
 
 
 class Cluster(Struct, frozen=True):
-    """`version` counts changes of topics, brokers and owners; `unowned` are partitions that nobody serves."""
+    """`version` counts changes of topics, brokers and owners; `unowned` are partitions without an owner."""
 
     version: int
     partitions: int
@@ -466,7 +469,7 @@ class Cluster(Struct, frozen=True):
 
 
 class Index(Struct, frozen=True):
-    """Where things are."""
+    """Addresses of the broker and paths of the interface."""
 
     name: str
     version: str

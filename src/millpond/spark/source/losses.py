@@ -24,14 +24,14 @@ class Losses:
     def expired(self, name: NamedPartition, offset: int, log_start: int) -> None:
         message = (
             f"Offset {offset} of topic {name.topic!r}, partition {name.partition} is gone: its log starts at "
-            f"{log_start}. {ADVICE} and reading goes on there."
+            f"{log_start}. {ADVICE} and reading continues there."
         )
         self._lost(OffsetOutOfRange(message, **_facts(name), offset=offset, log_start=log_start))
 
     def beyond(self, name: NamedPartition, offset: int, end_offset: int) -> None:
         message = (
             f"Offset {offset} of topic {name.topic!r}, partition {name.partition} does not exist: its log ends at "
-            f"{end_offset}. Was the topic made anew, or the catalog restored? {ADVICE}."
+            f"{end_offset}. Was the topic deleted and created again, or the catalog restored? {ADVICE}."
         )
         self._lost(OffsetOutOfRange(message, **_facts(name), offset=offset, end_offset=end_offset))
 
@@ -44,8 +44,8 @@ class Losses:
 
     def replaced(self, topic: str) -> None:
         message = (
-            f"Topic {topic!r} was deleted and made anew while it was read: positions in the old one mean nothing "
-            f"in this one. {ADVICE} and the new one is read from its start."
+            f"Topic {topic!r} was deleted and created again while it was read: positions in the old topic are not "
+            f"valid in the new one. {ADVICE} and the new topic is read from its start."
         )
         self._lost(TopicReplaced(message, topic=topic))
 

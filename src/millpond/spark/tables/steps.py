@@ -103,8 +103,8 @@ def starting_positions(
         if before is not None and before.topic_id != topic.id.hex():
             if not restart:
                 raise TopicReplaced(
-                    f"Topic {topic.name!r} was deleted and made anew since the table was last written: "
-                    "go on with the new one by asking for a restart (its rows follow the old one's).",
+                    f"Topic {topic.name!r} was deleted and created again since the table was last written: to "
+                    "continue with the new topic, request a restart (its rows follow those of the old topic).",
                     topic=topic.name,
                 )
             before = None

@@ -9,7 +9,7 @@ from millpond.service import BrokerStanding
 
 @operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Cluster})
 async def show_cluster(call: Call[Nothing, Nothing, None]) -> Cluster:
-    """Which brokers there are, where they are reached, and how much each of them owns. Any broker answers for all."""
+    """Show the brokers, their addresses, and how much each of them owns. Every broker reports all of them."""
     found = await call.site.services.cluster.status()
     return Cluster(found.version, found.partitions, found.unowned, [_broker(each) for each in found.brokers])
 

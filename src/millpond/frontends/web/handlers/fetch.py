@@ -57,7 +57,7 @@ class MessagePath(Given, frozen=True):
     redirects=True,
 )
 async def fetch(call: Call[PartitionPath, FetchQuery, None]) -> Raw:
-    """Messages from an offset or a time on, up to a count and a size. With `wait_ms` it waits for the first one.
+    """Fetch messages from an offset or a time, up to a count and a size. With `wait_ms` it waits for the first one.
     An offset outside the retained range is refused (416), with the range in the details."""
     start = await _start(call)
     query = call.query
@@ -87,8 +87,9 @@ async def fetch(call: Call[PartitionPath, FetchQuery, None]) -> Raw:
     redirects=True,
 )
 async def fetch_message(call: Call[MessagePath, Nothing, None]) -> Raw:
-    """One message: its value is the body, the rest is in headers (X-Millpond-Offset, -Timestamp, -Key or
-    -Key-Base64, -Header-<name>); X-Millpond-Left-Out names what no header can carry. 204 if the value is null."""
+    """Fetch one message: its value is the body, the rest is in headers (X-Millpond-Offset, -Timestamp, -Key or
+    -Key-Base64, -Header-<name>); X-Millpond-Left-Out names the fields that do not fit into a header. 204 if the value
+    is null."""
     record = await _one(call)
     headers = headers_of(record, call.site.limits.header_value_bytes_max)
     if record.value is None:

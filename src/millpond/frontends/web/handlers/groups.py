@@ -19,7 +19,7 @@ class GroupPath(Given, frozen=True):
 
 @operation("GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: GroupListings})
 async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
-    """All groups that have members, had some, or have offsets."""
+    """List all groups that have or had members, or have offsets."""
     found = await call.site.services.administration.groups()
     return GroupListings([GroupListing(each.group_id, each.state, each.protocol_type) for each in found])
 
@@ -35,7 +35,7 @@ async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
     redirects=True,
 )
 async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
-    """One group: its members, what it has committed, and how far it is behind."""
+    """Describe a group: its members, committed offsets and lag."""
     found = await call.site.services.administration.describe_group(call.path.group)
     return Group(
         group=found.group.group_id,
@@ -73,7 +73,7 @@ async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
     redirects=True,
 )
 async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
-    """Say where a group without members goes on in a topic: the offset of the next message, by partition."""
+    """Set the position of a group without members in a topic: the offset of the next message, by partition."""
     offsets = {each.partition: each.offset for each in call.body.offsets}
     if len(offsets) < len(call.body.offsets):
         raise InvalidRequest(reason="a partition is there twice")
@@ -94,5 +94,5 @@ async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
     redirects=True,
 )
 async def delete_group(call: Call[GroupPath, Nothing, None]) -> None:
-    """Forget a group without members, and its offsets."""
+    """Delete a group without members, and its offsets."""
     await call.site.services.administration.delete_group(call.path.group)

@@ -55,8 +55,9 @@ class PlaceQuery(Given, frozen=True):
     refuses=(404, 409, 413),
 )
 async def place_payload(call: Call[PayloadPath, PlaceQuery, None]) -> PayloadPlace:
-    """Where to put a body under an id (a UUIDv7) that the client has made: the URL, the method and the headers to use,
-    and until when. The URL is the store's own if it has some, else this broker's."""
+    """Request an upload address for a body with an id (a UUIDv7) that the client has created: the URL, the method and
+    the headers to use, and when they expire. The URL belongs to the store if the store has URLs, otherwise to this
+    broker."""
     size = None if call.query.size is UNSET else call.query.size
     place = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
     return _shown(call, place)
@@ -72,8 +73,8 @@ async def place_payload(call: Call[PayloadPath, PlaceQuery, None]) -> PayloadPla
     refuses=(404, 409),
 )
 async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayload | Raw:
-    """Store a body. What is answered is for the `millpond-payload` header of the message that refers to it, which must
-    come soon, or the body is collected. Where the store has URLs of its own, the answer is one (307)."""
+    """Store a body. The response contains the `millpond-payload` header of the message that refers to it. Produce
+    that message soon, or the body is deleted. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     announced = call.headers.get("content-length")
     size = None if announced is None else int(announced)
@@ -94,7 +95,7 @@ async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayl
     refuses=(404, 409),
 )
 async def download_payload(call: Call[PayloadPath, Nothing, None]) -> Stream | Raw:
-    """The body of a message. Where the store has URLs of its own, the answer is one (307)."""
+    """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     place = await payloads.download_place(path.topic, path.payload)
     if place.url is not None:

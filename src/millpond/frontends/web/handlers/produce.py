@@ -76,7 +76,7 @@ class PartitionPath(Given, frozen=True):
 async def produce_to_partition(
     call: Call[PartitionPath, Nothing, Records],
 ) -> Produced | ProducedMessages:
-    """Append to one partition. An unknown topic is created."""
+    """Append to one partition. A topic that does not exist is created."""
     messages = call.site.services.messages
     placed = await messages.produce(call.path.topic, call.body.records, call.path.partition)
     return _produced(call.path.topic, placed, call.body.is_batch)
@@ -93,8 +93,8 @@ async def produce_to_partition(
     redirects=True,
 )
 async def produce(call: Call[TopicPath, Nothing, Records]) -> Produced | ProducedMessages:
-    """Append where the key leads to, as Kafka's clients choose; what has no key takes turns. An unknown topic is
-    created."""
+    """Append to the partition of the key, as Kafka's clients choose it; messages without a key alternate between
+    partitions. A topic that does not exist is created."""
     placed = await call.site.services.messages.produce(call.path.topic, call.body.records)
     return _produced(call.path.topic, placed, call.body.is_batch)
 

@@ -40,10 +40,10 @@ encode = msgspec.json.Encoder().encode
     redirects=True,
 )
 async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
-    """Deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one. Each is to be
-    answered within the subscription's ack timeout, or it comes again. A consumer has one pull at a time (409). Only
-    partitions that this broker owns are delivered; the answer says which other brokers have some. A broker that has
-    none sends you to one that does (307)."""
+    """Pull deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one.
+    Acknowledge each within the subscription's ack timeout, or it is redelivered. A consumer has one pull at a time
+    (409). A broker delivers only messages of partitions that it owns; the response lists the other brokers. A broker
+    that owns none redirects to one that does (307)."""
     asked = call.body
     brokers = await call.site.services.administration.other_owners(call.path.topic, "http")
     pulling = call.site.services.pulling.pull(
@@ -67,7 +67,7 @@ async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
     refuses=(404,),
 )
 async def ack(call: Call[SubscriptionPath, Nothing, Acks]) -> Answered:
-    """These messages are done with. What is answered `ok` is durable and never delivered again."""
+    """Acknowledge messages. A result of `ok` is durable: the message is never delivered again."""
     asked = call.body
     name = _name(call.path, asked.consumer)
     return _answered(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
@@ -83,8 +83,8 @@ async def ack(call: Call[SubscriptionPath, Nothing, Acks]) -> Answered:
     refuses=(404,),
 )
 async def nack(call: Call[SubscriptionPath, Nothing, Nacks]) -> Answered:
-    """These messages could not be handled: they come again later, or become dead letters when they have failed too
-    often."""
+    """Reject messages that could not be handled: they are redelivered later, or become dead letters when they have
+    failed too often."""
     asked = call.body
     name, delay_ms = _name(call.path, asked.consumer), asked.delay_ms
     answers = await call.site.services.pulling.nack(
@@ -103,7 +103,7 @@ async def nack(call: Call[SubscriptionPath, Nothing, Nacks]) -> Answered:
     refuses=(404,),
 )
 async def extend(call: Call[SubscriptionPath, Nothing, Extensions]) -> Answered:
-    """More time for these deliveries, counted from now on."""
+    """Extend the ack timeout of these deliveries, counted from now."""
     asked = call.body
     name = _name(call.path, asked.consumer)
     answers = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)

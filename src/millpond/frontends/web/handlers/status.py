@@ -23,7 +23,7 @@ NoInput = Call[Nothing, Nothing, None]
 
 @operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Index})
 async def show_index(call: NoInput) -> Index:
-    """Where things are."""
+    """List the addresses of this broker and the paths of this interface."""
     services = call.site.services
     paths = list(dict.fromkeys(each.path for each in OPERATIONS))
     return Index("millpond", services.version, dict(services.listeners), paths)
@@ -31,15 +31,15 @@ async def show_index(call: NoInput) -> Index:
 
 @operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
 async def check_health(_: NoInput) -> Status:
-    """Whether the process answers."""
+    """Check that the process responds."""
     return Status("ok")
 
 
 @operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
 async def check_readiness(call: NoInput) -> Status:
-    """Whether messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or failed),
-    `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed, less than
-    10 s ago). That the store cannot be reached shows only when something is produced."""
+    """Check that messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or
+    failed), `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed,
+    less than 10 s ago). An unreachable store is noticed only when something is produced."""
     why = call.site.services.why_not_ready()
     if why is not None:
         raise Refused(503, "NotReady", why.message, retriable=True, details={"reason": why.reason})
@@ -55,7 +55,7 @@ async def check_readiness(call: NoInput) -> Status:
     gives={200: Other([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
 )
 async def show_metrics(call: NoInput) -> Raw:
-    """All metrics, for Prometheus."""
+    """Get all metrics in the format of Prometheus."""
     return Raw(call.site.services.expose_metrics(), CONTENT_TYPE_LATEST)
 
 
@@ -68,7 +68,7 @@ async def show_metrics(call: NoInput) -> Raw:
     gives={200: Other([JSON], "This document.")},
 )
 async def show_openapi(call: NoInput) -> Raw:
-    """This interface as an OpenAPI 3.1 document."""
+    """Get this interface as an OpenAPI 3.1 document."""
     return Raw(_document(call.site.services.version))
 
 

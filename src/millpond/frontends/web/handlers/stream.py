@@ -77,9 +77,9 @@ SERVER_SENT_EVENTS = Form(
     redirects=True,
 )
 async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
-    """The messages of a topic, or of one of its partitions, as they come. An empty line or a comment says that there
-    is nothing new; an `error` line or a `failure` event says why a stream ends. Server-sent events (`format=sse` or
-    `Accept: text/event-stream`) have ids with which `Last-Event-ID` goes on exactly behind them."""
+    """Stream the messages of a topic, or of one of its partitions, as they arrive. An empty line or a comment means
+    that there is nothing new; an `error` line or a `failure` event says why a stream ends. Server-sent events
+    (`format=sse` or `Accept: text/event-stream`) have ids; `Last-Event-ID` continues exactly after that event."""
     request = await _request(call)
     form = _form(call)
     polled = await call.site.services.poller.poll(request)

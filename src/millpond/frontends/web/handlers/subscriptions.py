@@ -44,7 +44,7 @@ class SubscriptionPath(Given, frozen=True):
     refuses=(404, 409),
 )
 async def create_subscription(call: Call[TopicPath, Nothing, NewSubscription]) -> Subscription:
-    """Make a subscription of a topic. It begins at the earliest message, unless it is told where."""
+    """Create a subscription on a topic. It starts at the earliest message unless `start` is set."""
     new, topic = call.body, call.path.topic
     queues = call.site.services.queues
     made = await queues.create(topic, new.name, _given(new.config), _start(new.start))
@@ -61,7 +61,7 @@ async def create_subscription(call: Call[TopicPath, Nothing, NewSubscription]) -
     refuses=(404,),
 )
 async def list_subscriptions(call: Call[TopicPath, Nothing, None]) -> Subscriptions:
-    """All subscriptions of a topic, by name."""
+    """List the subscriptions of a topic, by name."""
     found = await call.site.services.queues.all_of(call.path.topic)
     return Subscriptions([_subscription(call.path.topic, each) for each in found])
 
@@ -76,8 +76,8 @@ async def list_subscriptions(call: Call[TopicPath, Nothing, None]) -> Subscripti
     refuses=(404,),
 )
 async def describe_subscription(call: Call[SubscriptionPath, Nothing, None]) -> SubscriptionDetails:
-    """One subscription: its config, what of each partition is settled and on its way, its consumers, and which keys do
-    not move and why."""
+    """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, and which
+    keys are blocked and why."""
     found = await call.site.services.queues.describe(call.path.topic, call.path.subscription, KEYS_MAX)
     shown = _subscription(found.topic, found.subscription)
     return SubscriptionDetails(
@@ -114,7 +114,7 @@ async def describe_subscription(call: Call[SubscriptionPath, Nothing, None]) -> 
     refuses=(404, 409),
 )
 async def alter_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionChanges]) -> Subscription:
-    """Change what is given and leave the rest. Consumers stay. The mode cannot be changed."""
+    """Change the given configs. Consumers stay attached. The mode cannot be changed."""
     path = call.path
     altered = await call.site.services.queues.alter(path.topic, path.subscription, _given(call.body.config))
     return _subscription(path.topic, altered)
@@ -130,7 +130,7 @@ async def alter_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionC
     refuses=(404,),
 )
 async def delete_subscription(call: Call[SubscriptionPath, Nothing, None]) -> None:
-    """Forget a subscription and what it was done with. Its consumers are sent away; messages and dead letters stay."""
+    """Delete a subscription and its progress. Its consumers are detached; messages and dead letters are kept."""
     await call.site.services.queues.delete(call.path.topic, call.path.subscription)
 
 
@@ -144,8 +144,8 @@ async def delete_subscription(call: Call[SubscriptionPath, Nothing, None]) -> No
     refuses=(404, 409),
 )
 async def reset_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionReset]) -> None:
-    """Begin anew elsewhere. What is on its way is forgotten, with its retry counts; consumers stay and go on from the
-    new place."""
+    """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers stay
+    attached and continue from the new position."""
     path, start = call.path, _start(call.body.start)
     await call.site.services.queues.reset(path.topic, path.subscription, start)
 
@@ -160,7 +160,7 @@ async def reset_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionR
     refuses=(404, 409),
 )
 async def redrive_dead_letters(call: Call[SubscriptionPath, Nothing, RedriveOrder]) -> Redriven:
-    """Send dead letters back to their topic, each once, for this subscription only."""
+    """Send dead letters back to their topic, each of them once, for this subscription only."""
     path, most = call.path, call.body.messages_max
     queues = call.site.services.queues
     return Redriven(await queues.redrive(path.topic, path.subscription, 0 if most is UNSET else most))
@@ -176,7 +176,7 @@ async def redrive_dead_letters(call: Call[SubscriptionPath, Nothing, RedriveOrde
     refuses=(404,),
 )
 async def unblock_subscription(call: Call[SubscriptionPath, Nothing, None]) -> Unblocked:
-    """Let messages go again that were blocked after their last attempt, as if they had never failed."""
+    """Retry messages that are blocked after their last attempt, with a retry count of 0."""
     return Unblocked(await call.site.services.queues.unblock(call.path.topic, call.path.subscription))
 
 

@@ -38,8 +38,8 @@ class TopicPath(Given, frozen=True):
     refuses=(409,),
 )
 async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> CreatedTopic:
-    """Create a topic. Without `partitions` it gets as many as the setting http_partitions says (100 unless set), and
-    `note` in the response says so; every other way to create a topic uses default_partitions (1 unless set)."""
+    """Create a topic. Without `partitions` the setting http_partitions decides (100 unless set), and `note` in the
+    response says so; every other way to create a topic uses default_partitions (1 unless set)."""
     new = call.body
     services = call.site.services
     count = services.default_partitions if new.partitions is UNSET else new.partitions
@@ -50,7 +50,7 @@ async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> CreatedTopic:
 
 @operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Topics})
 async def list_topics(call: Call[Nothing, Nothing, None]) -> Topics:
-    """All topics, by name."""
+    """List all topics, by name."""
     return Topics([topic_of(each) for each in call.site.services.administration.topics()])
 
 
@@ -64,7 +64,7 @@ async def list_topics(call: Call[Nothing, Nothing, None]) -> Topics:
     refuses=(404,),
 )
 async def describe_topic(call: Call[TopicPath, Nothing, None]) -> TopicDetails:
-    """One topic: its partitions, and every config with where its value comes from."""
+    """Describe a topic: its partitions, and every config with the source of its value."""
     found = await call.site.services.administration.describe_topic(call.path.topic)
     return TopicDetails(
         name=found.topic.name,
