@@ -60,7 +60,7 @@ def test_topics(tools, prefix):
     eventually(lambda: prefix not in tools.say("topics", "--list").split())
 
 
-@shows(CLIENT, "is told what is wrong with a topic")
+@shows(CLIENT, "gets an error that says what is wrong with a topic")
 def test_topics_that_are_refused(tools, prefix):
     tools.create(prefix, 2)
     again = tools.run("topics", "--create", "--topic", prefix)

@@ -39,7 +39,7 @@ STEADY_S: Final = 60.0
 LINE_BYTES_MAX: Final = 1024 * 1024
 EXIT_AT_ONCE: Final = 130
 PORTS: Final = 65_536
-NOBODY: Final = Session("")
+NO_SESSION: Final = Session("")
 Facts = dict[str, Any]
 
 logger = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class Supervisor:
                     clock_pauses.end(tx)
             if self._directory is not None and not self._settings.catalog:
                 with database.write() as tx:
-                    writers.bury_other_brokers(tx, NOBODY, SystemClock().now_ms())
+                    writers.bury_other_brokers(tx, NO_SESSION, SystemClock().now_ms())
                     topology.move(tx)
 
     def _has_no_topics(self) -> bool:

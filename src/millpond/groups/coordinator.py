@@ -58,7 +58,7 @@ class MemberIdentity:
     instance_id: str | None = None
 
 
-NOBODY = MemberIdentity()
+NO_MEMBER = MemberIdentity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Groups:
     # -- offsets ----------------------------------------------------------------------------------------------
 
     async def commit_offsets(
-        self, group_id: str, offsets: Sequence[GroupOffset], member: MemberIdentity = NOBODY
+        self, group_id: str, offsets: Sequence[GroupOffset], member: MemberIdentity = NO_MEMBER
     ) -> list[MillpondError | None]:
         """The offsets are durable when this returns. Returns the error of each offset, in order, or None; raises errors
         that concern all of them."""

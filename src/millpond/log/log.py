@@ -46,7 +46,7 @@ from millpond.records import Buffer
 Answer = TypeVar("Answer")
 
 
-async def _nobody_else() -> None:
+async def _no_other_brokers() -> None:
     """The default for a log that shares its catalog with no other broker."""
 
 
@@ -66,7 +66,7 @@ class Log:
         on_failure: Callable[[MillpondError], None],
         has_lease: Callable[[], bool] = lambda: True,
         on_topology: Callable[[Topology], None] = lambda _: None,
-        tell_others: Callable[[], Awaitable[None]] = _nobody_else,
+        tell_others: Callable[[], Awaitable[None]] = _no_other_brokers,
         tell_owner: Callable[[TopicPartition], None] = lambda _: None,
         shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,

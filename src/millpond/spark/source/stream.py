@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock or SystemClock()
         self._losses = Losses(options.fail_on_data_loss)
         self._topic_ids: dict[str, TopicId] = {}
-        self._made_anew: set[str] = set()
+        self._recreated: set[str] = set()
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._committed: Offsets | None = None
@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends, standings = _from_checkpoint(start), _from_checkpoint(end), self._look()
         self._check_lost({name: at for name, at in starts.items() if name not in ends}, standings)
         ranges = [self._range(name, starts, ends[name], standings.get(name)) for name in sorted(ends)]
-        self._made_anew.clear()
+        self._recreated.clear()
         planned = [each for each in ranges if each is not None]
         return plan_splits(database(self._options.place), planned, self._options)
 
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if known != standing.where.topic_id:
                 self._losses.replaced(name.topic)
                 self._topic_ids[name.topic] = standing.where.topic_id
-                self._made_anew.add(name.topic)
+                self._recreated.add(name.topic)
         return standings
 
     def _check_lost(self, starts: Offsets, standings: Standings) -> None:
@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             standing = standings.get(name)
             if standing is None:
                 self._losses.gone(name)
-            elif start > standing.end_offset and name.topic not in self._made_anew:
+            elif start > standing.end_offset and name.topic not in self._recreated:
                 self._losses.beyond(name, start, standing.end_offset)
 
     def _end(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             latest = min(latest, self._target.get(name, FIRST_OFFSET))
         start = starts.get(name, LATEST)
-        is_valid = start <= standing.end_offset and name.topic not in self._made_anew
+        is_valid = start <= standing.end_offset and name.topic not in self._recreated
         return max(start, latest) if is_valid else latest
 
     def _begin(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = starts.get(name, standing.log_start)
         if start == LATEST:
             return standing.latest
-        return standing.log_start if name.topic in self._made_anew else max(start, standing.log_start)
+        return standing.log_start if name.topic in self._recreated else max(start, standing.log_start)
 
     def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
         """`minOffsetsPerTrigger`: whether there are too few offsets and the maximum delay has not passed.
@@ -207,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if standing is None:
             self._losses.gone(name)
             return None
-        if name.topic in self._made_anew:
+        if name.topic in self._recreated:
             start = standing.log_start
         elif start > end:
             if starts == self._initial:

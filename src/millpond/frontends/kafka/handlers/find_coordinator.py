@@ -10,7 +10,7 @@ from millpond.protocol.messages.groups import Coordinator, FindCoordinatorReques
 
 BATCHED_SINCE = 4
 KEY_TYPES = (0, 1)
-NOBODY = -1
+NO_NODE = -1
 
 
 @handles(FindCoordinatorRequest)
@@ -31,7 +31,9 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
 def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
     if key_type not in KEY_TYPES:
         code, text = ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here"
-        return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
+        return Coordinator(
+            key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=text
+        )
     found = call.services.owners.coordinator(key)
     node = next((each for each in call.nodes() if found is not None and each.id == found.node_id), None)
     if node is None:
@@ -39,5 +41,7 @@ def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             "its coordinator has gone, and the next one is not there yet",
         )
-        return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
+        return Coordinator(
+            key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=text
+        )
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")

@@ -25,7 +25,7 @@ from millpond.protocol.messages.metadata import (
 from millpond.service import Leader
 
 BY_ID_SINCE = 12
-NOBODY = -1
+NO_NODE = -1
 
 
 @handles(MetadataRequest)
@@ -114,7 +114,7 @@ def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> Me
         return MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=number,
-            leader_id=NOBODY,
+            leader_id=NO_NODE,
             replica_nodes=[call.services.node.id],
             isr_nodes=[],
         )
