@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE_READY := $(VENV)/.site-ready
 # More processes than two cores: many tests wait more than they work. All of Spark's go to one, which keeps one session.
 PARALLEL ?= -n 4 --dist loadgroup
 DETERMINISTIC := not long and not peers and not faults
@@ -12,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FAST := tests/unit tests/contract tests/transcripts tests/tidy
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve watch demo test test-fast test-faults test-long test-stalled coverage test-peers lint format bench docs stubs pins clean
+.PHONY: help install serve watch demo test test-fast test-faults test-long test-stalled coverage test-peers lint format bench docs docs-site stubs pins clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -76,12 +77,20 @@ bench: $(READY) ## measure, side by side with a baseline in the same run (PART=e
 docs: $(READY) ## renew docs/reference from the code
 	$(BIN)/python docs/generate.py
 
+$(SITE_READY): requirements-docs.txt $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	@touch $(SITE_READY)
+
+docs-site: $(SITE_READY) ## build the documentation as a website in site/; python -m http.server -d site shows it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --quiet
+
 stubs: $(READY) ## renew src/millpond/stubs from proto/
 	$(BIN)/python proto/generate.py
 
 pins: ## renew requirements*.txt (needs uv)
 	uv pip compile -q pyproject.toml --no-emit-index-url --no-header --no-annotate -o requirements.txt
 	uv pip compile -q pyproject.toml --extra dev --no-emit-index-url --no-header --no-annotate -o requirements-dev.txt
+	uv pip compile -q --group docs -c requirements-dev.txt --no-emit-index-url --no-header --no-annotate -o requirements-docs.txt
 
-clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove .venv, caches and the website
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -69,7 +69,7 @@ def _settings_page() -> Iterator[str]:
 def _errors_page() -> Iterator[str]:
     yield from ("# Errors", "", MADE, "")
     yield "Every error the engine raises on purpose. Names in braces are facts, also found in `error.facts`."
-    yield "*Retriable* says whether the same request may succeed later. Each face has its own words: Kafka a code,"
+    yield "*Retriable* says whether the same request may succeed later. Each interface has its own form: Kafka a code,"
     yield "gRPC a status (with the name as the reason of a google.rpc.ErrorInfo: `UNKNOWN_TOPIC`), HTTP a status (with"
     yield "the name as `code`, except for `TopicExists`, which is `TopicAlreadyExistsException`)."
     yield from (
@@ -81,8 +81,8 @@ def _errors_page() -> Iterator[str]:
         parent = "" if kind is MillpondError else f"`{kind.__bases__[0].__name__}`"
         says = " ".join((kind.__doc__ or "").split()).replace("|", "\\|")
         error = kind()
-        faces = f"{kafka_code_of(error).name} | {grpc_code_of(error).name} | {http_status_of(error)}"
-        yield f"| `{kind.__name__}` | {parent} | {'yes' if kind.retriable else 'no'} | {faces} | {says} |"
+        forms = f"{kafka_code_of(error).name} | {grpc_code_of(error).name} | {http_status_of(error)}"
+        yield f"| `{kind.__name__}` | {parent} | {'yes' if kind.retriable else 'no'} | {forms} | {says} |"
 
 
 def _metrics_page() -> Iterator[str]:
@@ -95,11 +95,11 @@ def _metrics_page() -> Iterator[str]:
 
 
 def _kafka_page() -> Iterator[str]:
-    yield from ("# The Kafka face", "", MADE, "")
+    yield from ("# The Kafka interface", "", MADE, "")
     yield "## Requests"
     yield from (
         "",
-        "What is not in this table is not advertised, and a client that sends it is disconnected.",
+        "An API that is not in this table is not advertised, and a client that sends it is disconnected.",
         "",
     )
     yield from ("| key | request | versions | what it does |", "|---|---|---|---|")
@@ -129,7 +129,7 @@ def _timestamps() -> Iterator[str]:
 
 def _topic_configs() -> Iterator[str]:
     yield from ("", "## Topic configs", "")
-    yield "*Honoured* ones change what the broker does. *Reported* ones are checked, kept and told to whoever asks,"
+    yield "*Honoured* ones change what the broker does. *Reported* ones are checked, stored and returned,"
     yield "because tools set them and expect to read them back. Any other name is refused."
     yield from ("", "| config | effect | kind | default | meaning |", "|---|---|---|---|---|")
     for each in sorted(DEFINITIONS.values(), key=lambda each: (each.effect, each.name)):
@@ -138,7 +138,7 @@ def _topic_configs() -> Iterator[str]:
 
 
 def _versions(handler: Handler) -> str:
-    """Those that are served; and those that are advertised, where a client needs to be told more than is true."""
+    """Those that are served; and those that are advertised, where a client needs to see more than is true."""
     served, advertised = span(handler.request.versions), span(handler.advertised)
     return served if served == advertised else f"{served} (advertised as {advertised})"
 

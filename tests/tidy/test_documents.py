@@ -235,16 +235,58 @@ def test_no_file_names_a_package_registry():
     assert [each for each in found if "--no-emit-index-url" not in each] == []
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt"])
 def test_pins_are_names_and_versions_and_nothing_else(name):
     for line in (ROOT / name).read_text().splitlines():
         assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*==[\w.]+", line), line
+
+
+def pins(name):
+    return dict(line.split("==") for line in (ROOT / name).read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-docs.txt"])
+def test_no_package_is_pinned_to_two_versions(name):
+    """All of them are installed into one environment."""
+    dev = pins("requirements-dev.txt")
+    assert {
+        package: version for package, version in pins(name).items() if dev.get(package, version) != version
+    } == {}
 
 
 def test_every_dependency_is_pinned():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = {line.partition("==")[0] for line in (ROOT / "requirements.txt").read_text().splitlines()}
+    pinned = set(pins("requirements.txt"))
     wanted = {re.split(r"[<>=\[ ]", each)[0] for each in project["dependencies"]}
     assert wanted <= pinned
+
+
+def navigation(part):
+    """The pages in a part of the website's navigation, in its order."""
+    if isinstance(part, str):
+        return [part]
+    below = part.values() if isinstance(part, dict) else part
+    return [page for each in below for page in navigation(each)]
+
+
+def test_every_page_is_in_the_navigation_of_the_website_once():
+    """`make docs-site` fails otherwise, and is not part of `make test`."""
+    import yaml
+
+    pages = navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    own = [page for page in pages if not page.startswith("project/")]
+    assert sorted(own) == sorted(
+        str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
+    )
+    assert len(set(pages)) == len(pages)
+
+
+def test_the_terms_of_the_glossary_are_in_order_and_have_one_line_each():
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = [term.casefold() for term, _ in rows]
+    assert len(terms) >= 50
+    assert terms == sorted(terms)
+    assert len(set(terms)) == len(terms)
+    assert [term for term, meaning in rows if not meaning.endswith(".")] == []
