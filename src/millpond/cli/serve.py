@@ -19,7 +19,7 @@ from millpond.cli import workers as supervision
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.addresses import FACES
 from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError, Unavailable, WriterDead
-from millpond.observability.logs import set_up_logging
+from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
 from millpond.process import end_with_parent
 from millpond.settings import Settings
@@ -62,6 +62,11 @@ logger = logging.getLogger(__name__)
     "started again.",
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(list(FORMATS)),
+    help="Format of the log on stderr: text, or one JSON object per line.",
+)
+@click.option(
     "--trust-clock",
     is_flag=True,
     help="End a pause of retention that began because the wall clock jumped: it is right now.",
@@ -82,6 +87,7 @@ def serve(
     storage: str | None,
     advertise: str | None,
     workers: int | None,
+    log_format: str | None,
     trust_clock: bool,
     supervised: bool,
     supervisor: int | None,
@@ -98,6 +104,7 @@ def serve(
         "http_listen": http,
         "catalog": catalog,
         "store": storage,
+        "log_format": log_format,
     }
     settings = load_settings(data_dir, config, assignments, **given, **advertised(advertise))
     if supervisor is not None:
@@ -109,7 +116,7 @@ def serve(
 
 
 def _run_workers(settings: Settings, count: int, as_json: bool, trust_clock: bool) -> None:
-    _start_logging(settings.log_level)
+    _start_logging(settings)
     supervision.run_workers(
         settings,
         count,
@@ -134,16 +141,17 @@ def advertised(text: str | None) -> dict[str, str]:
 
 def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
     """Until SIGTERM or SIGINT, and the drain after it. `mkfk-server` is this, too."""
-    _start_logging(settings.log_level)
+    _start_logging(settings)
     uvloop.run(_serve(settings, as_json, supervised, trust_clock))
 
 
-def _start_logging(level: str) -> None:
+def _start_logging(settings: Settings) -> None:
     try:
-        set_up_logging(level)
+        set_up_logging(settings.log_level, settings.log_format)
     except ValueError as error:
         reason = "write DEBUG, INFO, WARNING or ERROR"
-        raise InvalidSettings(name="log_level", value=level, reason=reason) from error
+        raise InvalidSettings(name="log_level", value=settings.log_level, reason=reason) from error
+    logging.captureWarnings(True)  # they would be lines of another format
 
 
 async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_clock: bool = False) -> None:
