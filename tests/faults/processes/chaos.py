@@ -55,7 +55,7 @@ EXTENTS = """
     WHERE topics.name = 'chaos'
 """
 DECLARED_DEAD = "others have declared this broker dead"
-REFUSED_COMMIT = "this process can write no more"
+REFUSED_COMMIT = "session fenced; broker stops writing"
 
 
 class Clients:
