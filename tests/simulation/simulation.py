@@ -41,7 +41,7 @@ LOUD = logging.ERROR
 FORESEEN = (
     "session fenced; broker stops writing",
     "catalog failed; broker is shutting down",
-    "the wall clock jumped",
+    "wall clock jumped",
 )
 
 
