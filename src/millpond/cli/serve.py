@@ -180,7 +180,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             settings = _on_the_same_ports(broker)
             error = await _until_stopped(broker, stop)
             if isinstance(error, WriterDead):
-                logger.warning("others have declared this broker dead: it joins again")
+                logger.warning("lease expired; rejoining the cluster", extra={"broker": broker.node_id})
             elif not as_json:
                 click.echo("stopping: flushing what was accepted")
         finally:
@@ -203,7 +203,7 @@ async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> bool:
         except Unavailable as error:
             if not again or isinstance(error, CatalogFailed):
                 raise
-            logger.warning("it cannot join again yet: %s", error)
+            logger.warning("rejoining the cluster failed; will retry", extra={"error": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(JOIN_AGAIN_S):
                 await stop.wait()

@@ -95,7 +95,7 @@ async def test_a_service_that_dies_is_reported_and_the_broker_still_drains(
 
     monkeypatch.setattr(Membership, "run", broken)
     kept = await start(tmp_path)
-    await until(lambda: "a service ended" in caplog.text)
+    await until(lambda: "unexpected error in a service" in caplog.text)
     await kept.append(b"kept")
     await kept.broker.stop()
     monkeypatch.undo()
