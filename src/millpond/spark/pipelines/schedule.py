@@ -61,7 +61,9 @@ def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Repo
             reports[name] = work()
         except Exception as error:  # Spark's errors are of many kinds, and the others must go on
             if not isinstance(error, MillpondError):
-                logger.exception("%s failed in a way nobody foresaw", name)
+                logger.exception(
+                    "unexpected error in pipeline; will retry", extra={"duty": name, "error": repr(error)}
+                )
             reports[name] = {"error": str(error)}
     return reports
 
