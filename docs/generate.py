@@ -1,11 +1,14 @@
-"""Writes `docs/reference/`: settings, errors, metrics and Kafka's requests, from the code that defines them.
+"""Writes `docs/reference/`: settings, errors, metrics, logs and Kafka's requests, from the code that defines them.
 
 `python docs/generate.py` writes the pages; `tests/tidy` fails when one of them is not what this would print.
 """
 # ruff: noqa: SLF001  # prometheus_client has no public way to list a metric without samples
 
+import ast
+import logging
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from millpond import settings
@@ -16,10 +19,21 @@ from millpond.frontends.web.errors import status_of as http_status_of
 from millpond.model import errors
 from millpond.model.configs import DEFINITIONS
 from millpond.model.errors import MillpondError
+from millpond.observability.events import EVENTS, FIELDS
 from millpond.observability.metrics import Metrics
 from millpond.protocol import Versions
 
 REFERENCE = Path(__file__).parent / "reference"
+SOURCE = Path(__file__).parents[1] / "src"
+LEVELS = {
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warning": "WARNING",
+    "error": "ERROR",
+    "exception": "ERROR",
+    "critical": "CRITICAL",
+}
+"""The level of each method of a logger. Others, such as `log`, are not used."""
 MADE = "<!-- made by docs/generate.py: change the code, then run it again -->"
 
 TIMESTAMP_DIFFERENCES = (
@@ -49,6 +63,7 @@ def pages() -> dict[str, str]:
         "settings.md": "\n".join(_settings_page()) + "\n",
         "errors.md": "\n".join(_errors_page()) + "\n",
         "metrics.md": "\n".join(_metrics_page()) + "\n",
+        "logs.md": "\n".join(_logs_page()) + "\n",
         "kafka.md": "\n".join(_kafka_page()) + "\n",
     }
 
@@ -135,6 +150,106 @@ def _topic_configs() -> Iterator[str]:
     for each in sorted(DEFINITIONS.values(), key=lambda each: (each.effect, each.name)):
         default = f"`{each.default}`" if each.default else "(empty)"
         yield f"| `{each.name}` | {each.effect} | {each.kind} | {default} | {each.meaning} |"
+
+
+def _logs_page() -> Iterator[str]:
+    yield from ("# Logs", "", MADE, "")
+    yield "Every event of level WARNING and above: what caused it, and what to do. The text of an event never varies,"
+    yield "so search for it; what varies is in its fields. `millpond serve` writes the log to stderr, as text or, with"
+    yield "`--log-format json`, as one JSON object per line ([how to](../how-to/command-line.md#logs)). An event whose"
+    yield "text begins with *unexpected error* has a traceback. It is a bug, of Millpond or of a package it uses."
+    by_event: dict[str, list[LogCall]] = {}
+    for call in log_calls():
+        if call.is_listed:
+            by_event.setdefault(call.event, []).append(call)
+    for area in sorted({calls[0].area for calls in by_event.values()}):
+        yield from ("", f"## {area}")
+        for event in sorted(by_event, key=str.lower):
+            if by_event[event][0].area == area:
+                yield from _log_event(event, by_event[event])
+    yield from ("", "## Fields", "", "| field | meaning |", "|---|---|")
+    for name in sorted(FIELDS):
+        yield f"| `{name}` | {FIELDS[name]} |"
+
+
+def _log_event(event: str, calls: list["LogCall"]) -> Iterator[str]:
+    fields = dict.fromkeys(name for call in calls for name in call.fields)
+    loggers = " and ".join(dict.fromkeys(f"`{call.module}`" for call in calls))
+    yield from ("", f"### {event}", "")
+    with_fields = f"; fields: {', '.join(f'`{name}`' for name in fields)}" if fields else ""
+    yield f"{calls[0].level}, from {loggers}{with_fields}"
+    yield from ("", f"* **Cause:** {EVENTS[event].cause}", f"* **Remedy:** {EVENTS[event].remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class LogCall:
+    """A call of a logger in the source."""
+
+    path: Path
+    line: int
+    method: str
+    node: ast.Call
+
+    @property
+    def module(self) -> str:
+        parts = self.path.relative_to(SOURCE).with_suffix("").parts
+        return ".".join(part for part in parts if part != "__init__")
+
+    @property
+    def area(self) -> str:
+        return self.module.split(".")[1]
+
+    @property
+    def level(self) -> str:
+        return LEVELS[self.method]
+
+    @property
+    def is_listed(self) -> bool:
+        return logging.getLevelName(self.level) >= logging.WARNING
+
+    @property
+    def event(self) -> str:
+        """Empty if it is not written out."""
+        first = self.node.args[0] if self.node.args else None
+        return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+    @property
+    def extra(self) -> ast.expr | None:
+        return next((each.value for each in self.node.keywords if each.arg == "extra"), None)
+
+    @property
+    def fields(self) -> list[str]:
+        """Those that are written out."""
+        keys = self.extra.keys if isinstance(self.extra, ast.Dict) else []
+        return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+
+
+def log_calls() -> list[LogCall]:
+    """In the order of files and lines: calls of what is called `logger`, or was made by `logging.getLogger`."""
+    return [call for path in sorted(SOURCE.rglob("*.py")) for call in calls_in(path, path.read_text())]
+
+
+def calls_in(path: Path, text: str) -> list[LogCall]:
+    nodes = list(ast.walk(ast.parse(text)))
+    made = [each for each in nodes if isinstance(each, ast.Assign) and _makes_logger(each.value)]
+    names = {target.id for each in made for target in each.targets if isinstance(target, ast.Name)}
+    calls = [each for each in nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+    found = [each for each in calls if _is_logger(each.func.value, names | {"logger", "logging"})]
+    logs = [each for each in found if each.func.attr in {*LEVELS, "log", "warn", "fatal"}]
+    return [
+        LogCall(path, each.lineno, each.func.attr, each)
+        for each in sorted(logs, key=lambda each: each.lineno)
+    ]
+
+
+def _makes_logger(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "getLogger"
+    )
+
+
+def _is_logger(node: ast.expr, names: set[str]) -> bool:
+    return (isinstance(node, ast.Name) and node.id in names) or _makes_logger(node)
 
 
 def _versions(handler: Handler) -> str:

@@ -22,7 +22,7 @@ from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.groups import Groups
 from millpond.log import AppendResult, Log, Transactions, Writer
 from millpond.maintenance import Maintenance, resume
-from millpond.model.addresses import is_everywhere, join_address, split_address
+from millpond.model.addresses import FACES, is_everywhere, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CatalogWentBack,
@@ -210,9 +210,14 @@ class Broker:
     async def _close_faces(self) -> None:
         """Stop all interfaces concurrently; each one first completes the requests in progress."""
         stops = (self.kafka.stop(), self.rpc.stop(), self.web.stop())
-        for error in await asyncio.gather(*stops, return_exceptions=True):
+        ends = await asyncio.gather(*stops, return_exceptions=True)
+        for face, error in zip(FACES, ends, strict=True):
             if isinstance(error, BaseException):
-                logger.error("a face did not stop as it should", exc_info=error)
+                logger.error(
+                    "unexpected error while an interface stopped",
+                    exc_info=error,
+                    extra={"interface": face, "error": repr(error)},
+                )
 
     def _kafka_services(self, cluster_id: str) -> Services:
         assert self.kafka_node is not None, "it has been bound"
@@ -515,7 +520,11 @@ class Broker:
     def _on_services_ended(self, services: "asyncio.Task[None]") -> None:
         """Services end only when they are cancelled. Otherwise it is a bug, and the broker must stop."""
         if not services.cancelled() and (error := services.exception()) is not None:
-            logger.critical("a service ended in a way nobody foresaw", exc_info=error)
+            logger.critical(
+                "unexpected error in a service; broker is shutting down",
+                exc_info=error,
+                extra={"error": repr(error)},
+            )
             self._on_failure(Defect(reason=f"a service ended: {error!r}"))
 
     def _remove_unserved(self) -> None:

@@ -26,6 +26,8 @@ from millpond.model.addresses import EVERYWHERE, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.objects.reserve import RESERVE_BYTES
+from millpond.observability.logs import FORMATS
+from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
@@ -77,6 +79,15 @@ def _from(minimum: int, parse: Callable[[str], int], show: Callable[[int], str])
     return parse_checked
 
 
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse_choice(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"write {' or '.join(choices)}")
+        return text.lower()
+
+    return parse_choice
+
+
 def _parse_address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if text and not (colon and host and port.isdecimal() and int(port) < PORTS):
@@ -86,6 +97,7 @@ def _parse_address(text: str) -> str:
 
 TEXT = Kind("text", str)
 ADDRESS = Kind("host:port", _parse_address)
+LOG_FORMAT = Kind(" or ".join(FORMATS), _one_of(*FORMATS))
 FOLDER = Kind("folder", Path)
 FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
 COUNT = Kind("number", _parse_count)
@@ -158,6 +170,9 @@ class Settings:
     )
     node_id: int = _setting(0, NODE_ID, "Kafka node id of this broker; 0 selects the smallest free id.")
     log_level: str = _setting("INFO", TEXT, "Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
+    log_format: str = _setting(
+        TEXT_LOGS, LOG_FORMAT, "Format of the log on stderr: text, or one JSON object per line."
+    )
     auto_create_topics: bool = _setting(True, FLAG, "Create a topic when a client produces to it.")
     default_partitions: int = _setting(
         1, COUNT, "Partition count of a topic that is created by producing to it."

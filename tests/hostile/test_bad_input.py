@@ -276,6 +276,7 @@ BAD_SETTINGS = {
     "catalog": ("mysql://db", "neither memory:// nor sqlite"),
     "store": ("ftp://host/dir", "starts with none of"),
     "log_level": ("banana", "log_level"),
+    "log_format": ("xml", "write text or json"),
 }
 
 

@@ -161,7 +161,7 @@ class Server:
 
     def stop(self):
         assert self._end(signal.SIGTERM) == 0, self.log()
-        assert "nobody foresaw" not in self.log()
+        assert "unexpected error" not in self.log()
         assert "Traceback" not in self.log()
 
     def kill(self):

@@ -38,7 +38,11 @@ JOBS_PARTITIONS = 2
 PAYMENTS_PARTITIONS = 2
 HISTORIES = ("sim_appends", "sim_owners", "sim_offsets", "sim_deaths")
 LOUD = logging.ERROR
-FORESEEN = ("this process can write no more", "the wall clock jumped")
+FORESEEN = (
+    "session fenced; broker stops writing",
+    "catalog failed; broker is shutting down",
+    "wall clock jumped",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ READ_BY_STRANGERS = ("src/", "docs/", "proto/", "README.md", "ARCHITECTURE.md", 
 ON_THE_WIRE = {
     "src/millpond/queues/schedule.py": 'why = "nobody"',
     "proto/millpond/v1/queue.proto": "no_credit, nobody.",
+    "docs/how-to/queue.md": "| `nobody` | no consumer is attached |",
 }
 """`nobody` is a value that clients receive as the reason why a key waits: no consumer has it."""
 

@@ -49,6 +49,7 @@ def test_what_is_shown_can_be_given_back(name):
         ("auto_create_topics", "on", True),
         ("data_dir", "somewhere/else", Path("somewhere/else")),
         ("default_partitions", "3", 3),
+        ("log_format", "JSON", "json"),
     ],
 )
 def test_kinds_of_values(name, text, value):
@@ -67,6 +68,7 @@ def test_kinds_of_values(name, text, value):
         ("uploads_max", "0"),
         ("uploads_max", "two"),
         ("uploads_max", "1.5"),
+        ("log_format", "xml"),
         ("no_such_setting", "1"),
     ],
 )

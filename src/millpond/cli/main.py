@@ -23,6 +23,7 @@ from millpond.model.errors import (
     Unreachable,
     single_stops,
 )
+from millpond.observability.logs import set_up_logging
 from millpond.version import __version__
 
 EXIT_FAILED: Final = 1
@@ -154,4 +155,5 @@ def cli() -> None:
 
 
 def main() -> None:
+    set_up_logging("WARNING", others=False)
     cli(prog_name="millpond")

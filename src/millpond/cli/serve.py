@@ -19,7 +19,7 @@ from millpond.cli import workers as supervision
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.addresses import FACES
 from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError, Unavailable, WriterDead
-from millpond.observability.logs import set_up_logging
+from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
 from millpond.process import end_with_parent
 from millpond.settings import Settings
@@ -64,6 +64,11 @@ logger = logging.getLogger(__name__)
     "restarted.",
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(list(FORMATS)),
+    help="Format of the log on stderr: text, or one JSON object per line.",
+)
+@click.option(
     "--trust-clock",
     is_flag=True,
     help="End a pause of retention that a jump of the wall clock caused: you have checked that the clock is right.",
@@ -87,6 +92,7 @@ def serve(
     storage: str | None,
     advertise: str | None,
     workers: int | None,
+    log_format: str | None,
     trust_clock: bool,
     supervised: bool,
     supervisor: int | None,
@@ -103,6 +109,7 @@ def serve(
         "http_listen": http,
         "catalog": catalog,
         "store": storage,
+        "log_format": log_format,
     }
     settings = load_settings(data_dir, config, assignments, **given, **advertised(advertise))
     if supervisor is not None:
@@ -114,7 +121,7 @@ def serve(
 
 
 def _run_workers(settings: Settings, count: int, as_json: bool, trust_clock: bool) -> None:
-    _start_logging(settings.log_level)
+    _start_logging(settings)
     supervision.run_workers(
         settings,
         count,
@@ -139,16 +146,17 @@ def advertised(text: str | None) -> dict[str, str]:
 
 def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
     """Run until SIGTERM or SIGINT and the drain that follows. `mkfk-server` uses this too."""
-    _start_logging(settings.log_level)
+    _start_logging(settings)
     uvloop.run(_serve(settings, as_json, supervised, trust_clock))
 
 
-def _start_logging(level: str) -> None:
+def _start_logging(settings: Settings) -> None:
     try:
-        set_up_logging(level)
+        set_up_logging(settings.log_level, settings.log_format)
     except ValueError as error:
         reason = "write DEBUG, INFO, WARNING or ERROR"
-        raise InvalidSettings(name="log_level", value=level, reason=reason) from error
+        raise InvalidSettings(name="log_level", value=settings.log_level, reason=reason) from error
+    logging.captureWarnings(True)  # they would be lines of another format
 
 
 async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_clock: bool = False) -> None:
@@ -178,7 +186,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             settings = _on_the_same_ports(broker)
             error = await _until_stopped(broker, stop)
             if isinstance(error, WriterDead):
-                logger.warning("others have declared this broker dead: it joins again")
+                logger.warning("lease expired; rejoining the cluster", extra={"broker": broker.node_id})
             elif not as_json:
                 click.echo("stopping: flushing what was accepted")
         finally:
@@ -201,7 +209,7 @@ async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> bool:
         except Unavailable as error:
             if not again or isinstance(error, CatalogFailed):
                 raise
-            logger.warning("it cannot join again yet: %s", error)
+            logger.warning("rejoining the cluster failed; will retry", extra={"error": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(JOIN_AGAIN_S):
                 await stop.wait()

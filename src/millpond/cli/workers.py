@@ -119,7 +119,9 @@ class Worker:
                 if line := await lines.readline():
                     self._take_in(json.loads(line))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
-                logger.warning("worker %d said what is not understood: %s", self.number, error)
+                logger.warning(
+                    "worker sent malformed status", extra={"worker": self.number, "error": str(error)}
+                )
 
     def _take_in(self, facts: Facts) -> None:
         """The worker is ready, for the first time or again. From now on it restarts on the ports that it has
@@ -232,7 +234,10 @@ class Supervisor:
                 await asyncio.to_thread(self._bury, worker)
             if time.monotonic() - started >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
-            logger.error("worker %d %s; it is started again in %g s", worker.number, ended, pause_s)
+            logger.error(
+                "worker is down; will restart it",
+                extra={"worker": worker.number, "reason": ended, "delay_s": pause_s},
+            )
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -243,7 +248,10 @@ class Supervisor:
             with contextlib.closing(open_database(self._settings)) as database:
                 leave(database, Session(worker.facts["session"]), clock=SystemClock())
         except MillpondError as error:
-            logger.warning("worker %d is missed only when its lease runs out: %s", worker.number, error)
+            logger.warning(
+                "worker could not be removed; takeover waits for its lease to expire",
+                extra={"worker": worker.number, "error": str(error)},
+            )
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -109,7 +109,10 @@ class Sender:
         try:
             await self._run()
         except Exception as error:  # waiting callers must get every kind of error
-            logger.exception("the producer of topic %r cannot go on", self._topic)
+            logger.exception(
+                "unexpected error in producer; it cannot continue",
+                extra={"topic": self._topic, "error": repr(error)},
+            )
             self.abandon(Defect(reason=repr(error)))
 
     async def _run(self) -> None:

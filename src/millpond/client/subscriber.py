@@ -217,7 +217,15 @@ class AsyncSubscriber:
         except MillpondError as error:
             self._fail(error)
         except Exception as error:  # a bug must end iteration, not leave it waiting
-            logger.exception("subscriber %r failed in a way nobody foresaw", self.consumer)
+            logger.exception(
+                "unexpected error in subscriber; it cannot continue",
+                extra={
+                    "topic": self.topic,
+                    "subscription": self.subscription,
+                    "consumer": self.consumer,
+                    "error": repr(error),
+                },
+            )
             self._fail(Defect(reason=repr(error)))
 
     async def _make(self) -> None:

@@ -50,7 +50,15 @@ class Lanes:
 def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
     """Acknowledge or nack the delivery, unless the handler has done so."""
     if failure is not None:
-        logger.error("the handler failed with %r, which is refused", delivery, exc_info=failure)
+        logger.error(
+            "message handler failed",
+            exc_info=failure,
+            extra={
+                "topic": delivery.link.topic,
+                "partition": delivery.partition,
+                "offset": delivery.number - 1,
+            },
+        )
     if not delivery.is_answered:
         if failure is None:
             delivery.ack()

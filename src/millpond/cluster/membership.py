@@ -137,7 +137,7 @@ class Membership:
                 self._lease.lapse()
                 return
             except MillpondError as error:
-                logger.warning("the lease could not be renewed: %s", error)
+                logger.warning("lease renewal failed; will retry", extra={"error": str(error)})
                 await asyncio.sleep(min(RETRY_S, self._lease_ms / HEARTBEATS_PER_LEASE / 1000))
 
     async def renew(self) -> None:
@@ -154,9 +154,13 @@ class Membership:
         if expired and self._lease.is_steady:
             await self._replace([Session(each) for each in expired])
         elif expired:
-            logger.info(
-                "%s have not renewed their leases, but this broker was late itself", ", ".join(expired)
-            )
+            brokers = ",".join(str(self._number_of(session)) for session in expired)
+            logger.info("takeover postponed; own lease renewal was late", extra={"brokers": brokers})
+
+    def _number_of(self, session: str) -> int | str:
+        """A broker's number; its session if it was never seen here."""
+        member = self._log.topology.member(session)
+        return member.node_id if member is not None else session
 
     async def _replace(self, expired: Sequence[Session]) -> None:
         def replace(tx: Transaction) -> list[str]:
@@ -170,7 +174,9 @@ class Membership:
         buried = await self._log.write(replace, alone=True)
         for session in buried:
             self._metrics.buried.inc()
-            logger.warning("broker %s has not renewed its lease: others serve what it owned", session)
+            logger.warning(
+                "broker lease expired; taking over its partitions", extra={"broker": self._number_of(session)}
+            )
         await self._log.refresh()
         self.tell_others()
 
@@ -185,7 +191,7 @@ class Membership:
             except WriterDead:
                 return
             except MillpondError as error:
-                logger.warning("partitions could not be shared out, and it will be tried again: %s", error)
+                logger.warning("rebalancing partitions failed; will retry", extra={"error": str(error)})
                 await asyncio.sleep(RETRY_S)
                 self._woken.set()
 
@@ -214,7 +220,9 @@ class Membership:
                 await self._log.refresh()
                 await self.balance()
         except (MillpondError, TimeoutError) as error:
-            logger.warning("not everything could be handed over: %s", error or "it took too long")
+            logger.warning(
+                "partitions not handed over before stop", extra={"error": str(error) or "timed out"}
+            )
 
     def _receivers(self) -> list[str]:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
@@ -244,7 +252,10 @@ class Membership:
         finally:
             self._handover.done(mine)
         self._metrics.given.inc(given)
-        logger.info("gave %d partitions to other brokers in %d ms", given, self._clock.monotonic_ms() - began)
+        logger.info(
+            "partitions handed over",
+            extra={"partitions": given, "duration_ms": self._clock.monotonic_ms() - began},
+        )
         return given
 
     async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:

@@ -313,9 +313,9 @@ class Groups:
             try:
                 await self.expire_once()
             except MillpondError as error:
-                logger.warning("expiry of groups failed and will be tried again: %s", error)
-            except Exception:  # a bug, or a damaged row, must not stop the timers of all groups
-                logger.exception("expiry of groups failed in a way nobody foresaw and will be tried again")
+                logger.warning("group expiry failed; will retry", extra={"error": str(error)})
+            except Exception as error:  # a bug, or a damaged row, must not stop the timers of all groups
+                logger.exception("unexpected error in group expiry; will retry", extra={"error": repr(error)})
 
     # -- internals --------------------------------------------------------------------------------------------
 

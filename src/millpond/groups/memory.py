@@ -145,8 +145,11 @@ class GroupMemory:
             try:
                 resident.group.tick(now_ms)
                 self.settle(resident)
-            except Exception:  # a bug in one group must not stop the timers of all
-                logger.exception("group %r failed in a way nobody foresaw and will be read again", group_id)
+            except Exception as error:  # a bug in one group must not stop the timers of all
+                logger.exception(
+                    "unexpected error in group; reloading it",
+                    extra={"group": group_id, "error": repr(error)},
+                )
                 self.drop(resident)
 
     async def keep_time(self) -> None:
@@ -236,7 +239,9 @@ class GroupMemory:
         except NotCoordinator:
             self.drop(resident)
         except MillpondError as error:
-            logger.warning("group %r could not be stored: %s", resident.place.group_id, error)
+            logger.warning(
+                "saving group failed", extra={"group": resident.place.group_id, "error": str(error)}
+            )
             failure = error
         resident.group.saved(save, failure, self._clock.monotonic_ms())
         self.settle(resident)

@@ -122,7 +122,7 @@ class OwnedPartitions:
                 self._drop(partition)
         for where, row in owned.items():
             if where in seen and seen[where].is_ahead_of(row):
-                self.halt(where, f"epoch {row.epoch}, end {row.end_offset}; they were {seen[where]}")
+                self.halt(where, f"epoch {row.epoch} and end {row.end_offset}; they were {seen[where]}")
             else:
                 self.take_in(row)
 
@@ -150,8 +150,10 @@ class OwnedPartitions:
             return
         partition.fenced = partition.halted = True
         self._metrics.halted.inc()
+        name = self._topics.name_of(where.topic_id)
         logger.critical(
-            "partition %s of topic %s is halted: the catalog went back to %s", *reversed(where), reason
+            "catalog went back in time; partition halted",
+            extra={"topic": name, "partition": where.partition, "reason": reason},
         )
         self._waiters.wake(where)
 

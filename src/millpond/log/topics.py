@@ -1,5 +1,6 @@
 """The topics this broker knows: a cache over the catalog's rows, with the config of each topic computed once."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -62,6 +63,11 @@ class TopicRegistry:
         if topic is None:
             raise UnknownTopic(topic=topic_id.hex())
         return topic
+
+    def name_of(self, topic_id: TopicId) -> str:
+        """The topic's name for a log line; its id if the topic is not known, as after it was deleted."""
+        topic = self._by_id.get(topic_id)
+        return topic.name if topic is not None else str(uuid.UUID(bytes=topic_id))
 
     def config(self, topic_id: TopicId) -> TopicConfig:
         self.with_id(topic_id)

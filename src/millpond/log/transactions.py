@@ -191,7 +191,9 @@ class Transactions:
 
         aborted = await self._step(producer.transactional_id, abort) is not None
         if aborted:
-            logger.info("a transaction timed out", extra={"transactional_id": producer.transactional_id})
+            logger.info(
+                "transaction timed out; aborted", extra={"transactional_id": producer.transactional_id}
+            )
         return aborted
 
     async def _forget(self, transactional_id: str, since_ms: int) -> bool:
@@ -263,6 +265,12 @@ async def _repeat(duty: Callable[[], Awaitable[int]], every_ms: int) -> None:
         try:
             await duty()
         except MillpondError as error:
-            logger.warning("%s failed and will be tried again: %s", duty.__name__, error)
-        except Exception:  # a bug in one pass must not end the service
-            logger.exception("%s failed in a way nobody foresaw and will be tried again", duty.__name__)
+            logger.warning(
+                "transaction maintenance failed; will retry",
+                extra={"duty": duty.__name__, "error": str(error)},
+            )
+        except Exception as error:  # a bug in one pass must not end the service
+            logger.exception(
+                "unexpected error in transaction maintenance; will retry",
+                extra={"duty": duty.__name__, "error": repr(error)},
+            )

@@ -116,7 +116,7 @@ class CatalogView:
             try:
                 await self.refresh()
             except MillpondError as error:
-                logger.warning("could not take in another process's changes, and will try again: %s", error)
+                logger.warning("catalog refresh failed; will retry", extra={"error": str(error)})
                 self._refresh_wanted = True
                 await asyncio.sleep(REFRESH_AGAIN_S)
 

@@ -120,8 +120,10 @@ class Writer:
                 time.sleep(pause_s)
             try:
                 self._look_around(time.monotonic())
-            except Exception:  # an unexpected error here must not stop the commits
-                logger.exception("could not ask whether another process has committed")
+            except Exception as error:  # an unexpected error here must not stop the commits
+                logger.exception(
+                    "unexpected error in check for foreign commits", extra={"error": repr(error)}
+                )
             if stop:
                 return
 
@@ -159,13 +161,13 @@ class Writer:
             return (yield from self._committer.tries(operations))
         except (CatalogFailed, WriterDead) as error:
             self._failed = error
-            logger.critical("this process can write no more: %s", error)
+            _report_failure(error)
             self._call_soon(self._on_failure, error)
             return [Outcome(error=error)] * len(operations)
         except MillpondError as error:
             return [Outcome(error=error)] * len(operations)
         except Exception as error:  # a bug must fail its waiters, not hang them
-            logger.exception("a commit failed in a way nobody foresaw")
+            logger.exception("unexpected error in commit", extra={"error": repr(error)})
             return [Outcome(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
 
     def _look_around(self, now: float) -> None:
@@ -185,6 +187,13 @@ class Writer:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
+def _report_failure(error: CatalogFailed | WriterDead) -> None:
+    if isinstance(error, WriterDead):
+        logger.critical("session fenced; broker stops writing", extra={"error": str(error)})
+    else:
+        logger.critical("catalog failed; broker is shutting down", extra={"error": str(error)})
+
+
 def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
     if failed is not None:
         return Outcome(error=failed.copy())
@@ -195,7 +204,7 @@ def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
     except MillpondError as error:
         return Outcome(error=error)
     except Exception as error:  # a bug must fail its waiters, not hang them
-        logger.exception("a flush failed in a way nobody foresaw")
+        logger.exception("unexpected error in flush", extra={"error": repr(error)})
         return Outcome(error=CatalogUnavailable(reason=repr(error)))
     return None
 
@@ -207,7 +216,7 @@ def _answer(future: "asyncio.Future[Any]", outcome: Outcome, then: Callable[[Any
         try:
             value = then(value)
         except Exception as bug:  # a bug must fail its waiters, not hang them
-            logger.exception("what was committed could not be taken in")
+            logger.exception("unexpected error while applying a commit", extra={"error": repr(bug)})
             error = bug
     if future.done():
         return
@@ -226,5 +235,5 @@ def _guarded(function: Callable[[Outcome], None], outcome: Outcome) -> None:
     """A bug in one job must not leave the other jobs without an outcome, nor end the thread."""
     try:
         function(outcome)
-    except Exception:
-        logger.exception("a job could not take its outcome")
+    except Exception as error:
+        logger.exception("unexpected error in commit callback", extra={"error": repr(error)})

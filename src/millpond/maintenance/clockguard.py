@@ -11,10 +11,7 @@ from typing import Final
 from millpond.model.clock import Clock
 
 JUMP_MS: Final = 5 * 60 * 1000
-WHAT_TO_DO: Final = (
-    "retention is paused until the clock is back, also across restarts; if it is right now, start the broker once "
-    "with --trust-clock"
-)
+HINT: Final = "if the clock is right now, start the broker once with --trust-clock"
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +33,14 @@ class ClockGuard:
         jumped_ms = difference - self._difference
         if abs(jumped_ms) > JUMP_MS:
             if not self.jumped_ms:
-                logger.error("the wall clock jumped by %d s: %s", jumped_ms // 1000, WHAT_TO_DO)
+                logger.error(
+                    "wall clock jumped; retention paused",
+                    extra={"jump_s": jumped_ms // 1000, "hint": HINT},
+                )
             self.jumped_ms = jumped_ms
             return False
         if self.jumped_ms:
-            logger.warning("the wall clock is back: retention goes on")
+            logger.warning("wall clock is back; retention resumed")
         self.jumped_ms = 0
         self._difference = difference
         return True

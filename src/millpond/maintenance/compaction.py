@@ -176,7 +176,14 @@ class Compaction:
             self._looks.pop(where, None)
             raise  # the other partitions would fail, too
         except MillpondError as error:
-            logger.warning("%s cannot be compacted for now: %s", where, error)
+            logger.warning(
+                "compaction failed; will retry",
+                extra={
+                    "topic": self._log.topics.name_of(where.topic_id),
+                    "partition": where.partition,
+                    "error": str(error),
+                },
+            )
             self._looks[where] = Look(None, now_ms + LOOK_AGAIN_MS)
             return None
 
@@ -231,19 +238,23 @@ class Compaction:
 
     def _report(self, done: Compacted) -> None:
         self._metrics.freed_bytes.inc(max(done.bytes_freed, 0))
+        where = done.plan.where
+        topic = self._log.topics.name_of(where.topic_id)
         logger.info(
-            "%s is compacted up to offset %d: %d of %d records stay, %d bytes went",
-            done.plan.where,
-            done.clean_end,
-            done.records_kept,
-            done.records_read,
-            done.bytes_freed,
+            "partition compacted",
+            extra={
+                "topic": topic,
+                "partition": where.partition,
+                "offset": done.clean_end,
+                "records_read": done.records_read,
+                "records_kept": done.records_kept,
+                "freed_bytes": done.bytes_freed,
+            },
         )
         if done.unreadable_batches:
             logger.warning(
-                "%s: %d batches cannot be decoded and stay as they are",
-                done.plan.where,
-                done.unreadable_batches,
+                "undecodable batches kept by compaction",
+                extra={"topic": topic, "partition": where.partition, "batches": done.unreadable_batches},
             )
 
 

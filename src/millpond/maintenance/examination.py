@@ -70,9 +70,15 @@ class Examination:
             whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
         except ObjectMissing as error:
             await self._log.write(_believing(extent, now_ms))
+            where = extent.where
             logger.error(
-                "object of an extent is missing; the extent expires by its row",
-                extra={"partition": extent.where, "offset": extent.base_offset, "error": str(error)},
+                "object missing; extent expires by its catalog row",
+                extra={
+                    "topic": self._log.topics.name_of(where.topic_id),
+                    "partition": where.partition,
+                    "offset": extent.base_offset,
+                    "error": str(error),
+                },
             )
             return
         if must_be_stored_again(whole, found):

@@ -106,7 +106,7 @@ class Garbage:
             return 0
         orphans = await self._log.in_pool(lambda: self._find_orphans(session))
         if orphans:
-            logger.info("collecting %d objects that session %s left without rows", len(orphans), session)
+            logger.info("collecting orphaned objects", extra={"session": session, "objects": len(orphans)})
             await self._log.in_pool(lambda: self._store.delete(orphans))
         self._swept_at[session] = now_ms
         if not orphans and (dead.in_order or now_ms - dead.dead_since > REMEMBER_DEAD_MS):

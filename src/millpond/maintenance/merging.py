@@ -93,7 +93,14 @@ class Merging:
         except Unavailable:
             raise  # the other partitions would fail, too
         except MillpondError as error:
-            logger.warning("%s cannot be merged for now: %s", where, error)
+            logger.warning(
+                "merging failed; will retry",
+                extra={
+                    "topic": self._log.topics.name_of(where.topic_id),
+                    "partition": where.partition,
+                    "error": str(error),
+                },
+            )
             return Step(replaced, written, has_more=True)
         return Step(replaced + step.replaced, written + step.bytes, step.has_more or step.is_due)
 

@@ -18,7 +18,7 @@ from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import DATABASE_CLOCK, ClockReading
 from millpond.catalog.database import Database, Transaction
 from millpond.log.log import Log
-from millpond.maintenance.clockguard import JUMP_MS, WHAT_TO_DO, ClockGuard
+from millpond.maintenance.clockguard import HINT, JUMP_MS, ClockGuard
 from millpond.model.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def resume(database: Database, clock: Clock, *, trust_clock: bool = False) -> Re
 
 def _resumed(clock: Clock, trusted: ClockReading, found: ClockReading) -> ResumedGuard:
     if found.clock != trusted.clock:
-        logger.error("the wall clock jumped before this machine was started: %s", WHAT_TO_DO)
+        logger.error("wall clock jumped before this machine started; retention paused", extra={"hint": HINT})
         return ResumedGuard(ClockGuard(clock, trusts_never=True), True)
     jumped_ms = found.ahead_ms - trusted.ahead_ms
     # On PostgreSQL the pause of another broker stays: its clock may still be off.

@@ -129,7 +129,8 @@ class PayloadCollector:
             orphans = await self._log.in_pool(lambda: self._unreferenced(topic, set(old)))
         except (Damaged, InvalidInput) as error:
             logger.warning(
-                "topic %s has messages that cannot be read, so its payloads stay: %s", topic.name, error
+                "payload collection skipped; topic has unreadable messages",
+                extra={"topic": topic.name, "error": str(error)},
             )
             return 0
         return await self._drop([old[orphan] for orphan in sorted(orphans)])
@@ -169,7 +170,7 @@ class PayloadCollector:
 
     async def _drop(self, keys: list[PayloadKey]) -> int:
         if keys:
-            logger.info("collecting up to %d payloads to which nothing refers", len(keys))
+            logger.info("collecting unreferenced payloads", extra={"payloads": len(keys)})
         return await self._log.in_pool(lambda: self._delete(keys))
 
     def _delete(self, keys: Iterable[PayloadKey]) -> int:

@@ -109,7 +109,14 @@ class Retention:
         except Unavailable:
             raise  # the other partitions would fail, too
         except MillpondError as error:  # a damaged object here must not stop expiry in other partitions
-            logger.warning("%s cannot expire for now: %s", where, error)
+            logger.warning(
+                "retention failed; will retry",
+                extra={
+                    "topic": self._log.topics.name_of(where.topic_id),
+                    "partition": where.partition,
+                    "error": str(error),
+                },
+            )
             self._checks[where] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )

@@ -134,10 +134,13 @@ class Maintenance:
                 self._metrics.done.labels(duty).inc(await run_once())
             except MillpondError as error:
                 self._metrics.failures.labels(duty).inc()
-                logger.warning("%s failed and will be tried again: %s", duty, error)
-            except Exception:  # a bug in one duty must not end the others
+                logger.warning("maintenance failed; will retry", extra={"duty": duty, "error": str(error)})
+            except Exception as error:  # a bug in one duty must not end the others
                 self._metrics.failures.labels(duty).inc()
-                logger.exception("%s failed in a way nobody foresaw and will be tried again", duty)
+                logger.exception(
+                    "unexpected error in maintenance; will retry",
+                    extra={"duty": duty, "error": repr(error)},
+                )
 
     async def merge_unless_busy(self) -> int:
         """If inline bytes fill the catalog, merging runs even if the broker is busy."""

@@ -8,7 +8,6 @@ pass, so that work that should free space does not fill a nearly full disk.
 import logging
 from collections.abc import Callable
 
-from millpond.model.units import format_bytes
 from millpond.observability.metrics import MaintenanceMetrics
 
 FreeBytes = Callable[[], int | None]
@@ -43,8 +42,10 @@ class Space:
         self._waiting_bytes.labels(duty).set(self._refused[duty])
         if duty not in self._waiting:
             self._waiting.add(duty)
-            facts = {"duty": duty, "needed": format_bytes(needed), "free": format_bytes(max(free, 0))}
-            logger.warning("not enough room on the disk; maintenance waits", extra=facts)
+            logger.warning(
+                "not enough room on the disk; maintenance waits",
+                extra={"duty": duty, "needed_bytes": needed, "free_bytes": max(free, 0)},
+            )
         return False
 
     def end_pass(self, duty: str) -> None:

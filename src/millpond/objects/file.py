@@ -31,7 +31,7 @@ from millpond.objects.store import Method, check_expiry, check_key, check_prefix
 from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ROLL_BYTES = 64 << 20
 TEMPORARIES = ".temporary"
@@ -210,7 +210,7 @@ class FileStore:
         try:
             os.fdatasync(journal.descriptor)
         except OSError as error:
-            _log.error("fsync failed, file abandoned", extra={"key": journal.key, "reason": str(error)})
+            logger.error("fsync failed; file abandoned", extra={"object": journal.key, "error": str(error)})
             self._leave_journal()
             raise
 

@@ -117,8 +117,9 @@ class Reserve:
         except FileNotFoundError:
             return
         except OSError as error:
-            facts = {"path": str(self._folder), "reason": str(error)}
-            logger.error("disk reserve could not be released", extra=facts)
+            logger.error(
+                "disk reserve could not be released", extra={"path": str(self._folder), "error": str(error)}
+            )
             return
         logger.error("disk full; reserve released, appends refused", extra={"path": str(self._folder)})
 
@@ -135,8 +136,10 @@ class Reserve:
         if is_made and was_released:
             logger.warning("room on the disk again; appends accepted", extra={"path": str(self._folder)})
         elif not is_made and not was_released and not self._is_missed:
-            facts = {"path": str(self._folder), "bytes": self.size}
-            logger.warning("no room for the disk reserve", extra=facts)
+            logger.warning(
+                "no room for the disk reserve",
+                extra={"path": str(self._folder), "needed_bytes": self.size},
+            )
         self._is_missed = not is_made
 
     def _make(self, beyond: int) -> bool:

@@ -19,7 +19,7 @@ from millpond.model.extents import Location
 from millpond.objects.store import Method, ObjectStore
 from millpond.records.buffers import Buffer
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 OnRetry = Callable[[str], None]
@@ -154,9 +154,9 @@ class Retrying:
             raise error
         if self._clock.monotonic_ms() + pause_ms > call.deadline_ms:
             raise error
-        _log.warning(
-            "store operation failed, trying again",
-            extra={"operation": call.operation, "attempt": call.attempt, "reason": str(error)},
+        logger.warning(
+            "store operation failed; will retry",
+            extra={"operation": call.operation, "attempt": call.attempt, "error": str(error)},
         )
         self._sleep(pause_ms / 1_000)
         call.attempt += 1

@@ -196,7 +196,9 @@ class AtWork:
     def _on_task_ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.critical("a subscription's partition ended in a way nobody foresaw", exc_info=error)
+            logger.critical(
+                "unexpected error in subscription task", exc_info=error, extra={"error": repr(error)}
+            )
         self.look_again()
 
     # -- service loop -----------------------------------------------------------------------------------------
@@ -218,9 +220,23 @@ class AtWork:
                 except (UnknownTopic, UnknownSubscription) as error:
                     self.end(active, error)
                 except MillpondError as error:
-                    logger.warning("subscription %r waits: %s", active.subscription.name, error)
-                except Exception:  # a bug in one subscription must not stop the others
-                    logger.exception("subscription %r was not looked at", active.subscription.name)
+                    logger.warning(
+                        "updating subscription failed; will retry",
+                        extra={
+                            "topic": active.topic.name,
+                            "subscription": active.subscription.name,
+                            "error": str(error),
+                        },
+                    )
+                except Exception as error:  # a bug in one subscription must not stop the others
+                    logger.exception(
+                        "unexpected error while updating subscription; will retry",
+                        extra={
+                            "topic": active.topic.name,
+                            "subscription": active.subscription.name,
+                            "error": repr(error),
+                        },
+                    )
 
     async def _look_at(self, active: Active) -> None:
         async with active.turn:
@@ -258,7 +274,7 @@ class AtWork:
         leaving = set(wheres)
         self._leaving |= leaving
         queues = [queue for active in self.all() for queue in active.open_queues() if queue.where in leaving]
-        with _warning_of_unsaved():
+        with _warning_of_unsaved(LET_GO_S):
             async with asyncio.timeout(LET_GO_S):
                 await asyncio.gather(*map(_finish, queues))
         for queue in queues:
@@ -276,7 +292,7 @@ class AtWork:
             for queue in active.open_queues():
                 if queue.dispatcher.is_dirty:
                     self._saver.mark(queue)
-        with _warning_of_unsaved():
+        with _warning_of_unsaved(STOP_S):
             async with asyncio.timeout(STOP_S):
                 await self._saver.drain()
         for active in self.all():
@@ -298,9 +314,12 @@ async def _finish(queue: PartitionQueue) -> None:
 
 
 @contextlib.contextmanager
-def _warning_of_unsaved() -> Iterator[None]:
+def _warning_of_unsaved(timeout_s: float) -> Iterator[None]:
     """Log a warning if acknowledgements could not be saved in time."""
     try:
         yield
     except TimeoutError:
-        logger.warning("some acknowledgements could not be saved; their messages will be delivered again")
+        logger.warning(
+            "acknowledgements not saved in time; messages will be redelivered",
+            extra={"timeout_ms": int(timeout_s * 1000)},
+        )

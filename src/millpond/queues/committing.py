@@ -139,7 +139,10 @@ async def _write(
         except (OutcomeUnknown, Stopping):
             raise
         except Unavailable as error:
-            logger.warning("a transaction of a subscription waits: %s", error)
+            logger.warning(
+                "committing a subscription transaction failed",
+                extra={"attempt": attempt + 1, "error": str(error)},
+            )
             if attempt == TRIES_MAX - 1:
                 raise
             await asyncio.sleep(TRY_AGAIN_S * 2**attempt)

@@ -114,9 +114,11 @@ class DeadLetters:
             try:
                 await self.move_all()
             except MillpondError as error:
-                logger.warning("dead letters wait: %s", error)
-            except Exception:  # a bug must not stop the other services of this broker
-                logger.exception("dead letters wait, for a reason nobody foresaw")
+                logger.warning("moving dead letters failed; will retry", extra={"error": str(error)})
+            except Exception as error:  # a bug must not stop the other services of this broker
+                logger.exception(
+                    "unexpected error while moving dead letters; will retry", extra={"error": repr(error)}
+                )
             try:
                 async with asyncio.timeout(self._limits.dead_letters_every_ms / 1000):
                     await self._news.wait()
@@ -145,9 +147,20 @@ class DeadLetters:
         except (InvalidInput, PayloadsNotTaken) as error:
             if len(letters) > 1:
                 return all([await self._move(target, [letter]) for letter in letters])
-            logger.warning("a dead letter for topic %r waits: %s", target, error)
+            logger.warning(
+                "dead letter rejected by its topic; will retry",
+                extra={
+                    "topic": target,
+                    "source_partition": letters[0].standing.partition,
+                    "source_offset": letters[0].offset,
+                    "error": str(error),
+                },
+            )
         except MillpondError as error:
-            logger.warning("%d dead letters for topic %r wait: %s", len(letters), target, error)
+            logger.warning(
+                "appending dead letters failed; will retry",
+                extra={"topic": target, "messages": len(letters), "error": str(error)},
+            )
             return False
         return True
 

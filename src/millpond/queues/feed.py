@@ -91,9 +91,15 @@ class Feed:
                 found = list(iter_records(batch, decompressed_bytes_max=limit))
             except InvalidInput as error:
                 logger.error(
-                    "subscriptions pass over offsets %d to %d of partition %d, which cannot be decoded: %s",
-                    max(start, header.base_offset), header.last_offset, result.where.partition, error,
-                )  # fmt: skip
+                    "undecodable batch skipped by subscriptions",
+                    extra={
+                        "topic": self._log.topics.name_of(result.where.topic_id),
+                        "partition": result.where.partition,
+                        "offset": max(start, header.base_offset),
+                        "last_offset": header.last_offset,
+                        "error": str(error),
+                    },
+                )
                 continue
             records += (
                 found if header.base_offset >= start else [each for each in found if each.offset >= start]
@@ -173,5 +179,7 @@ def _not_before(headers: dict[str, bytes | None], timestamp: int, delay_ms_max: 
             rest = int(text) if text.isdigit() else parse_duration_ms(text)
             return timestamp + min(rest, delay_ms_max)
     except ValueError:
-        logger.debug("a message asks for a delay that is none: %r", headers)
+        logger.debug(
+            "invalid delay header ignored", extra={"header": DELIVER_AT if DELIVER_AT in headers else DELAY}
+        )
     return 0

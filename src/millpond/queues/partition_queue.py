@@ -174,12 +174,28 @@ class PartitionQueue:
         try:
             await self._round()
         except Unavailable as error:
-            logger.warning("subscription %r waits: %s", self.subscription.name, error)
+            logger.warning(
+                "reading for subscription failed; will retry",
+                extra={
+                    "topic": self.topic,
+                    "subscription": self.subscription.name,
+                    "partition": self.where.partition,
+                    "error": str(error),
+                },
+            )
             await asyncio.sleep(READ_AGAIN_S)
         except MillpondError as error:
             self.close(error)
         except Exception as error:  # a bug must detach the consumers, not leave them waiting
-            logger.exception("subscription %r failed in a way nobody foresaw", self.subscription.name)
+            logger.exception(
+                "unexpected error in subscription; detaching consumers",
+                extra={
+                    "topic": self.topic,
+                    "subscription": self.subscription.name,
+                    "partition": self.where.partition,
+                    "error": repr(error),
+                },
+            )
             self.close(Defect(reason=repr(error)))
 
     async def _round(self) -> None:
@@ -210,9 +226,15 @@ class PartitionQueue:
         was_full, self._is_full = self._is_full, self.dispatcher.is_full
         if self._is_full and not was_full:
             logger.warning(
-                "subscription %r looks no further in partition %d: %d messages wait, the oldest is at offset %d",
-                self.subscription.name, self.where.partition, self.dispatcher.tracked, self.dispatcher.settled.floor,
-            )  # fmt: skip
+                "too many unacknowledged messages; reading ahead paused",
+                extra={
+                    "topic": self.topic,
+                    "subscription": self.subscription.name,
+                    "partition": self.where.partition,
+                    "messages": self.dispatcher.tracked,
+                    "offset": self.dispatcher.settled.floor,
+                },
+            )
 
     def _rests_until(self) -> int:
         """Until when reading ahead pauses. While many tracked messages wait, messages further on would only have to be

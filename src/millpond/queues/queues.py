@@ -291,7 +291,15 @@ class Queues:
         try:
             await self._log.write(lambda tx: exclusivity.release(tx, subscription, self._session, token))
         except Unavailable as error:
-            logger.warning("others cannot have subscription %r yet: %s", subscription.name, error)
+            logger.warning(
+                "releasing exclusive subscription failed; will retry",
+                extra={
+                    "topic": attachment.topic,
+                    "subscription": subscription.name,
+                    "consumer": attachment.name,
+                    "error": str(error),
+                },
+            )
             return False
         return True
 

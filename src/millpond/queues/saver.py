@@ -101,18 +101,27 @@ class Saver:
                 for (queue, save), is_held in zip(saves, held, strict=True):
                     self._after(queue, save, is_held)
             except OutcomeUnknown as error:
-                logger.warning("acknowledgements wait: %s", error)
+                logger.warning(
+                    "saving acknowledgements failed; will retry",
+                    extra={"partitions": len(queues), "error": str(error)},
+                )
                 close_those_with_letters(saves)
                 return False
             except Stopping as error:
                 return _close(queues, error)
             except Unavailable as error:
-                logger.warning("acknowledgements wait: %s", error)
+                logger.warning(
+                    "saving acknowledgements failed; will retry",
+                    extra={"partitions": len(queues), "error": str(error)},
+                )
                 return False
             except MillpondError as error:
                 return _close(queues, error)
             except Exception as error:  # a bug must detach the consumers, not leave them waiting
-                logger.exception("acknowledgements could not be saved, for a reason nobody foresaw")
+                logger.exception(
+                    "unexpected error while saving acknowledgements; detaching consumers",
+                    extra={"partitions": len(queues), "error": repr(error)},
+                )
                 return _close(queues, Defect(reason=repr(error)))
         return True
 
@@ -147,7 +156,15 @@ def _needs_letters(queue: PartitionQueue) -> bool:
     try:
         return queue.needs_letters
     except Exception as error:  # a bug must detach this queue's consumers only
-        logger.exception("what was decided cannot be told, for a reason nobody foresaw")
+        logger.exception(
+            "unexpected error in subscription state; detaching consumers",
+            extra={
+                "topic": queue.topic,
+                "subscription": queue.subscription.name,
+                "partition": queue.where.partition,
+                "error": repr(error),
+            },
+        )
         queue.close(Defect(reason=repr(error)))
         return False
 

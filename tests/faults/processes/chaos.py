@@ -54,8 +54,8 @@ EXTENTS = """
     SELECT partition, base_offset, extents.epoch FROM extents JOIN topics ON topics.id = extents.topic_id
     WHERE topics.name = 'chaos'
 """
-DECLARED_DEAD = "others have declared this broker dead"
-REFUSED_COMMIT = "this process can write no more"
+DECLARED_DEAD = "lease expired; rejoining the cluster"
+REFUSED_COMMIT = "session fenced; broker stops writing"
 
 
 class Clients:

@@ -24,7 +24,7 @@ ROUNDS_LONG = 34
 """Of three brokers each: more than a hundred restarts."""
 MEMBERS_MAX = 20
 JOIN_SECONDS = 0.1
-HANDED_OVER = r"gave \d+ partitions to other brokers in (\d+) ms"
+HANDED_OVER = r"partitions handed over partitions=\d+ duration_ms=(\d+)"
 
 
 def roll(brokers: Brokers, rounds: int, figures: list[str], name: str) -> None:

@@ -90,8 +90,8 @@ def is_alive(pid):
 def stops_quietly(workers):
     """In order, and with nothing to complain of. Those that go first may say what they handed to the others."""
     code, logged = workers.stop()
-    assert "level=warning" not in logged, logged
-    assert "level=error" not in logged, logged
+    assert " WARNING " not in logged, logged
+    assert " ERROR " not in logged, logged
     return code == 0
 
 

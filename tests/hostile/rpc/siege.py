@@ -20,7 +20,7 @@ HANG_SECONDS = 30.0
 """No answer after so long is no answer. Nothing is measured by it."""
 LOOK_SECONDS = 0.02
 GOOD_TOPIC = "well-behaved"
-ALARMS = ("Traceback", "nobody foresaw", "never retrieved", "never awaited", "Unexpected")
+ALARMS = ("Traceback", "unexpected error", "never retrieved", "never awaited", "Unexpected")
 UNFORESEEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 METHODS = {f"{service.name}.{method.name}": method for service in SERVICES for method in service.methods}
 

@@ -1,6 +1,7 @@
 """Commands as real processes, and one real broker process for each module."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -110,6 +111,19 @@ def millpond(tmp_path_factory) -> Iterator[Millpond]:
         finally:
             process.terminate()
             process.wait(LONGEST_S)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    """`serve` sets logging up for its whole process, and here that is the process of other tests."""
+    loggers = [logging.getLogger(), logging.getLogger("millpond")]
+    before = [(each.handlers[:], each.level) for each in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        for handler in set(logger.handlers) - set(handlers):
+            logger.removeHandler(handler)
+        logger.setLevel(level)
+    logging.captureWarnings(False)
 
 
 @pytest.fixture

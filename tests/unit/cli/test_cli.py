@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from tests.unit.cli.conftest import LONGEST_S
+from tests.unit.cli.conftest import LONGEST_S, watched
 
 from millpond.cli import main as entry
 from millpond.cli import options, workers
@@ -113,6 +113,32 @@ def test_an_announcement_for_people(tmp_path):
     assert "stopped" in rest
 
 
+@pytest.mark.parametrize("chosen", ["flag", "environment"])
+def test_a_broker_logs_json_if_told_to(tmp_path, chosen):
+    """A client that is not Kafka's has its connection closed, which is logged before the client can see it."""
+    flags = ["--log-format=json"] if chosen == "flag" else []
+    variables = {"MILLPOND_LOG_FORMAT": "json"} if chosen == "environment" else {}
+    command = [*SERVE, "--json", f"--data-dir={tmp_path}", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with watched(subprocess.Popen(command, **pipes, env=os.environ | variables)) as process:
+        host, port = json.loads(process.stdout.readline())["bound"]["kafka"].split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            logged = json.loads(process.stderr.readline())
+        process.terminate()
+        _, rest = process.communicate()
+    assert logged["logger"] == "millpond.frontends.kafka.connection"
+    assert logged["level"] == "INFO"
+    assert logged["client"] == host
+    assert "HTTP" in logged["reason"]
+    assert logged.keys() == {"time", "level", "logger", "event", "client", "reason"}
+    assert (process.returncode, rest) == (0, "")
+
+
+def test_workers_log_in_the_format_of_the_supervisor():
+    assert workers._environment(Settings(log_format="json"))["MILLPOND_LOG_FORMAT"] == "json"
+
+
 def test_a_face_is_turned_off_by_an_empty_address(tmp_path):
     command = [*SERVE, "--kafka=", "--http=", "--json", f"--data-dir={tmp_path}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -205,7 +231,7 @@ def test_a_command_that_asks_a_broker_warns_of_a_misspelt_address(run):
 def test_no_setting_is_taken_for_a_misspelt_address(run):
     every = {f"MILLPOND_{name.upper()}": "1" for name in names()}
     done = run("topic", "list", "--address", "127.0.0.1:1", env=every)
-    assert done.stderr.startswith("millpond: No broker answers")
+    assert done.stderr.startswith("millpond: No broker responds")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_rebalance_finds_nothing_to_do(millpond):
         (["drain", "0"], 2, "0"),
         (["drain"], 2, "NODE"),
         (["status", "--address", "127.0.0.1:1"], 1, "No broker responds at 127.0.0.1:1"),
-        (["status", "--address", "127.0.0.1:1,127.0.0.1:2"], 1, "No broker answers"),
+        (["status", "--address", "127.0.0.1:1,127.0.0.1:2"], 1, "No broker responds"),
         (["status", "--address", "nowhere"], 2, "HOST:PORT"),
     ],
 )

@@ -21,6 +21,7 @@ class DeclaredDead:
 
     refusal = CatalogUnavailable
     stops_in_between = False
+    node_id = 1
     started = 0
 
     def __init__(self, settings, *, trust_clock=False, **_):

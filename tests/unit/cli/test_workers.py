@@ -74,7 +74,8 @@ async def test_one_that_cannot_be_started_again_for_now_is_tried_again(machine, 
     async with supervised(tmp_path, 2) as (supervisor, running):
         await until(lambda: machine.started == 4 and all(each.facts for each in supervisor._workers))
         assert not running.done()
-    assert f"worker 0 could not be started ([Errno 12] {os.strerror(12)})" in caplog.text
+    down = [(each.worker, each.reason) for each in caplog.records if "is down" in each.message]
+    assert (0, f"could not be started ([Errno 12] {os.strerror(12)})") in down
 
 
 @pytest.mark.parametrize("noise", ["'no JSON'", "[1]", "{}", f"'x' * {2 * workers.LINE_BYTES_MAX}"])
@@ -84,7 +85,8 @@ async def test_what_one_says_and_nobody_understands_ends_nobody(machine, tmp_pat
         await until(lambda: all(each.facts for each in supervisor._workers))
         assert not running.done()
         assert machine.started == 2
-    assert "worker 1 said what is not understood" in caplog.text
+    malformed = [each.worker for each in caplog.records if each.message == "worker sent malformed status"]
+    assert set(malformed) == {1}
 
 
 async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):

@@ -396,7 +396,7 @@ async def test_a_group_is_read_in_as_many_reads_as_it_takes(start):
     assert segment.row.records == sum(row.records for row in rows)
 
 
-async def test_a_damaged_object_keeps_no_other_partition_from_being_merged(start, tmp_path):
+async def test_a_damaged_object_keeps_no_other_partition_from_being_merged(start, tmp_path, caplog):
     kept = await start(tmp_path, topic={"partitions": 3}, inline_bytes_max=0)
     for number in range(30):
         await kept.append(b"%d" % number, partition=number % 3)
@@ -408,6 +408,8 @@ async def test_a_damaged_object_keeps_no_other_partition_from_being_merged(start
     assert await kept.upkeep.merging.run_once() == 20
     assert await kept.upkeep.merging.run_once() == 0
     assert await kept.values(partition=1) == [b"%d" % n for n in range(1, 30, 3)]
+    failed = [each for each in caplog.records if each.message == "merging failed; will retry"]
+    assert {(each.topic, each.partition) for each in failed} == {("orders", 0)}
 
 
 # -- what rides in the catalog -------------------------------------------------------------------------------------

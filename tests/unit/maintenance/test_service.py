@@ -62,7 +62,7 @@ async def test_a_failed_pass_is_tried_again_and_others_go_on(service, caplog, er
     await kept.append(b"old")
     kept.clock.advance(90_000)
     await until(lambda: kept.partition().log_start == 1)
-    assert "merging failed" in caplog.text
+    assert "merging" in [getattr(each, "duty", None) for each in caplog.records]
     assert not running.done()
     running.cancel()
     await asyncio.wait([running])
@@ -95,7 +95,7 @@ async def test_a_service_that_dies_is_reported_and_the_broker_still_drains(
 
     monkeypatch.setattr(Membership, "run", broken)
     kept = await start(tmp_path)
-    await until(lambda: "a service ended" in caplog.text)
+    await until(lambda: "unexpected error in a service" in caplog.text)
     await kept.append(b"kept")
     await kept.broker.stop()
     monkeypatch.undo()

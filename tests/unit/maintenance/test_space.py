@@ -71,7 +71,7 @@ def test_it_is_logged_once_for_each_time_that_room_ran_out(space, caplog):
         ("room on the disk again; maintenance goes on", "merging"),
         ("not enough room on the disk; maintenance waits", "merging"),
     ]
-    assert caplog.records[0].needed == "5000"
+    assert caplog.records[0].needed_bytes == 5000
 
 
 def test_a_large_rewrite_waits_beside_small_ones_that_fit(space, metrics, caplog):

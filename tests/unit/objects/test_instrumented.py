@@ -1,15 +1,11 @@
 """What the store's metrics say."""
 
-import io
-import logging
-
 import pytest
 
 from millpond.model.errors import ObjectMissing, StoreUnavailable
 from millpond.model.ids import Session
 from millpond.objects.instrumented import Instrumented
 from millpond.objects.memory import MemoryStore
-from millpond.observability.logs import set_up_logging
 from millpond.observability.metrics import Metrics
 
 
@@ -69,37 +65,3 @@ def test_two_brokers_do_not_mix(metrics: Metrics) -> None:
     Instrumented(MemoryStore(Session("s1")), metrics.store).append([b"x"])
     assert b'millpond_store_operations_total{operation="append"} 1.0' in metrics.expose()
     assert b'operation="append"' not in Metrics().expose()
-
-
-class TestLogs:
-    @pytest.fixture
-    def stream(self) -> io.StringIO:
-        return io.StringIO()
-
-    @pytest.fixture(autouse=True)
-    def restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        logger = logging.getLogger("millpond")
-        for name, value in (("handlers", []), ("propagate", True), ("level", logger.level)):
-            monkeypatch.setattr(logger, name, value)
-
-    def test_one_line_of_key_and_value(self, stream: io.StringIO) -> None:
-        set_up_logging("info", stream)
-        set_up_logging("info", stream)
-        extra = {"key": "journal/a/1", "reason": 'no "room"\nleft', "attempt": 2, "empty": ""}
-        logging.getLogger("millpond.test").warning("it failed", extra=extra)
-        logging.getLogger("millpond.test").debug("not shown")
-        line = stream.getvalue()
-        assert line.count("\n") == 1
-        assert line.endswith(
-            'level=warning logger=millpond.test message="it failed" key=journal/a/1 '
-            'reason="no \\"room\\"\\nleft" attempt=2 empty=""\n'
-        )
-        assert line.startswith("time=2")
-
-    def test_a_traceback_follows(self, stream: io.StringIO) -> None:
-        set_up_logging("info", stream)
-        try:
-            raise ZeroDivisionError("oh")
-        except ZeroDivisionError:
-            logging.getLogger("millpond.test").exception("unexpected")
-        assert "message=unexpected\nTraceback" in stream.getvalue()

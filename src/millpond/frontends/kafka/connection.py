@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            logger.info("closed a Kafka connection", extra={"client": self.host, "reason": reason})
+            logger.info("Kafka connection closed", extra={"client": self.host, "reason": reason})
             self._transport.abort()
 
     async def drain(self) -> None:
@@ -222,8 +222,11 @@ class Connection(asyncio.BufferedProtocol):
                 await self._wait_for_turn()
         except MalformedMessage as error:
             self._refuse(error)
-        except Exception:  # an error of one client must not affect the others
-            logger.exception("a Kafka request failed in a way nobody foresaw")
+        except Exception as error:  # an error of one client must not affect the others
+            logger.exception(
+                "unexpected error in Kafka request; closing connection",
+                extra={"client": self.host, "error": repr(error)},
+            )
             self.abort("a request failed")
         finally:
             self._drop_frames()
@@ -364,8 +367,11 @@ class Connection(asyncio.BufferedProtocol):
         except Disconnect as reason:
             self.abort(str(reason))
             self._finish(answer)
-        except Exception:
-            logger.exception("a Kafka request failed in a way nobody foresaw")
+        except Exception as error:
+            logger.exception(
+                "unexpected error in Kafka request; closing connection",
+                extra={"client": self.host, "error": repr(error)},
+            )
             self.abort("a request failed")
             self._finish(answer)
 

@@ -86,7 +86,10 @@ class KafkaServer:
 
     def opened(self, connection: Connection) -> bool:
         if len(self._connections) >= self._limits.connections_max:
-            logger.warning("refused a Kafka connection", extra={"connections": len(self._connections)})
+            logger.warning(
+                "Kafka connection refused; connection limit reached",
+                extra={"client": connection.host, "limit": self._limits.connections_max},
+            )
             return False
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))

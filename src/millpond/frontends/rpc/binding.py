@@ -90,7 +90,11 @@ class _Outcomes:
 
     async def refuse(self, context: Context, error: Exception) -> None:
         if not isinstance(error, MillpondError):
-            logger.error("%s failed in a way nobody foresaw", self._method, exc_info=error)
+            logger.error(
+                "unexpected error in gRPC request",
+                exc_info=error,
+                extra={"request": self._method, "error": repr(error)},
+            )
             error = Defect(reason="see the broker's log")
         refusal = refusal_of(error)
         self._metrics.answered(self._method, refusal.code.name)

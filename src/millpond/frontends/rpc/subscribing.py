@@ -155,7 +155,15 @@ class Subscribing:
 
     def _give_up(self) -> None:
         name, limit_ms = self.attachment.name, self._limits.write_ms_max
-        logger.warning("consumer %r takes nothing and is let go", name)
+        logger.warning(
+            "consumer idle; detaching",
+            extra={
+                "topic": self.attachment.topic,
+                "subscription": self.attachment.subscription.name,
+                "consumer": name,
+                "timeout_ms": limit_ms,
+            },
+        )
         error = TimedOut(f"Consumer {name!r} took nothing for {limit_ms} ms.", timeout_ms=limit_ms)
         self.leave(graceful=False, error=error)
 
@@ -310,7 +318,16 @@ class Subscribing:
     def _answered(self, answering: "asyncio.Task[None]") -> None:
         self._answering.discard(answering)
         if not answering.cancelled() and (error := answering.exception()) is not None:
-            logger.error("answers of a consumer failed in a way nobody foresaw", exc_info=error)
+            logger.error(
+                "unexpected error in acknowledgements; detaching consumer",
+                exc_info=error,
+                extra={
+                    "topic": self.attachment.topic,
+                    "subscription": self.attachment.subscription.name,
+                    "consumer": self.attachment.name,
+                    "error": repr(error),
+                },
+            )
             self.leave(graceful=True, error=Defect(reason="see the broker's log"))
 
 

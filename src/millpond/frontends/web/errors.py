@@ -68,10 +68,14 @@ def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
     if isinstance(error, Refused):
         return error
     if not isinstance(error, MillpondError):
-        logger.error("%s failed in a way nobody foresaw", what, exc_info=error)
+        logger.error(
+            "unexpected error in HTTP request", exc_info=error, extra={"request": what, "error": repr(error)}
+        )
         error = Defect(reason="see the broker's log")
     elif isinstance(error, Defect):
-        logger.error("%s met a defect", what, exc_info=error)
+        logger.error(
+            "defect found in HTTP request", exc_info=error, extra={"request": what, "error": str(error)}
+        )
         error = Defect(reason="see the broker's log")
     return Refused(
         status_of(error), code_of(error), str(error), retriable=error.retriable, details=_details(error)

@@ -119,7 +119,7 @@ def _kept_alive(database: Database, session: Session) -> Iterator[None]:
                 with database.write() as tx:
                     writers.renew(tx, session, RUN_LEASE_MS)
             except CatalogUnavailable as error:
-                logger.warning("the lease of a run was not renewed: %s", error)
+                logger.warning("run lease renewal failed; will retry", extra={"error": str(error)})
             except WriterDead:
                 return  # the machine slept: the run continues, and is shown as interrupted until it ends
 

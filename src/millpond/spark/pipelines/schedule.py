@@ -62,7 +62,9 @@ def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Repo
             reports[name] = work()
         except Exception as error:  # Spark raises errors of many types, and the other duties must still run
             if not isinstance(error, MillpondError):
-                logger.exception("%s failed in a way nobody foresaw", name)
+                logger.exception(
+                    "unexpected error in pipeline; will retry", extra={"duty": name, "error": repr(error)}
+                )
             reports[name] = {"error": str(error)}
     return reports
 

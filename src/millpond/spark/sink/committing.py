@@ -30,7 +30,7 @@ RETRY_DELAY_S: Final = 0.1
 RETRY_DELAY_S_MAX: Final = 5.0
 """With these, an outage of the catalog of about half a minute is tolerated."""
 NO_SESSION: Final = Session("")
-LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -67,7 +67,9 @@ def _commit(database: Database, sink: str, batch: int, tasks: Sequence[TaskCommi
             _append(tx, tasks, now_ms)
         else:
             if not sinks.is_newest(tx, sink, batch, claimant):
-                LOGGER.warning("batch %d of sink %s was committed before: nothing is appended", batch, sink)
+                logger.warning(
+                    "batch was committed before; nothing appended", extra={"sink": sink, "batch": batch}
+                )
             _bury(tx, tasks, now_ms)
     return is_new
 

@@ -21,7 +21,7 @@ from millpond.spark.source.standing import Standing, look
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 START_DEFAULT: Final = Limit("startingOffsets", everywhere=EARLIEST)
 END_DEFAULT: Final = Limit("endingOffsets", everywhere=LATEST)
 
@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         for name in ("offsets_per_trigger_max", "offsets_per_trigger_min", "bytes_per_trigger_max"):
             if getattr(options, name) is not None:
-                LOGGER.warning("a batch ignores limits per trigger", extra={"limit": name})
+                logger.warning("limit per trigger ignored in a batch read", extra={"option": name})
 
     def partitions(self) -> list[Split]:
         return plan_splits(database(self._options.place), self._ranges(), self._options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from millpond.model.errors import MillpondError, OffsetOutOfRange, TopicReplaced, UnknownPartition
 from millpond.spark.source.offsets import NamedPartition
 
-LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 ADVICE = "With failOnDataLoss=false it is a warning"
 
 
@@ -52,7 +52,14 @@ class Losses:
     def _lost(self, error: MillpondError) -> None:
         if self.fail:
             raise error
-        LOGGER.warning("records were lost", extra={"reason": str(error), **error.facts})
+        logger.warning(
+            "records were lost",
+            extra={
+                "topic": error.facts["topic"],
+                "partition": error.facts.get("partition"),
+                "error": str(error),
+            },
+        )
 
 
 def _facts(name: NamedPartition) -> dict[str, str | int]:

@@ -102,17 +102,22 @@ async def download_payload(call: Call[PayloadPath, Nothing, None]) -> Stream | R
         return _elsewhere(call, place)
     body = await payloads.read(path.topic, path.payload)
     length = (b"content-length", b"%d" % body.size)
-    return Stream(_unless_it_breaks(body.pieces), BINARY, take_place(call.site), [length])
+    return Stream(_unless_it_breaks(body.pieces, path), BINARY, take_place(call.site), [length])
 
 
-async def _unless_it_breaks(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _unless_it_breaks(
+    pieces: AsyncGenerator[bytes, None], path: PayloadPath
+) -> AsyncGenerator[bytes, None]:
     """The status has already been sent, so a read error can only abort the response: the client sees that
     bytes are missing."""
     try:
         async for piece in pieces:
             yield piece
     except MillpondError as error:
-        logger.warning("a payload could not be read to its end: %s", error)
+        logger.warning(
+            "payload download aborted",
+            extra={"topic": path.topic, "payload": str(path.payload), "error": str(error)},
+        )
         raise ClientGone from error
 
 
