@@ -216,7 +216,7 @@ class Broker:
                 logger.error(
                     "unexpected error while an interface stopped",
                     exc_info=error,
-                    extra={"interface": face, "error": repr(error)},
+                    extra={"interface": face, "error": error},
                 )
 
     def _kafka_services(self, cluster_id: str) -> Services:
@@ -523,7 +523,7 @@ class Broker:
             logger.critical(
                 "unexpected error in a service; broker is shutting down",
                 exc_info=error,
-                extra={"error": repr(error)},
+                extra={"error": error},
             )
             self._on_failure(Defect(reason=f"a service ended: {error!r}"))
 

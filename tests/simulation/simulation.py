@@ -26,6 +26,7 @@ from tests.simulation.payments import PAYMENTS, Auditor, Ledger, Payer
 from millpond.model.errors import TopicExists
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.objects.memory import MemoryStore
+from millpond.observability.logs import TextFormatter
 from millpond.settings import Settings
 
 HURRIED_S = 0.05
@@ -343,7 +344,7 @@ class Simulation:
 
 
 class _Listener(logging.Handler):
-    """What brokers log goes into the trace; what nobody foresaw is a violation."""
+    """What brokers log goes into the trace; an unexpected error is a violation."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(logging.WARNING)
@@ -351,8 +352,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= LOUD and not record.getMessage().startswith(FORESEEN):
-            error = record.exc_info[1] if record.exc_info else None
-            self._simulation.violate(f"logged: {record.getMessage()} {error!r}")
+            self._simulation.violate(f"logged: {TextFormatter().format(record)}")
 
 
 def simulate(seed: int, bug: str = "none") -> Report:

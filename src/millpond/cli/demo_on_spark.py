@@ -58,7 +58,7 @@ def _table_and_answer(spark: "SparkSession", broker: TemporaryBroker, started: f
     for customer, orders, revenue in answer.rows:
         click.echo(f"   {customer}: {orders:,} orders, {revenue:,.2f}")
     if report["quarantined"] or len(answer.rows) != 3:
-        raise MillpondError("The demo did not go as it should: the table lacks rows. Please report it.")
+        raise MillpondError("The demo failed: the table lacks rows. Please report it.")
     return f"{report['rows']:,} rows to Delta in {table_s:.1f} s, an answer in {answer_s:.1f} s (start {started:.1f} s)"
 
 

@@ -34,7 +34,7 @@ def show_queue(broker: TemporaryBroker) -> str:
     done = _work(address)
     letter = _dead_letter(address)
     if done != DONE or letter != b"poison":
-        raise MillpondError(f"The demo did not go as it should: {done}, {letter!r}. Please report it.")
+        raise MillpondError(f"The demo failed: {done}, {letter!r}. Please report it.")
     click.echo(f"   poison is a dead letter now, in topic {DEAD_LETTERS}")
     return f"3 tasks done, one of them by a retry; 1 dead letter; each key in order ({watch.seconds:.1f} s)"
 

@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 )
 @click.option(
     "--log-format",
-    type=click.Choice(list(FORMATS)),
+    type=click.Choice(list(FORMATS), case_sensitive=False),
     help="Format of the log on stderr: text, or one JSON object per line.",
 )
 @click.option(
@@ -186,7 +186,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
             settings = _on_the_same_ports(broker)
             error = await _until_stopped(broker, stop)
             if isinstance(error, WriterDead):
-                logger.warning("lease expired; rejoining the cluster", extra={"broker": broker.node_id})
+                logger.warning("declared dead; rejoining the cluster", extra={"broker": broker.node_id})
             elif not as_json:
                 click.echo("stopping: flushing what was accepted")
         finally:

@@ -111,7 +111,7 @@ class Sender:
         except Exception as error:  # waiting callers must get every kind of error
             logger.exception(
                 "unexpected error in producer; it cannot continue",
-                extra={"topic": self._topic, "error": repr(error)},
+                extra={"topic": self._topic, "error": error},
             )
             self.abandon(Defect(reason=repr(error)))
 

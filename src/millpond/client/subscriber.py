@@ -223,7 +223,7 @@ class AsyncSubscriber:
                     "topic": self.topic,
                     "subscription": self.subscription,
                     "consumer": self.consumer,
-                    "error": repr(error),
+                    "error": error,
                 },
             )
             self._fail(Defect(reason=repr(error)))

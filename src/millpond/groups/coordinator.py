@@ -315,7 +315,7 @@ class Groups:
             except MillpondError as error:
                 logger.warning("group expiry failed; will retry", extra={"error": str(error)})
             except Exception as error:  # a bug, or a damaged row, must not stop the timers of all groups
-                logger.exception("unexpected error in group expiry; will retry", extra={"error": repr(error)})
+                logger.exception("unexpected error in group expiry; will retry", extra={"error": error})
 
     # -- internals --------------------------------------------------------------------------------------------
 

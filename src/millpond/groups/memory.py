@@ -148,7 +148,7 @@ class GroupMemory:
             except Exception as error:  # a bug in one group must not stop the timers of all
                 logger.exception(
                     "unexpected error in group; reloading it",
-                    extra={"group": group_id, "error": repr(error)},
+                    extra={"group": group_id, "error": error},
                 )
                 self.drop(resident)
 

@@ -272,5 +272,5 @@ async def _repeat(duty: Callable[[], Awaitable[int]], every_ms: int) -> None:
         except Exception as error:  # a bug in one pass must not end the service
             logger.exception(
                 "unexpected error in transaction maintenance; will retry",
-                extra={"duty": duty.__name__, "error": repr(error)},
+                extra={"duty": duty.__name__, "error": error},
             )

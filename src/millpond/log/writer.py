@@ -121,9 +121,7 @@ class Writer:
             try:
                 self._look_around(time.monotonic())
             except Exception as error:  # an unexpected error here must not stop the commits
-                logger.exception(
-                    "unexpected error in check for foreign commits", extra={"error": repr(error)}
-                )
+                logger.exception("unexpected error in check for foreign commits", extra={"error": error})
             if stop:
                 return
 
@@ -167,7 +165,7 @@ class Writer:
         except MillpondError as error:
             return [Outcome(error=error)] * len(operations)
         except Exception as error:  # a bug must fail its waiters, not hang them
-            logger.exception("unexpected error in commit", extra={"error": repr(error)})
+            logger.exception("unexpected error in commit", extra={"error": error})
             return [Outcome(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
 
     def _look_around(self, now: float) -> None:
@@ -204,7 +202,7 @@ def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
     except MillpondError as error:
         return Outcome(error=error)
     except Exception as error:  # a bug must fail its waiters, not hang them
-        logger.exception("unexpected error in flush", extra={"error": repr(error)})
+        logger.exception("unexpected error in flush", extra={"error": error})
         return Outcome(error=CatalogUnavailable(reason=repr(error)))
     return None
 
@@ -216,7 +214,7 @@ def _answer(future: "asyncio.Future[Any]", outcome: Outcome, then: Callable[[Any
         try:
             value = then(value)
         except Exception as bug:  # a bug must fail its waiters, not hang them
-            logger.exception("unexpected error while applying a commit", extra={"error": repr(bug)})
+            logger.exception("unexpected error while applying a commit", extra={"error": bug})
             error = bug
     if future.done():
         return
@@ -236,4 +234,4 @@ def _guarded(function: Callable[[Outcome], None], outcome: Outcome) -> None:
     try:
         function(outcome)
     except Exception as error:
-        logger.exception("unexpected error in commit callback", extra={"error": repr(error)})
+        logger.exception("unexpected error in commit callback", extra={"error": error})

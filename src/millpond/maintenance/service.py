@@ -139,7 +139,7 @@ class Maintenance:
                 self._metrics.failures.labels(duty).inc()
                 logger.exception(
                     "unexpected error in maintenance; will retry",
-                    extra={"duty": duty, "error": repr(error)},
+                    extra={"duty": duty, "error": error},
                 )
 
     async def merge_unless_busy(self) -> int:

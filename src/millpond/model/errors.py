@@ -291,7 +291,7 @@ class RebalanceInProgress(GroupError):
 
 
 class InconsistentProtocol(GroupError):
-    """None of the offered protocols is supported by all members of group {group!r}."""
+    """The protocols do not match those of group {group!r}."""
 
 
 class GroupFull(GroupError):

@@ -34,10 +34,10 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         f"Nothing has to be repaired. {_REPORT}",
     ),
     # -- cli --------------------------------------------------------------------------------------------------
-    "lease expired; rejoining the cluster": Explanation(
-        "Other brokers took over the partitions of this one, because it did not renew its lease in time: its "
-        "process or machine was paused, out of memory or CPU, or cut off from the catalog for longer than the "
-        "setting `lease`.",
+    "declared dead; rejoining the cluster": Explanation(
+        "Another process declared this broker dead and took over its partitions. Usually the broker did not renew "
+        "its lease in time: its process or machine was paused, out of memory or CPU, or cut off from the catalog "
+        "for longer than the setting `lease`. A second broker on the same address or data directory does it, too.",
         "Nothing right now: the broker rejoins by itself, on the same ports. If it happens again, find what "
         "stalls the machine (swapping, CPU limits, suspended containers, network), or raise `lease` on all "
         "brokers.",
@@ -188,9 +188,9 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "brokers](../how-to/cluster.md#when-something-is-away).",
     ),
     "session fenced; broker stops writing": Explanation(
-        "A commit was refused because other brokers have taken over from this one: its lease had expired. Nothing "
+        "A commit was refused because this broker was declared dead, usually because its lease had expired. Nothing "
         "of that commit was stored or acknowledged.",
-        "Nothing right now: `millpond serve` rejoins by itself and logs `lease expired; rejoining the cluster`. A "
+        "Nothing right now: `millpond serve` rejoins by itself and logs `declared dead; rejoining the cluster`. A "
         "`Broker` inside your own program has to be started again.",
     ),
     "transaction maintenance failed; will retry": Explanation(

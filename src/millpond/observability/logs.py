@@ -1,7 +1,8 @@
 """Log formats: how a record looks on stderr, as text or as JSON.
 
 Code logs an event: a fixed message, with everything that varies as fields in `extra`. A field that is None is left out.
-Records of other packages come out in the same format. No value can break a line or forge another field.
+Records of other packages come out in the same format. No field can break a line or forge another field. In text, the
+lines of a traceback are indented, so that none of them looks like an event.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from textwrap import indent
 from typing import Any, Final, TextIO
 
 ROOT: Final = "millpond"
@@ -20,6 +22,8 @@ RESERVED: Final = ("time", "level", "logger", "event", "traceback")
 """The keys that every JSON line may have beside its fields."""
 INTEGER_BITS_MAX: Final = 64
 """Larger integers are strings: few readers of JSON have them, and Python refuses to print very large ones."""
+ERROR_CHARS_MAX: Final = 500
+"""An error that is a field is cut to this length; its traceback is not."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
@@ -32,7 +36,7 @@ class TextFormatter(logging.Formatter):
         event = _escaped(_event(record))
         line = f"{_time(record)} {record.levelname} {_escaped(record.name)} {event}{''.join(fields)}"
         traceback = _traceback(self, record)
-        return f"{line}\n{traceback}" if traceback else line
+        return f"{line}\n{indent(traceback, '  ')}" if traceback else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -122,9 +126,15 @@ def _text(value: object) -> str:
     try:
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value).decode(errors="backslashreplace")
-        return str(value) or repr(value) if isinstance(value, BaseException) else str(value)
+        return _error_text(value) if isinstance(value, BaseException) else str(value)
     except Exception:  # noqa: BLE001  # any object may be logged, and its own code may fail
         return f"<unprintable {type(value).__name__}>"
+
+
+def _error_text(error: BaseException) -> str:
+    """Type and message. Not `repr`, which for some errors contains all the bytes that could not be decoded."""
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return text if len(text) <= ERROR_CHARS_MAX else text[:ERROR_CHARS_MAX] + "…"
 
 
 def _quoted(value: object) -> str:

@@ -196,9 +196,7 @@ class AtWork:
     def _on_task_ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.critical(
-                "unexpected error in subscription task", exc_info=error, extra={"error": repr(error)}
-            )
+            logger.critical("unexpected error in subscription task", exc_info=error, extra={"error": error})
         self.look_again()
 
     # -- service loop -----------------------------------------------------------------------------------------
@@ -234,7 +232,7 @@ class AtWork:
                         extra={
                             "topic": active.topic.name,
                             "subscription": active.subscription.name,
-                            "error": repr(error),
+                            "error": error,
                         },
                     )
 

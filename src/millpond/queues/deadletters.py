@@ -117,7 +117,7 @@ class DeadLetters:
                 logger.warning("moving dead letters failed; will retry", extra={"error": str(error)})
             except Exception as error:  # a bug must not stop the other services of this broker
                 logger.exception(
-                    "unexpected error while moving dead letters; will retry", extra={"error": repr(error)}
+                    "unexpected error while moving dead letters; will retry", extra={"error": error}
                 )
             try:
                 async with asyncio.timeout(self._limits.dead_letters_every_ms / 1000):

@@ -193,7 +193,7 @@ class PartitionQueue:
                     "topic": self.topic,
                     "subscription": self.subscription.name,
                     "partition": self.where.partition,
-                    "error": repr(error),
+                    "error": error,
                 },
             )
             self.close(Defect(reason=repr(error)))

@@ -120,7 +120,7 @@ class Saver:
             except Exception as error:  # a bug must detach the consumers, not leave them waiting
                 logger.exception(
                     "unexpected error while saving acknowledgements; detaching consumers",
-                    extra={"partitions": len(queues), "error": repr(error)},
+                    extra={"partitions": len(queues), "error": error},
                 )
                 return _close(queues, Defect(reason=repr(error)))
         return True
@@ -162,7 +162,7 @@ def _needs_letters(queue: PartitionQueue) -> bool:
                 "topic": queue.topic,
                 "subscription": queue.subscription.name,
                 "partition": queue.where.partition,
-                "error": repr(error),
+                "error": error,
             },
         )
         queue.close(Defect(reason=repr(error)))

@@ -54,7 +54,7 @@ EXTENTS = """
     SELECT partition, base_offset, extents.epoch FROM extents JOIN topics ON topics.id = extents.topic_id
     WHERE topics.name = 'chaos'
 """
-DECLARED_DEAD = "lease expired; rejoining the cluster"
+DECLARED_DEAD = "declared dead; rejoining the cluster"
 REFUSED_COMMIT = "session fenced; broker stops writing"
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import uvloop
 
 from millpond.frontends.kafka import KafkaLimits
+from millpond.observability.logs import TextFormatter
 from millpond.protocol import LENGTH_BYTES, ErrorCode, decode, encode_request, read_response_header
 from millpond.protocol.messages import fetch, produce, topics
 from millpond.records import Record, build_batch, iter_records
@@ -249,11 +250,7 @@ class Records(logging.Handler):
         return [record.reason for record in self.seen if hasattr(record, "reason")]
 
     def alarming(self):
-        return [
-            f"{record.getMessage()} {record.exc_info[1]!r}" if record.exc_info else record.getMessage()
-            for record in self.seen
-            if record.levelno >= logging.WARNING
-        ]
+        return [TextFormatter().format(each) for each in self.seen if each.levelno >= logging.WARNING]
 
 
 class ThreadBroker:

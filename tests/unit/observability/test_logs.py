@@ -74,8 +74,8 @@ class TestText:
             (b"\xec\x55", '"\\\\xecU"'),
             (2.5, "2.5"),
             (True, "True"),
-            (TimeoutError(), "TimeoutError()"),
-            (OSError(28, "no room"), '"[Errno 28] no room"'),
+            (TimeoutError(), "TimeoutError"),
+            (OSError(28, "no room"), '"OSError: [Errno 28] no room"'),
             (Unprintable(), '"<unprintable Unprintable>"'),
         ],
     )
@@ -89,8 +89,20 @@ class TestText:
         with pytest.raises(ZeroDivisionError) as raised:
             raise ZeroDivisionError("oh")
         text = TextFormatter().format(record(exc_info=raised._excinfo, topic="orders"))
-        assert "it failed topic=orders\nTraceback" in text
-        assert text.endswith("ZeroDivisionError: oh")
+        assert "it failed topic=orders\n  Traceback" in text
+        assert text.endswith("\n  ZeroDivisionError: oh")
+
+    def test_a_traceback_cannot_forge_an_event(self):
+        with pytest.raises(ValueError, match="oh") as raised:
+            raise ValueError("oh\n2026-01-31T12:00:00.000Z CRITICAL millpond.log forged")
+        text = TextFormatter().format(record(exc_info=raised._excinfo))
+        assert all(line.startswith("  ") for line in text.split("\n")[1:])
+
+    def test_an_error_is_its_type_and_a_bounded_message_without_the_bytes_it_could_not_decode(self):
+        undecodable = UnicodeDecodeError("utf-8", b"secret", 0, 1, "invalid start byte")
+        assert "secret" not in TextFormatter().format(record(error=undecodable))
+        assert "error=KeyError" in TextFormatter().format(record(error=KeyError()))
+        assert len(TextFormatter().format(record(error=ValueError("x" * 10_000)))) < 1000
 
     @given(st.text(), names, any_fields)
     def test_any_fields_give_one_line(self, event, name, fields):
@@ -123,7 +135,7 @@ class TestJson:
             (2**64, str(2**64)),
             (2**63, 2**63),
             ("\ud800", "\ud800"),
-            (TimeoutError(), "TimeoutError()"),
+            (TimeoutError(), "TimeoutError"),
             ([1, math.nan], "[1, nan]"),
             (Unprintable(), "<unprintable Unprintable>"),
         ],
@@ -159,8 +171,10 @@ class TestJson:
             shown = found.get(f"{field}_" if field in RESERVED else field)
             if value is None:
                 assert shown is None
-            elif isinstance(value, str | bool):
-                assert shown == value
+            elif isinstance(value, bool):
+                assert shown is value
+            elif isinstance(value, str):  # JSON joins two surrogates that make up a character
+                assert shown == json.loads(json.dumps(value))
             else:
                 assert shown is not None
 

@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # an error of one client must not affect the others
             logger.exception(
                 "unexpected error in Kafka request; closing connection",
-                extra={"client": self.host, "error": repr(error)},
+                extra={"client": self.host, "error": error},
             )
             self.abort("a request failed")
         finally:
@@ -370,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             logger.exception(
                 "unexpected error in Kafka request; closing connection",
-                extra={"client": self.host, "error": repr(error)},
+                extra={"client": self.host, "error": error},
             )
             self.abort("a request failed")
             self._finish(answer)

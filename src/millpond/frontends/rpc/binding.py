@@ -93,7 +93,7 @@ class _Outcomes:
             logger.error(
                 "unexpected error in gRPC request",
                 exc_info=error,
-                extra={"request": self._method, "error": repr(error)},
+                extra={"request": self._method, "error": error},
             )
             error = Defect(reason="see the broker's log")
         refusal = refusal_of(error)

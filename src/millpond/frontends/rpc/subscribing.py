@@ -325,7 +325,7 @@ class Subscribing:
                     "topic": self.attachment.topic,
                     "subscription": self.attachment.subscription.name,
                     "consumer": self.attachment.name,
-                    "error": repr(error),
+                    "error": error,
                 },
             )
             self.leave(graceful=True, error=Defect(reason="see the broker's log"))

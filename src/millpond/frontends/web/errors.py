@@ -69,7 +69,7 @@ def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
         return error
     if not isinstance(error, MillpondError):
         logger.error(
-            "unexpected error in HTTP request", exc_info=error, extra={"request": what, "error": repr(error)}
+            "unexpected error in HTTP request", exc_info=error, extra={"request": what, "error": error}
         )
         error = Defect(reason="see the broker's log")
     elif isinstance(error, Defect):

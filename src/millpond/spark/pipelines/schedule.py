@@ -63,7 +63,7 @@ def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Repo
         except Exception as error:  # Spark raises errors of many types, and the other duties must still run
             if not isinstance(error, MillpondError):
                 logger.exception(
-                    "unexpected error in pipeline; will retry", extra={"duty": name, "error": repr(error)}
+                    "unexpected error in pipeline; will retry", extra={"duty": name, "error": error}
                 )
             reports[name] = {"error": str(error)}
     return reports
