@@ -47,7 +47,7 @@ def frame_length(prefix: Buffer, limit: int = FRAME_BYTES_MAX) -> int:
 def _hint(prefix: bytes) -> str:
     """Guess the protocol of a client that connected to the wrong port, for the log message."""
     if prefix[0] == 0x16:
-        return "; it looks like TLS, which is not spoken here"
+        return "; it looks like TLS, which this listener does not support"
     if prefix in (b"GET ", b"POST", b"HEAD", b"PUT "):
         return "; it looks like HTTP"
     if prefix.isascii() and (text := prefix.decode()).isprintable():

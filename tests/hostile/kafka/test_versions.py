@@ -36,7 +36,7 @@ def test_a_version_nobody_speaks_closes_the_connection(besieged):
                 with siege.attacker() as attacker:
                     attacker.send(asking(key, version))
                     assert attacker.is_closed()
-                assert f"v{version}, where {spoken} are spoken" in siege.records.reasons()[-1]
+                assert f"v{version}, where {spoken} are supported" in siege.records.reasons()[-1]
 
 
 def test_a_version_of_api_versions_nobody_speaks_is_answered_with_those_that_are(besieged):

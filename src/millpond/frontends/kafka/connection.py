@@ -433,5 +433,5 @@ def _refusal(header: RequestHeader, handler: Handler) -> Response:
         return unsupported_version()
     versions = handler.request.versions
     raise MalformedMessage(
-        reason=f"{handler.request.__name__} v{header.api_version}, where {versions} are spoken"
+        reason=f"{handler.request.__name__} v{header.api_version}, where {versions} are supported"
     )
