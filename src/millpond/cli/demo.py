@@ -38,7 +38,7 @@ Where to go next
   millpond consume greetings --follow       read it
   millpond pipeline --help                  tables, SQL and maintenance on Spark
   millpond --help                           all commands
-  README.md                                 twelve lines of Python; what works today"""
+  README.md                                 what it is for, figures, twelve lines of Python"""
 
 
 @click.command(epilog="\b\nExample:\n  millpond demo")

@@ -22,6 +22,9 @@ RESERVED: Final = ("time", "level", "logger", "event", "traceback")
 """The keys that every JSON line may have beside its fields."""
 INTEGER_BITS_MAX: Final = 64
 """Larger integers are strings: few readers of JSON have them, and Python refuses to print very large ones."""
+SILENT: Final = "grpc."
+"""gRPC's loggers are not printed: for each client that disconnects before it has its response they log an error with a
+traceback, and without a handler on the root logger they print nothing. `frontends/rpc` logs errors of our methods."""
 ERROR_CHARS_MAX: Final = 500
 """An error that is a field is cut to this length; its traceback is not."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -62,6 +65,9 @@ FORMATS: Final[Mapping[str, Callable[[], logging.Formatter]]] = {TEXT: TextForma
 
 class _LogHandler(logging.StreamHandler[Any]):
     """What `set_up_logging` adds, and replaces when it is called again."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.name.startswith(SILENT) and bool(super().filter(record))
 
 
 def set_up_logging(

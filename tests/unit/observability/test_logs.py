@@ -214,12 +214,12 @@ class TestSettingUp:
 
     def test_other_packages_log_in_the_same_format_from_warning_on(self, stream):
         set_up_logging("debug", "json", stream)
-        for name in ("asyncio", "grpc._server", "uvicorn.error"):
+        for name in ("asyncio", "concurrent.futures", "uvicorn.error"):
             logging.getLogger(name).info("not shown")
             logging.getLogger(name).warning("%s of %s", "two", "kinds")
         found = [json.loads(line) for line in stream.getvalue().splitlines()]
         assert [each["event"] for each in found] == ["two of kinds"] * 3
-        assert [each["logger"] for each in found] == ["asyncio", "grpc._server", "uvicorn.error"]
+        assert [each["logger"] for each in found] == ["asyncio", "concurrent.futures", "uvicorn.error"]
 
     def test_other_packages_can_be_left_alone(self, stream):
         """A command that starts Spark leaves Spark's logs to Spark."""
@@ -228,6 +228,13 @@ class TestSettingUp:
         logging.getLogger("py4j").error("not shown")
         logging.getLogger("millpond.test").warning("it failed", extra={"topic": "orders"})
         assert stream.getvalue().endswith(" WARNING millpond.test it failed topic=orders\n")
+        assert stream.getvalue().count("\n") == 1
+
+    def test_grpc_says_nothing_about_clients_that_disconnect(self, stream):
+        set_up_logging("debug", stream=stream)
+        logging.getLogger("grpc._cython.cygrpc").error("ExecuteBatchError raised in core by servicer method")
+        logging.getLogger("grpcio_tools").error("shown")
+        assert stream.getvalue().endswith(" ERROR grpcio_tools shown\n")
         assert stream.getvalue().count("\n") == 1
 
     def test_other_packages_are_no_louder_than_asked_for(self, stream):
