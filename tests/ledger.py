@@ -36,10 +36,13 @@ class Ledger:
 
     def check(self, stored):
         """`stored` are the messages of a topic. Returns (lost, misplaced, duplicates, disordered)."""
-        where = {message.value: (message.partition, message.number) for message in stored}
-        lost = sum(value not in where for value in self.placed)
-        misplaced = sum(value in where and where[value] != tuple(at) for value, at in self.placed.items())
-        return lost, misplaced, len(stored) - len(where), disordered(stored)
+        topic_partition = {message.value: (message.partition, message.number) for message in stored}
+        lost = sum(value not in topic_partition for value in self.placed)
+        misplaced = sum(
+            value in topic_partition and topic_partition[value] != tuple(at)
+            for value, at in self.placed.items()
+        )
+        return lost, misplaced, len(stored) - len(topic_partition), disordered(stored)
 
 
 def disordered(stored):

@@ -104,7 +104,7 @@ def _measure(bench: Bench, database: Database, brokers: int, many: int) -> None:
         f"read what one broker owns ({len(known.partitions) // brokers:,}), once a second",
         lambda tx: (partitions.owned_by(tx, sessions[0]), compactions.marks(tx, sessions[0])),
     )
-    owners = {where: owner.session or "" for where, owner in known.partitions.items()}
+    owners = {topic_partition: owner.session or "" for topic_partition, owner in known.partitions.items()}
     bench.time("see that one's share is even, after each change", lambda: _is_even(known, sessions))
     joined = [*sessions, new_session()]
     bench.time("work out who gives what to one more", lambda: moves(owners, joined, family=topic_of), 1)

@@ -79,9 +79,9 @@ async def _through(
     ours, others = [], []
     async with Broker(chosen, wrap_store=lambda store: SlowPuts(store)) as broker:  # a Protocol
         await broker.produce(topic := f"latency-{uuid.uuid4().hex}", b"first")
-        where = broker.log.topics.partition(topic, 0)
+        topic_partition = broker.log.topics.partition(topic, 0)
         for _ in range(samples):
-            ours.append(await _timed(broker.log.append(where, batch)))
+            ours.append(await _timed(broker.log.append(topic_partition, batch)))
             started = time.perf_counter()
             between()
             others.append(time.perf_counter() - started)

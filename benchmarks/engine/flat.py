@@ -22,12 +22,12 @@ async def measure(report: Report, *, quick: bool) -> None:
     marks = MARKS[:-1] if quick else MARKS
     rows: list[tuple[str, float, float]] = []
     with folder("ram") as path:
-        async with broker(path, inline_bytes_per_second=2**30) as (running, where):
+        async with broker(path, inline_bytes_per_second=2**30) as (running, topic_partition):
             filler = random_batches(100_000, 100, 20)
             [single] = random_batches(1_000, 1_000, 1)
             for mark in marks:
-                await _grow_to(running, where, mark, filler)
-                rows.append((f"{mark:,}", *await _cost(running, where, single)))
+                await _grow_to(running, topic_partition, mark, filler)
+                rows.append((f"{mark:,}", *await _cost(running, topic_partition, single)))
     first = rows[0][1]
     report.table(
         ("messages", "median µs", "CPU µs", "against the first"),
@@ -35,10 +35,12 @@ async def measure(report: Report, *, quick: bool) -> None:
     )
 
 
-async def _grow_to(running: Broker, where: TopicPartition, messages: int, filler: list[bytes]) -> None:
+async def _grow_to(
+    running: Broker, topic_partition: TopicPartition, messages: int, filler: list[bytes]
+) -> None:
     number = 0
-    while running.log.partition(where).end_offset < messages:
-        answers = [await running.log.submit(where, filler[number % len(filler)]) for _ in range(20)]
+    while running.log.partition(topic_partition).end_offset < messages:
+        answers = [await running.log.submit(topic_partition, filler[number % len(filler)]) for _ in range(20)]
         await asyncio.gather(*answers)
         number += 1
         if number % 50 == 0:
@@ -46,13 +48,13 @@ async def _grow_to(running: Broker, where: TopicPartition, messages: int, filler
     await running.maintenance.merging.run_once()
 
 
-async def _cost(running: Broker, where: TopicPartition, batch: bytes) -> tuple[float, float]:
+async def _cost(running: Broker, topic_partition: TopicPartition, batch: bytes) -> tuple[float, float]:
     for _ in range(WARM_UP):
-        await running.log.append(where, batch)
+        await running.log.append(topic_partition, batch)
     walls = []
     cpu = time.process_time()
     for _ in range(SAMPLES):
         started = time.perf_counter()
-        await running.log.append(where, batch)
+        await running.log.append(topic_partition, batch)
         walls.append(time.perf_counter() - started)
     return statistics.median(walls) * 1e6, (time.process_time() - cpu) / SAMPLES * 1e6

@@ -41,9 +41,9 @@ async def _against_sqlite(path: Path, samples: int) -> tuple[list[float], list[f
     [batch] = random_batches(1_000, 1_000, 1)
     ours: list[float] = []
     theirs: list[float] = []
-    async with broker(path / "ours", inline_bytes_per_second=GIB) as (running, where):
+    async with broker(path / "ours", inline_bytes_per_second=GIB) as (running, topic_partition):
         for number in range(samples + 50):
-            ours.append(await _timed_append(running, where, batch))
+            ours.append(await _timed_append(running, topic_partition, batch))
             started = time.perf_counter()
             bare.execute("UPDATE one SET value = ?", (number,))
             theirs.append(time.perf_counter() - started)
@@ -69,9 +69,9 @@ async def _inline_against_file(path: Path, samples: int) -> list[tuple[object, .
     return rows
 
 
-async def _timed_append(running: Broker, where: TopicPartition, batch: bytes) -> float:
+async def _timed_append(running: Broker, topic_partition: TopicPartition, batch: bytes) -> float:
     started = time.perf_counter()
-    await running.log.append(where, batch)
+    await running.log.append(topic_partition, batch)
     return time.perf_counter() - started
 
 

@@ -57,10 +57,10 @@ async def _serve(path: Path) -> tuple[float, float]:
 
 
 async def _after_work(path: Path) -> float:
-    async with broker(path) as (running, where):
+    async with broker(path) as (running, topic_partition):
         batches = random_batches(100_000, 1_000, 40)
         for _ in range(100):
-            await asyncio.gather(*[await running.log.submit(where, batch) for batch in batches])
+            await asyncio.gather(*[await running.log.submit(topic_partition, batch) for batch in batches])
         return _resident_mb("self")
 
 

@@ -42,10 +42,10 @@ async def measure(report: Report, *, quick: bool) -> None:
 
 async def _case(place: str, record_bytes: int, batch_bytes: int, rounds: int) -> tuple[object, ...]:
     if place == "memory":
-        async with broker(None) as (running, where):
+        async with broker(None) as (running, topic_partition):
             batches = random_batches(batch_bytes, record_bytes, ROUND_BYTES // batch_bytes)
-            seconds, cpu, count = await _rounds(running, where, batches, rounds)
-            tail = await _fetch_newest(running, where)
+            seconds, cpu, count = await _rounds(running, topic_partition, batches, rounds)
+            tail = await _fetch_newest(running, topic_partition)
         rate = _rate(batches, rounds, seconds)
         return (
             place,
@@ -69,18 +69,18 @@ async def _case_on_files(
     batches = random_batches(batch_bytes, record_bytes, ROUND_BYTES // batch_bytes)
     plain_large, plain_small = PlainFile(_made(path / "large")), PlainFile(_made(path / "small"))
     ours = large = small = cpu = 0.0
-    async with broker(path / "ours") as (running, where):
-        await _rounds(running, where, batches[:50], 1)
+    async with broker(path / "ours") as (running, topic_partition):
+        await _rounds(running, topic_partition, batches[:50], 1)
         for _ in range(rounds):
-            seconds, spent, _ = await _rounds(running, where, batches, 1)
+            seconds, spent, _ = await _rounds(running, topic_partition, batches, 1)
             ours, cpu = ours + seconds, cpu + spent
             large += await asyncio.to_thread(_plain, plain_large, batches, FLUSH_BYTES)
             small += await asyncio.to_thread(_plain, plain_small, batches, 1)
-        tail = await _fetch_newest(running, where)
+        tail = await _fetch_newest(running, topic_partition)
     plain_large.close()
     plain_small.close()
-    async with _again(path / "ours") as (running, where):
-        cold = await _fetch_all(running, where)
+    async with _again(path / "ours") as (running, topic_partition):
+        cold = await _fetch_all(running, topic_partition)
     rate = _rate(batches, rounds, ours)
     large_rate, small_rate = _rate(batches, rounds, large), _rate(batches, rounds, small)
     return (
@@ -90,12 +90,12 @@ async def _case_on_files(
 
 
 async def _rounds(
-    running: Broker, where: TopicPartition, batches: list[bytes], rounds: int
+    running: Broker, topic_partition: TopicPartition, batches: list[bytes], rounds: int
 ) -> tuple[float, float, int]:
     """(wall seconds, CPU seconds, batches)."""
     started, cpu = time.perf_counter(), _cpu()
     for _ in range(rounds):
-        answers = [await running.log.submit(where, batch) for batch in batches]
+        answers = [await running.log.submit(topic_partition, batch) for batch in batches]
         await asyncio.gather(*answers)
     return time.perf_counter() - started, _cpu() - cpu, rounds * len(batches)
 
@@ -115,19 +115,19 @@ def _plain(plain: PlainFile, batches: list[bytes], write_bytes: int) -> float:
     return time.perf_counter() - started
 
 
-async def _fetch_newest(running: Broker, where: TopicPartition) -> float:
-    partition = running.log.partition(where)
+async def _fetch_newest(running: Broker, topic_partition: TopicPartition) -> float:
+    partition = running.log.partition(topic_partition)
     start = partition.tail.start
-    return await _fetch_all(running, where, start or 0)
+    return await _fetch_all(running, topic_partition, start or 0)
 
 
-async def _fetch_all(running: Broker, where: TopicPartition, offset: int = 0) -> float:
+async def _fetch_all(running: Broker, topic_partition: TopicPartition, offset: int = 0) -> float:
     """MB/s from `offset` to the end."""
-    end = running.log.partition(where).end_offset
-    offset = max(offset, running.log.partition(where).log_start)
+    end = running.log.partition(topic_partition).end_offset
+    offset = max(offset, running.log.partition(topic_partition).log_start)
     started, size = time.perf_counter(), 0
     while offset < end:
-        request = FetchRequest(where, offset, FETCH_BYTES)
+        request = FetchRequest(topic_partition, offset, FETCH_BYTES)
         [result] = await running.log.fetch([request], bytes_max=FETCH_BYTES)
         offset, size = result.next_offset, size + result.size
     return size / (time.perf_counter() - started) / 1e6

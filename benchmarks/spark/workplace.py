@@ -105,8 +105,10 @@ async def _fill(
         await broker.log.create_topic(topic, partitions, config)
         pending: list[asyncio.Future[object]] = []
         for number in range(max(rows // per_batch, 1)):
-            where = broker.log.topics.partition(topic, number % partitions)
-            pending.append(await broker.log.submit(where, bytearray(batches[number % len(batches)])))
+            topic_partition = broker.log.topics.partition(topic, number % partitions)
+            pending.append(
+                await broker.log.submit(topic_partition, bytearray(batches[number % len(batches)]))
+            )
             if len(pending) >= 64:
                 await asyncio.gather(*pending)
                 pending.clear()

@@ -36,5 +36,5 @@ def go_on(spark: "SparkSession", data: Path, checkpoint: Path, out: Path) -> Non
 
 
 if __name__ == "__main__":
-    where = [Path(argument) for argument in sys.argv[1:4]]
-    go_on(session("migrated"), *where)
+    topic_partition = [Path(argument) for argument in sys.argv[1:4]]
+    go_on(session("migrated"), *topic_partition)

@@ -330,7 +330,7 @@ class Broker:
             has_lease=lambda: self.lease.held,
             on_topology=self._on_topology,
             tell_others=self._tell_others,
-            tell_owner=lambda where: self.membership.tell_owner(where),
+            tell_owner=lambda topic_partition: self.membership.tell_owner(topic_partition),
             shares_catalog=not self._is_alone(),
             make_writer=self._make_writer,
             random=self._random,
@@ -459,13 +459,13 @@ class Broker:
                 leave(self.database, self.session, clock=self.clock)
         await self._nudges.close()
 
-    async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
-        await self.queues.let_go(wheres)
-        await self.log.let_go(wheres)
+    async def _let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        await self.queues.let_go(topic_partitions)
+        await self.log.let_go(topic_partitions)
 
-    def _let_go_done(self, wheres: Sequence[TopicPartition]) -> None:
-        self.log.keep(wheres)
-        self.queues.keep(wheres)
+    def _let_go_done(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        self.log.keep(topic_partitions)
+        self.queues.keep(topic_partitions)
 
     async def _tell_others(self) -> None:
         await self.membership.nudge_others()

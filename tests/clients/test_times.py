@@ -21,8 +21,8 @@ YEAR_2023 = 1_680_000_000_000
 class Times:
     """A broker in this process whose clock the test moves, and one topic that is kept for a day."""
 
-    def __init__(self, broker, clock, where):
-        self.broker, self.clock, self.where = broker, clock, where
+    def __init__(self, broker, clock, topic_partition):
+        self.broker, self.clock, self.topic_partition = broker, clock, topic_partition
 
     async def send(self, *times, **config):
         """One message for each time, in one batch if the config does not say otherwise. All must be delivered."""
@@ -47,7 +47,7 @@ class Times:
     async def stored(self, offset=0):
         found = []
         while True:
-            request = FetchRequest(self.where, offset, MIB)
+            request = FetchRequest(self.topic_partition, offset, MIB)
             [result] = await self.broker.log.fetch([request], bytes_max=MIB)
             if not result.batches:
                 return found
@@ -57,10 +57,10 @@ class Times:
     async def expire(self, after_ms):
         self.clock.advance(after_ms)
         await self.broker.maintenance.retention.run_once()
-        return self.broker.log.partition(self.where).log_start
+        return self.broker.log.partition(self.topic_partition).log_start
 
     async def offset_at(self, timestamp):
-        found = await self.broker.log.offset_at(self.where, timestamp)
+        found = await self.broker.log.offset_at(self.topic_partition, timestamp)
         return found and found.offset
 
 

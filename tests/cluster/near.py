@@ -56,8 +56,8 @@ class Near:
 
     def owner(self, topic, partition):
         """The broker that serves a partition."""
-        where = self.brokers[0].log.topics.partition(topic, partition)
-        return next(each for each in self.brokers if each.log.owns(where))
+        topic_partition = self.brokers[0].log.topics.partition(topic, partition)
+        return next(each for each in self.brokers if each.log.owns(topic_partition))
 
     def addresses(self, face):
         return [each.listeners[face] for each in self.brokers]

@@ -62,7 +62,7 @@ async def until(check, seconds=30.0):
 
 
 def owned(broker):
-    return [partition.where for partition in broker.log.partitions()]
+    return [partition.topic_partition for partition in broker.log.partitions()]
 
 
 async def shared_topic(brokers, name="t", partitions=4):

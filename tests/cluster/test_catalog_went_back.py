@@ -47,8 +47,8 @@ async def test_a_partition_whose_row_went_back_is_halted_and_the_others_go_on(da
             broker.log.partition(gone)
 
 
-def append_as_others_do(tx, where):
-    share = Share(where, FOREIGN, 0, 3, 1, 1, 1, inline=b"abc", sequences=())
+def append_as_others_do(tx, topic_partition):
+    share = Share(topic_partition, FOREIGN, 0, 3, 1, 1, 1, inline=b"abc", sequences=())
     return appends.append(tx, [share], None, now_ms=1)
 
 
@@ -57,8 +57,8 @@ def forget_the_last(tx):
     tx.rows("DELETE FROM extents WHERE partition = 0 AND base_offset >= 1")
 
 
-async def insist_on_halt(broker, where):
+async def insist_on_halt(broker, topic_partition):
     """The refresh sees it within a second; an append before that is refused by its offset, and not acknowledged."""
     async with asyncio.timeout(20):
         while True:
-            assert (await broker.log.append(where, batch(b"x"))) is None
+            assert (await broker.log.append(topic_partition, batch(b"x"))) is None

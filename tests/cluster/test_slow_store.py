@@ -54,8 +54,8 @@ async def test_a_slow_put_is_overtaken_by_none_of_its_partition_and_holds_up_no_
     figures.append(f"slow PUT: order kept, two appends elsewhere took {meanwhile_s * 1000:.0f} ms meanwhile")
 
 
-async def append(broker, where, value):
-    return (await broker.log.append(where, build_batch([Record(value)], now_ms=1))).base_offset
+async def append(broker, topic_partition, value):
+    return (await broker.log.append(topic_partition, build_batch([Record(value)], now_ms=1))).base_offset
 
 
 async def test_a_slow_put_of_one_whose_lease_ran_out_meanwhile_is_not_seen(databases, s3_store, figures):
@@ -66,17 +66,19 @@ async def test_a_slow_put_of_one_whose_lease_ran_out_meanwhile_is_not_seen(datab
     chosen = {**STORED, "lease": 60_000}
     async with cluster([url, url], s3_store, parts=parts, **chosen) as (slow_one, heir):
         await shared_topic([slow_one, heir], partitions=2)
-        where = owned(slow_one)[0]
+        topic_partition = owned(slow_one)[0]
         hold = faults.hold("append")
-        late = asyncio.create_task(append(slow_one, where, b"late"))
+        late = asyncio.create_task(append(slow_one, topic_partition, b"late"))
         await asyncio.to_thread(hold.wait_reached)
         await declare_dead(heir, slow_one)
-        await until(lambda: where in owned(heir))
-        assert await append(heir, where, b"mine") == 0
+        await until(lambda: topic_partition in owned(heir))
+        assert await append(heir, topic_partition, b"mine") == 0
         hold.release()
         with pytest.raises(MillpondError):
             await late
-        assert [record.value for record in await heir.read("t", partition=where.partition)] == [b"mine"]
+        assert [record.value for record in await heir.read("t", partition=topic_partition.partition)] == [
+            b"mine"
+        ]
         heir.maintenance.garbage._swept_at.clear()
         assert await heir.maintenance.garbage.run_once() == 1
     figures.append("slow PUT of a broker declared dead meanwhile: no offsets, its object collected")

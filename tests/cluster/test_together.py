@@ -86,9 +86,9 @@ async def test_what_a_dead_broker_left_unmerged_is_merged_by_its_heir(databases,
     url = databases.new_url()
     async with cluster([url, url], s3_store, **QUIET) as (dead, heir):
         await shared_topic([dead, heir], partitions=2)
-        where = owned(dead)[0]
+        topic_partition = owned(dead)[0]
         for number in range(40):
-            await dead.log.append(where, batch(b"%d" % number))
+            await dead.log.append(topic_partition, batch(b"%d" % number))
         await heir.maintenance.merging.run_once()
         assert (await heir.log.read(extents.totals)).inline == 40, "it is the owner's to merge"
 
@@ -99,11 +99,11 @@ async def test_what_a_dead_broker_left_unmerged_is_merged_by_its_heir(databases,
 
         await heir.log.write(bury, alone=True)
         await heir.log.refresh()
-        await until(lambda: where in owned(heir))
+        await until(lambda: topic_partition in owned(heir))
         await heir.maintenance.merging.run_once()
         assert (await heir.log.read(extents.totals)).inline < 8
         assert heir.log.inline.total < 8 * 200
-        values = [record.value for record in await heir.read("t", partition=where.partition)]
+        values = [record.value for record in await heir.read("t", partition=topic_partition.partition)]
         assert values == [b"%d" % number for number in range(40)]
 
 
@@ -111,9 +111,9 @@ async def test_only_the_first_broker_collects_garbage_by_itself(databases, s3_st
     url = databases.new_url()
     async with cluster([url, url], s3_store, **QUIET) as (first, second):
         await shared_topic([first, second], partitions=2)
-        where = owned(first)[0]
+        topic_partition = owned(first)[0]
         for _ in range(20):
-            await first.log.append(where, batch(b"x" * 20_000))
+            await first.log.append(topic_partition, batch(b"x" * 20_000))
         assert await first.maintenance.merging.run_once() == 20
         assert await second.maintenance.collect_if_first() == 0
         assert await first.maintenance.collect_if_first() == 20

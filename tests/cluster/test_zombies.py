@@ -32,7 +32,10 @@ async def test_one_partition_taken_while_a_commit_was_on_its_way_refuses_only_it
         await shared_topic(brokers, partitions=4)
         taken, kept = owned(broker)
         point.armed = True
-        appends = [asyncio.create_task(broker.log.append(where, batch(b"x"))) for where in (taken, kept)]
+        appends = [
+            asyncio.create_task(broker.log.append(topic_partition, batch(b"x")))
+            for topic_partition in (taken, kept)
+        ]
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
 
         def take(tx):
@@ -56,19 +59,19 @@ async def test_one_declared_dead_can_commit_nothing_at_all(databases, s3_store):
     url = databases.new_url()
     async with cluster([url, url], s3_store, lease=60_000) as (dead, heir):
         await shared_topic([dead, heir], partitions=2)
-        where = owned(dead)[0]
+        topic_partition = owned(dead)[0]
 
         await heir.log.write(lambda tx: declare_dead(tx, dead.session), alone=True)
         for attempt in (
-            dead.log.append(where, batch(b"x")),
+            dead.log.append(topic_partition, batch(b"x")),
             dead.log.create_topic("u", 1),
             dead.log.write(lambda tx: tx.rows("UPDATE counters SET next = next + 1 WHERE name = 'x'")),
         ):
             with pytest.raises(Fenced):
                 await attempt
         await heir.log.refresh()
-        assert where in owned(heir)
-        assert await heir.read("t", partition=where.partition) == []
+        assert topic_partition in owned(heir)
+        assert await heir.read("t", partition=topic_partition.partition) == []
 
 
 def declare_dead(tx, session):
@@ -86,23 +89,27 @@ async def test_a_commit_of_a_broker_declared_dead_meanwhile_is_refused(databases
     async with cluster([url, url], s3_store, parts=parts, inline_bytes_max=inline_bytes_max) as brokers:
         zombie, heir = brokers
         await shared_topic(brokers, partitions=2)
-        where = owned(zombie)[0]
-        assert (await zombie.log.append(where, batch(b"before"))).base_offset == 0
+        topic_partition = owned(zombie)[0]
+        assert (await zombie.log.append(topic_partition, batch(b"before"))).base_offset == 0
         point.armed = True
-        late = [asyncio.create_task(zombie.log.append(where, batch(b"late %d" % n))) for n in range(3)]
+        late = [
+            asyncio.create_task(zombie.log.append(topic_partition, batch(b"late %d" % n))) for n in range(3)
+        ]
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
         await heir.log.write(lambda tx: declare_dead(tx, zombie.session), alone=True)
         await heir.log.refresh()
-        await until(lambda: where in owned(heir))
-        placed = [(await heir.log.append(where, batch(b"after %d" % n))).base_offset for n in range(3)]
+        await until(lambda: topic_partition in owned(heir))
+        placed = [
+            (await heir.log.append(topic_partition, batch(b"after %d" % n))).base_offset for n in range(3)
+        ]
         assert placed == [1, 2, 3]
         stored_before = contents(heir)
         point.released.set()
         results = await asyncio.gather(*late, return_exceptions=True)
         assert all(isinstance(result, Fenced) for result in results), results
         with pytest.raises(MillpondError):
-            await zombie.log.append(where, batch(b"again"))
+            await zombie.log.append(topic_partition, batch(b"again"))
         assert stored_before.items() <= contents(heir).items(), "the zombie has overwritten an object"
-        values = [record.value for record in await heir.read("t", partition=where.partition)]
+        values = [record.value for record in await heir.read("t", partition=topic_partition.partition)]
         assert values == [b"before", b"after 0", b"after 1", b"after 2"]
         assert (await zombie.failed()).facts["session"] == zombie.session

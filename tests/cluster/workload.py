@@ -33,12 +33,12 @@ class Sender:
 
     async def run(self, brokers, topic_id, count=None):
         """Until so many are acknowledged, or until it is stopped."""
-        where = TopicPartition(topic_id, self.partition)
+        topic_partition = TopicPartition(topic_id, self.partition)
         for sequence in itertools.count():
             if self.stopped or sequence == count:
                 return
             started = time.perf_counter()
-            offset = await self._insist(brokers, where, self._batch(sequence))
+            offset = await self._insist(brokers, topic_partition, self._batch(sequence))
             self.latencies.append((started, time.perf_counter()))
             self.acknowledged[sequence] = offset
             await asyncio.sleep(self._random.uniform(0, 2 * self._pace_s))
@@ -53,12 +53,12 @@ class Sender:
             [record], producer_id=1_000 + self.name, producer_epoch=0, base_sequence=sequence, now_ms=now_ms
         )
 
-    async def _insist(self, brokers, where, batch):
+    async def _insist(self, brokers, topic_partition, batch):
         for broker in itertools.cycle(brokers):
             if self.stopped:
                 raise asyncio.CancelledError
             try:
-                return (await broker.log.append(where, bytes(batch))).base_offset
+                return (await broker.log.append(topic_partition, bytes(batch))).base_offset
             except NotOwner:
                 self.refusals.append("NotOwner")
             except MillpondError as error:

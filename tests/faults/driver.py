@@ -60,7 +60,7 @@ class Producer:
 
 async def produce(broker: Broker, topic_id: bytes, producer: Producer, rng: random.Random) -> None:
     """Send without end, a few batches in flight, in order. An answer is said the moment it is known."""
-    where = TopicPartition(topic_id, producer.partition)
+    topic_partition = TopicPartition(topic_id, producer.partition)
     retries = list(producer.unanswered)
     room = asyncio.Semaphore(IN_FLIGHT_MAX if producer.idempotent else 1)
     following = producer.next_number
@@ -82,7 +82,7 @@ async def produce(broker: Broker, topic_id: bytes, producer: Producer, rng: rand
             await room.acquire()
             say("sent", producer.number, first, count, size)
             batch = producer.batch(first, count, size, broker.clock.now_ms())
-            answers.create_task(answer(await broker.log.submit(where, batch), first, count))
+            answers.create_task(answer(await broker.log.submit(topic_partition, batch), first, count))
 
 
 async def upkeep(broker: Broker) -> None:
@@ -95,13 +95,15 @@ async def upkeep(broker: Broker) -> None:
 async def load(broker: Broker, plan: dict) -> None:
     """Until killed: several producers at once, merging and garbage collection all the while."""
     rng = random.Random(plan["seed"])
-    where = broker.log.topics.partition("load", 0)
-    say("ready", {str(p.where.partition): p.end_offset for p in broker.log.partitions()})
+    topic_partition = broker.log.topics.partition("load", 0)
+    say("ready", {str(p.topic_partition.partition): p.end_offset for p in broker.log.partitions()})
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(upkeep(broker))
         for each in plan["producers"]:
             each["unanswered"] = [tuple(batch) for batch in each["unanswered"]]
-            tasks.create_task(produce(broker, where.topic_id, Producer(**each), random.Random(rng.random())))
+            tasks.create_task(
+                produce(broker, topic_partition.topic_id, Producer(**each), random.Random(rng.random()))
+            )
 
 
 async def steps(broker: Broker) -> None:

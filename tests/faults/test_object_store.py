@@ -155,18 +155,18 @@ class Sender:
         self._random = random.Random(number)
 
     async def run(self, log, topic_id):
-        where = TopicPartition(topic_id, self.partition)
+        topic_partition = TopicPartition(topic_id, self.partition)
         for sequence in range(BATCHES):
             await asyncio.sleep(self._random.uniform(0, 0.02))
             value = b"%d:%d" % (self.number, sequence)
             idempotent = {"producer_id": self.producer_id, "producer_epoch": 0, "base_sequence": sequence}
             batch = build_batch([Record(value)], now_ms=1, **(idempotent if self.producer_id >= 0 else {}))
-            self.acknowledged[sequence] = (await self._insist(log, where, batch)).base_offset
+            self.acknowledged[sequence] = (await self._insist(log, topic_partition, batch)).base_offset
 
-    async def _insist(self, log, where, batch):
+    async def _insist(self, log, topic_partition, batch):
         while True:
             try:
-                return await log.append(where, batch)
+                return await log.append(topic_partition, batch)
             except Unavailable:
                 self.refusals += 1
                 await asyncio.sleep(0.02)

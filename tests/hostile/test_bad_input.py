@@ -77,7 +77,7 @@ BAD_BATCHES = {
 }
 
 
-async def where_of(broker, name="topic", partitions=1, **configs):
+async def topic_partition_of(broker, name="topic", partitions=1, **configs):
     topic = await broker.log.create_topic(
         name, partitions, {k.replace("_", "."): v for k, v in configs.items()}
     )
@@ -88,11 +88,11 @@ async def where_of(broker, name="topic", partitions=1, **configs):
 async def test_a_bad_batch_is_refused_and_its_neighbours_are_not(kind):
     data, error = BAD_BATCHES[kind]
     async with running_broker() as broker:
-        where = await where_of(broker)
+        topic_partition = await topic_partition_of(broker)
         before, refused, after = await asyncio.gather(
-            broker.log.append(where, good()),
-            broker.log.append(where, data),
-            broker.log.append(where, good()),
+            broker.log.append(topic_partition, good()),
+            broker.log.append(topic_partition, data),
+            broker.log.append(topic_partition, good()),
             return_exceptions=True,
         )
         assert isinstance(refused, error), refused
@@ -107,10 +107,10 @@ async def test_a_count_that_claims_a_billion_offsets_takes_none():
     struct.pack_into(">i", batch, COUNT_FIELD, 10**9)
     struct.pack_into(">i", batch, LAST_DELTA_FIELD, 10**9 - 1)
     async with running_broker() as broker:
-        where = await where_of(broker)
+        topic_partition = await topic_partition_of(broker)
         with pytest.raises(InvalidRecord, match="cannot fit"):
-            await broker.log.append(where, sealed(batch))
-        assert (await broker.log.append(where, good())).base_offset == 0
+            await broker.log.append(topic_partition, sealed(batch))
+        assert (await broker.log.append(topic_partition, good())).base_offset == 0
 
 
 async def test_random_damage_is_refused_or_stored_whole(figures):
@@ -119,7 +119,7 @@ async def test_random_damage_is_refused_or_stored_whole(figures):
     original = build_batch([Record(b"value %d" % n, key=b"k") for n in range(5)], now_ms=1)
     taken = refused = 0
     async with running_broker() as broker:
-        where = await where_of(broker)
+        topic_partition = await topic_partition_of(broker)
         for _ in range(2_000):
             batch = bytearray(original)
             for _ in range(rng.randint(1, 4)):
@@ -127,7 +127,7 @@ async def test_random_damage_is_refused_or_stored_whole(figures):
             if rng.random() < 0.2:
                 del batch[rng.randrange(len(batch)) :]
             try:
-                await broker.log.append(where, bytes(batch))
+                await broker.log.append(topic_partition, bytes(batch))
                 taken += 1
                 assert batch[CRC_START:] == original[CRC_START:], (
                     "changed bytes under the checksum were taken"
@@ -143,10 +143,10 @@ async def test_a_decompression_bomb_costs_no_more_than_the_limit(codec):
     """Only a compacted topic makes the engine look inside. The bomb is 160 MiB of noughts."""
     bomb = build_batch([Record(bytes(160 << 20), key=b"k")], compression=codec, now_ms=1)
     async with running_broker(max_message_bytes=200 << 20) as broker:
-        where = await where_of(broker, cleanup_policy="compact")
+        topic_partition = await topic_partition_of(broker, cleanup_policy="compact")
         with pytest.raises(RecordTooLarge, match="67108864 bytes when decompressed"):
-            await broker.log.append(where, bomb)
-        assert (await broker.log.append(where, good())).base_offset == 0
+            await broker.log.append(topic_partition, bomb)
+        assert (await broker.log.append(topic_partition, good())).base_offset == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -154,12 +154,12 @@ async def test_compressed_garbage_is_refused_where_the_engine_looks_inside(codec
     batch = bytearray(build_batch(GOOD * 50, compression=codec, now_ms=1))
     batch[HEADER_SIZE + 12 : HEADER_SIZE + 30] = bytes(18)
     async with running_broker() as broker:
-        where = await where_of(broker, cleanup_policy="compact")
+        topic_partition = await topic_partition_of(broker, cleanup_policy="compact")
         with pytest.raises(InvalidInput):
-            await broker.log.append(where, sealed(batch))
+            await broker.log.append(topic_partition, sealed(batch))
         with pytest.raises(InvalidRecord, match="without a key"):
-            await broker.log.append(where, build_batch([Record(b"x")], now_ms=1))
-        assert (await broker.log.append(where, good())).base_offset == 0
+            await broker.log.append(topic_partition, build_batch([Record(b"x")], now_ms=1))
+        assert (await broker.log.append(topic_partition, good())).base_offset == 0
 
 
 @pytest.mark.parametrize(

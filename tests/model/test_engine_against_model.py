@@ -155,7 +155,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.topic_id = topic.id
         self.model = [Partition() for _ in range(PARTITIONS)]
 
-    def where(self, number):
+    def topic_partition(self, number):
         return TopicPartition(self.topic_id, number)
 
     def new_batch(self, count, size, codec, spread_ms, **producer):
@@ -174,7 +174,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     async def append(self, number, *batches):
         data = bytearray().join(batch.data for batch in batches)
-        return await self.broker.log.append(self.where(number), data)
+        return await self.broker.log.append(self.topic_partition(number), data)
 
     # -- what may happen --------------------------------------------------------------------------------------
 
@@ -194,7 +194,8 @@ class EngineMachine(RuleBasedStateMachine):
             if together:
                 return [(await self.append(number, *batches)).base_offset]
             waiting = [
-                await self.broker.log.submit(self.where(number), bytearray(batch.data)) for batch in batches
+                await self.broker.log.submit(self.topic_partition(number), bytearray(batch.data))
+                for batch in batches
             ]
             return [answer.base_offset for answer in await asyncio.gather(*waiting)]
 
@@ -222,7 +223,8 @@ class EngineMachine(RuleBasedStateMachine):
 
         async def act():
             waiting = [
-                await self.broker.log.submit(self.where(number), bytearray(batch.data)) for batch in batches
+                await self.broker.log.submit(self.topic_partition(number), bytearray(batch.data))
+                for batch in batches
             ]
             return [answer.base_offset for answer in await asyncio.gather(*waiting)]
 
@@ -260,7 +262,7 @@ class EngineMachine(RuleBasedStateMachine):
         batch = self.new_batch(2, size, Codec.NONE, 0)
         times = min(batch.times), max(batch.times)
         share = appends.Share(
-            self.where(number), appends.FOREIGN, 0, batch.size, 2, *times, inline=batch.data
+            self.topic_partition(number), appends.FOREIGN, 0, batch.size, 2, *times, inline=batch.data
         )
         with self.foreign.write() as tx:
             [placed] = appends.append(tx, [share], None, now_ms=self.clock.now_ms())
@@ -317,7 +319,7 @@ class EngineMachine(RuleBasedStateMachine):
     def delete_records(self, number, at, everything):
         model = self.model[number]
         offset = -1 if everything and at > 0.8 else round(at * model.end)
-        assert self.run(self.broker.log.delete_records(self.where(number), offset)) == max(
+        assert self.run(self.broker.log.delete_records(self.topic_partition(number), offset)) == max(
             model.start, model.end if offset == -1 else offset
         )
         model.forget_below(model.end if offset == -1 else offset)
@@ -325,7 +327,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(number=PARTITION)
     def delete_too_many_records(self, number):
         with pytest.raises(OffsetOutOfRange):
-            self.run(self.broker.log.delete_records(self.where(number), self.model[number].end + 1))
+            self.run(self.broker.log.delete_records(self.topic_partition(number), self.model[number].end + 1))
 
     @rule()
     def merge(self):
@@ -360,13 +362,13 @@ class EngineMachine(RuleBasedStateMachine):
 
         async def act():
             old = self.broker
-            answers = [await old.log.submit(self.where(number), bytearray(b.data)) for b in batches]
+            answers = [await old.log.submit(self.topic_partition(number), bytearray(b.data)) for b in batches]
             await self.abandon_and_start(old)
             await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), 5)
             return [not answer.exception() for answer in answers]
 
         acknowledged = self.run(act())
-        end = self.broker.log.partition(self.where(number)).end_offset
+        end = self.broker.log.partition(self.topic_partition(number)).end_offset
         while batches and self.model[number].end < end:
             self.model[number].append(batches.pop(0))
             acknowledged.pop(0)
@@ -377,17 +379,17 @@ class EngineMachine(RuleBasedStateMachine):
     def delete_and_create_again(self):
         if self.model[0].end <= 5:  # no precondition: how much a crash leaves differs from run to run
             return
-        old = self.where(0)
+        old = self.topic_partition(0)
         self.run(self.broker.log.delete_topic("orders"))
         self.make_topic()
-        assert old not in [partition.where for partition in self.broker.log.partitions()]
+        assert old not in [partition.topic_partition for partition in self.broker.log.partitions()]
 
     # -- what always holds ------------------------------------------------------------------------------------
 
     @invariant()
     def the_log_is_what_the_model_says(self):
         for number, model in enumerate(self.model):
-            partition = self.broker.log.partition(self.where(number))
+            partition = self.broker.log.partition(self.topic_partition(number))
             assert (partition.log_start, partition.end_offset) == (model.start, model.end)
             found = self.run(self.read_all(number))
             assert found == [(offset, value) for offset, value, _ in model.records()]
@@ -400,9 +402,9 @@ class EngineMachine(RuleBasedStateMachine):
                 {times[0] - 1, times[0], times[len(times) // 2], times[-1], times[-1] + 1} if times else {0}
             )
             for time in wanted:
-                found = self.run(self.broker.log.offset_at(self.where(number), time))
+                found = self.run(self.broker.log.offset_at(self.topic_partition(number), time))
                 assert (found and (found.offset, found.timestamp)) == model.at_or_after(time), time
-            newest = self.run(self.broker.log.newest_offset(self.where(number)))
+            newest = self.run(self.broker.log.newest_offset(self.topic_partition(number)))
             assert (newest and (newest.offset, newest.timestamp)) == model.newest()
 
     # -- how -------------------------------------------------------------------------------------------------
@@ -414,7 +416,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_a_read(self, number, offset):
         """Heard of or not: what is handed out from here on skips nothing."""
-        known = self.broker.log.partition(self.where(number)).end_offset
+        known = self.broker.log.partition(self.topic_partition(number)).end_offset
         if not self.model[number].start <= offset <= known:
             return
         result = self.fetched(number, offset, ALL)
@@ -423,14 +425,16 @@ class EngineMachine(RuleBasedStateMachine):
         assert bases == wanted[: len(bases)]
 
     def fetched(self, number, offset, room):
-        request = FetchRequest(self.where(number), offset, room)
+        request = FetchRequest(self.topic_partition(number), offset, room)
         return self.run(self.broker.log.fetch([request], bytes_max=room))[0]
 
     async def read_all(self, number):
-        where = self.where(number)
-        offset, found = self.broker.log.partition(where).log_start, []
+        topic_partition = self.topic_partition(number)
+        offset, found = self.broker.log.partition(topic_partition).log_start, []
         while True:
-            [result] = await self.broker.log.fetch([FetchRequest(where, offset, ALL)], bytes_max=ALL)
+            [result] = await self.broker.log.fetch(
+                [FetchRequest(topic_partition, offset, ALL)], bytes_max=ALL
+            )
             assert result.error is None
             if not result.batches:
                 return found

@@ -155,35 +155,35 @@ async def check(history, append_time, merge):
         if append_time:
             overrides["message.timestamp.type"] = "LogAppendTime"
         topic = await broker.log.create_topic("orders", 1, overrides)
-        where = broker.log.topics.partition(topic.name, 0)
+        topic_partition = broker.log.topics.partition(topic.name, 0)
         batches = []
         for together, pause_ms in history:
             append = sent_together(together, clock.now_ms(), append_time)
-            await broker.log.append(where, b"".join(batch.data for batch in append))
+            await broker.log.append(topic_partition, b"".join(batch.data for batch in append))
             batches += append
             clock.advance(pause_ms)
         for batch in batches:
             assert batch.newest >= min(batch.true_newest, batch.appended_ms) - TRUSTED_AGE_MS
         if merge:
             await broker.maintenance.merging.run_once()
-        await check_times(broker, where, batches)
+        await check_times(broker, topic_partition, batches)
         clock.advance(SETTLED_MS)
         for step_ms in (0, MINUTE, 15 * MINUTE, 30 * MINUTE, RETENTION_MS):
             clock.advance(step_ms)
             await broker.maintenance.retention.run_once()
             log_start = naive_log_start(batches, clock.now_ms() - RETENTION_MS)
-            assert broker.log.partition(where).log_start == log_start
+            assert broker.log.partition(topic_partition).log_start == log_start
         assert log_start == sum(len(batch.times) for batch in batches)
 
 
-async def check_times(broker, where, batches):
+async def check_times(broker, topic_partition, batches):
     asked = {time + more for batch in batches for time in batch.as_read for more in (0, 1)}
     asked |= {batch.newest for batch in batches}
     for timestamp in sorted(asked):
-        found = await broker.log.offset_at(where, timestamp)
+        found = await broker.log.offset_at(topic_partition, timestamp)
         assert (found and (found.offset, found.timestamp)) == naive_offset_at(batches, 0, timestamp), (
             timestamp
         )
     if all(batch.newest >= max(batch.as_read) for batch in batches):
-        found = await broker.log.newest_offset(where)
+        found = await broker.log.newest_offset(topic_partition)
         assert (found and (found.offset, found.timestamp)) == naive_newest(batches, 0)

@@ -40,7 +40,7 @@ CLIENT = st.sampled_from("abc")
 @dataclass(eq=False)
 class Transaction:
     state: str = "open"
-    wheres: set[int] = field(default_factory=set)
+    topic_partitions: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class TransactionMachine(RuleBasedStateMachine):
             limits=TransactionLimits(),
         )
 
-    def where(self, number):
+    def topic_partition(self, number):
         return TopicPartition(self.topic_id, number)
 
     def batch(self, count, **producer):
@@ -164,7 +164,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(number=PARTITION, count=st.integers(1, 3))
     def append_plain(self, number, count):
         values, data = self.batch(count)
-        result = self.run(self.broker.log.append(self.where(number), data))
+        result = self.run(self.broker.log.append(self.topic_partition(number), data))
         self.record(number, result.base_offset, values, None)
 
     @rule(name=CLIENT, known=st.booleans())
@@ -191,11 +191,11 @@ class TransactionMachine(RuleBasedStateMachine):
     async def send(self, client, sends, implicit):
         numbers = {number for number, _ in sends}
         if not implicit:
-            await self.coordinator.add_partitions(client.producer, [self.where(n) for n in numbers])
+            await self.coordinator.add_partitions(client.producer, [self.topic_partition(n) for n in numbers])
         waiting = []
         for number, count in sends:
             if implicit:
-                await self.coordinator.ensure_partitions(client.producer, [self.where(number)])
+                await self.coordinator.ensure_partitions(client.producer, [self.topic_partition(number)])
             values, future = await self.submit(client, number, count)
             waiting.append((number, values, future))
         return [(number, values, (await future).base_offset) for number, values, future in waiting]
@@ -204,7 +204,7 @@ class TransactionMachine(RuleBasedStateMachine):
         first = client.sequences.get(number, 0)
         identity = dict(zip(("producer_id", "producer_epoch"), client.producer.identity, strict=True))
         values, data = self.batch(count, **identity, base_sequence=first, transactional=True)
-        future = await self.broker.log.submit(self.where(number), data)
+        future = await self.broker.log.submit(self.topic_partition(number), data)
         client.sequences[number] = first + count
         return values, future
 
@@ -232,18 +232,18 @@ class TransactionMachine(RuleBasedStateMachine):
         client.decided("committed" if commit else "aborted")
 
     async def race(self, client, number, commit, others):
-        log, where = self.broker.log, self.where(number)
-        await self.coordinator.add_partitions(client.producer, [where])
+        log, topic_partition = self.broker.log, self.topic_partition(number)
+        await self.coordinator.add_partitions(client.producer, [topic_partition])
         waiting = []
         for _ in range(others):
             values, data = self.batch(1)
-            waiting.append((values, await log.submit(where, data), False))
+            waiting.append((values, await log.submit(topic_partition, data), False))
         waiting.append((*await self.submit(client, number, 1), True))
         ending = asyncio.ensure_future(
             self.coordinator.end(client.producer, commit=commit, bump_epoch=client.is_new)
         )
         values, data = self.batch(1)
-        waiting.append((values, await log.submit(where, data), False))
+        waiting.append((values, await log.submit(topic_partition, data), False))
         outcomes = await asyncio.gather(*(future for _, future, _ in waiting), return_exceptions=True)
         client.goes_on_as(await ending)
         return [(each[0], outcome, each[2]) for each, outcome in zip(waiting, outcomes, strict=True)]
@@ -258,7 +258,7 @@ class TransactionMachine(RuleBasedStateMachine):
         zombie = Client(is_new=client.is_new)
         zombie.producer, zombie.sequences = producer, dict(sequences)  # what is refused has taken no sequence
         with pytest.raises(ProducerFenced):
-            self.run(self.coordinator.add_partitions(producer, [self.where(number)]))
+            self.run(self.coordinator.add_partitions(producer, [self.topic_partition(number)]))
         with pytest.raises((ProducerFenced, InvalidTransactionState, FlushFailed)):
             self.run(self.sent_by(zombie, number))
 
@@ -299,7 +299,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def append_elsewhere(self, number):
         values, data = self.batch(1)
         now = self.clock.now_ms()
-        share = appends.Share(self.where(number), appends.FOREIGN, 0, len(data), 1, now, now, inline=data)
+        share = appends.Share(
+            self.topic_partition(number), appends.FOREIGN, 0, len(data), 1, now, now, inline=data
+        )
         with self.foreign.write() as tx:
             [placed] = appends.append(tx, [share], None, now_ms=now)
         self.record(number, placed.base_offset, values, None)
@@ -328,9 +330,9 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(number=PARTITION, share=st.floats(0, 1))
     def delete_records(self, number, share):
-        end = self.broker.log.partition(self.where(number)).end_offset
+        end = self.broker.log.partition(self.topic_partition(number)).end_offset
         offset = self.model[number].start + round(share * (end - self.model[number].start) / 2)
-        self.run(self.broker.log.delete_records(self.where(number), offset))
+        self.run(self.broker.log.delete_records(self.topic_partition(number), offset))
         self.model[number].start = max(self.model[number].start, offset)
 
     @rule()
@@ -363,7 +365,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def committed_reads_show_what_was_decided(self):
         for number, model in enumerate(self.model):
-            end = self.broker.log.partition(self.where(number)).end_offset
+            end = self.broker.log.partition(self.topic_partition(number)).end_offset
             shown, stable = self.run(self.read(number, model.start, ALL))
             wanted = model.stable(self.true_end(number))
             assert stable <= wanted, "what is not decided was shown"
@@ -376,7 +378,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def read_from(self, number, at, room):
         """From anywhere, in small pieces."""
         model = self.model[number]
-        end = self.broker.log.partition(self.where(number)).end_offset
+        end = self.broker.log.partition(self.topic_partition(number)).end_offset
         offset = model.start + round(at * (end - model.start))
         shown, stable = self.run(self.read(number, offset, room))
         wanted = [each for each in model.sent if each.is_shown() and offset <= each.offset < stable]
@@ -384,22 +386,23 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(number=PARTITION)
     def the_catalog_agrees(self, number):
-        where = self.where(number)
+        topic_partition = self.topic_partition(number)
         with self.foreign.read() as tx:
-            stable = transactions.last_stable_offset(tx, where, self.true_end(number))
+            stable = transactions.last_stable_offset(tx, topic_partition, self.true_end(number))
         assert max(stable, self.model[number].start) == self.model[number].stable(self.true_end(number))
 
     def true_end(self, number):
         with self.foreign.read() as tx:
             return tx.rows(
-                "SELECT end_offset FROM partitions WHERE topic_id = ? AND partition = ?", self.where(number)
+                "SELECT end_offset FROM partitions WHERE topic_id = ? AND partition = ?",
+                self.topic_partition(number),
             )[0][0]
 
     async def read(self, number, offset, room):
         """As a client with isolation.level=read_committed: values, and the last stable offset."""
         values, first = [], offset
         while True:
-            request = FetchRequest(self.where(number), offset, room)
+            request = FetchRequest(self.topic_partition(number), offset, room)
             [result] = await self.broker.log.fetch([request], bytes_max=room, read_committed=True)
             assert result.error is None, result.error
             assert result.next_offset <= max(offset, result.last_stable_offset)

@@ -147,7 +147,7 @@ class Stage:
         ]
         return queue.dispatcher
 
-    def where(self, topic="orders", partition=0):
+    def topic_partition(self, topic="orders", partition=0):
         return TopicPartition(self.broker.log.topics.named(topic).id, partition)
 
 

@@ -359,7 +359,7 @@ IN_THE_CATALOG = (
         "DO UPDATE SET epoch = subscription_state.epoch\n    RETURNING",
     ),
     Mutant(
-        "anybody may take a partition", STORED, "if partitions.read(tx, where).owner != owner:", "if False:"
+        "anybody may take a partition", STORED, "if partitions.read(tx, topic_partition).owner != owner:", "if False:"
     ),
     Mutant(
         "retry counts are lost",

@@ -159,10 +159,10 @@ async def test_a_dead_letter_that_cannot_be_read_holds_up_no_other_partition(sta
     feed = stage.broker.queues._feed
     read = feed.read
 
-    async def read_some(where, offset):
-        if where.partition == 0:
+    async def read_some(topic_partition, offset):
+        if topic_partition.partition == 0:
             raise error.copy()
-        return await read(where, offset)
+        return await read(topic_partition, offset)
 
     monkeypatch.setattr(feed, "read", read_some)
     async with asyncio.timeout(5):
@@ -214,7 +214,7 @@ async def test_a_message_with_a_time_that_cannot_be_becomes_a_dead_letter_all_th
     await stage.subscribe(attempts_max=1)
     worker = await stage.worker()
     began = stage.broker.queues.now()
-    await stage.broker.log.append(stage.where(), batch_with_time(timestamp, began))
+    await stage.broker.log.append(stage.topic_partition(), batch_with_time(timestamp, began))
     assert await worker.nack(*await worker.take(2)) == [OK, OK]
 
     async def arrived():
@@ -268,7 +268,7 @@ async def test_many_large_dead_letters_are_moved_without_being_held_all_at_once(
 
     async def arrived():
         known = stage.broker.log.topics.knows(DEAD)
-        return known and stage.broker.log.partition(stage.where(DEAD)).end_offset == 12
+        return known and stage.broker.log.partition(stage.topic_partition(DEAD)).end_offset == 12
 
     await eventually(arrived)
     assert max(sizes) < 6_000_000

@@ -332,26 +332,26 @@ async def test_expired_messages_are_passed_over(stage):
     worker = await stage.worker()
     await stage.publish(b"1", b"2", key=b"a")
     [held] = await worker.take()
-    await stage.broker.log.delete_records(stage.where(), 1)
+    await stage.broker.log.delete_records(stage.topic_partition(), 1)
     await stage.pass_time(600)
     assert values(await worker.take()) == [b"2"]
     assert await worker.ack(held) == [STALE]
-    await stage.broker.log.delete_records(stage.where(), 2)
+    await stage.broker.log.delete_records(stage.topic_partition(), 2)
     await stage.publish(b"3", key=b"a")
     assert values(await worker.take()) == [b"3"]
 
 
 async def test_only_what_transactions_committed_is_delivered(stage, eventually):
-    transactions, log, where = stage.broker.transactions, stage.broker.log, stage.where()
+    transactions, log, topic_partition = stage.broker.transactions, stage.broker.log, stage.topic_partition()
     await stage.subscribe()
     worker = await stage.worker()
     for commit in (False, True):
         producer = await transactions.begin_producer("pay", 60_000, None)
-        await transactions.add_partitions(producer, [where])
+        await transactions.add_partitions(producer, [topic_partition])
         identity = dict(zip(("producer_id", "producer_epoch"), producer.identity, strict=True))
         value = b"committed" if commit else b"aborted"
         batch = build_batch([Record(value)], **identity, base_sequence=0, transactional=True, now_ms=1)
-        await log.append(where, batch)
+        await log.append(topic_partition, batch)
         await stage.publish(b"behind it")
         await worker.nothing()  # nothing behind an open transaction is given to anybody
         await transactions.end(producer, commit=commit, bump_epoch=True)
@@ -361,7 +361,7 @@ async def test_only_what_transactions_committed_is_delivered(stage, eventually):
         assert await worker.ack(*held) == [OK] * len(held)
 
     async def markers_are_settled_too():
-        return await stage.floor() == log.partition(where).end_offset
+        return await stage.floor() == log.partition(topic_partition).end_offset
 
     await eventually(markers_are_settled_too)
 

@@ -56,7 +56,7 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
     assert len(worker.revoked) == 1
 
 
-def nothing_is_there(where, offset):
+def nothing_is_there(topic_partition, offset):
     return Piece((), offset + 1, 0)
 
 
@@ -187,11 +187,11 @@ async def test_room_that_one_partition_returns_is_free_for_the_others(stage, mon
     await stage.settle()
     may_fail = asyncio.Event()
 
-    async def read_some(where, offset):
-        if where.partition == 0:
+    async def read_some(topic_partition, offset):
+        if topic_partition.partition == 0:
             await may_fail.wait()  # the other partition finds no room meanwhile
             raise StoreUnavailable(reason="away")
-        return await read(where, offset)
+        return await read(topic_partition, offset)
 
     monkeypatch.setattr(feed, "read", read_some)
     assert await worker.nack(*held) == [OK]

@@ -421,14 +421,14 @@ async def test_a_topic_whose_deleter_has_left_is_gone(tmp_path):
 async def test_partitions_and_records_change_for_clients_that_disconnected_too(tmp_path):
     async with running_broker(tmp_path, kafka=True) as broker:
         await broker.log.create_topic("a")
-        where = broker.log.topics.partition("a", 0)
-        await broker.log.append(where, batch_of(b"x"))
+        topic_partition = broker.log.topics.partition("a", 0)
+        await broker.log.append(topic_partition, batch_of(b"x"))
         more = CreatePartitionsTopic(name="a", count=3, assignments=None)
         await send_and_leave(broker, CreatePartitionsRequest(topics=[more], timeout_ms=1000), 1)
         part = DeleteRecordsPartition(partition_index=0, offset=1)
         below = DeleteRecordsTopic(name="a", partitions=[part])
         await send_and_leave(broker, DeleteRecordsRequest(topics=[below], timeout_ms=1000), 2)
         topic = await broker.log.read(lambda tx: find(tx, "a"))
-        row = await broker.log.read(lambda tx: partitions.read(tx, where))
+        row = await broker.log.read(lambda tx: partitions.read(tx, topic_partition))
         assert broker.log.topics.named("a").partitions == topic.partitions == 3
-        assert broker.log.partition(where).log_start == row.log_start == 1
+        assert broker.log.partition(topic_partition).log_start == row.log_start == 1

@@ -227,8 +227,8 @@ async def test_the_end_of_the_log_is_in_range(client):
 async def test_what_was_deleted_is_out_of_range(client):
     """DeleteRecords and retention both move the start; a batch that straddles it must not come back as if new."""
     await filled(client, b"a", b"b", b"c")
-    where = client.broker.log.topics.partition("orders", 0)
-    await client.broker.log.delete_records(where, 2)
+    topic_partition = client.broker.log.topics.partition("orders", 0)
+    await client.broker.log.delete_records(topic_partition, 2)
     assert (await client.fetch("orders", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     part = await client.fetch("orders", 2)
     assert ([offset for offset, _ in values(part)], part.log_start_offset) == ([2], 2)

@@ -314,39 +314,41 @@ async def test_offsets_in_a_transaction_are_fenced_by_generation_too(mover):
 async def test_a_clock_that_jumps_deletes_no_offsets_ids_or_transactions(broker, mover, clock):
     await mover.add()
     await mover.send_values(b"a")
-    where = broker.log.topics.partition("orders", 0)
-    await broker.groups.commit_offsets("g", [GroupOffset(where, 42)])
+    topic_partition = broker.log.topics.partition("orders", 0)
+    await broker.groups.commit_offsets("g", [GroupOffset(topic_partition, 42)])
     clock.jump(8 * DAY_MS)
     assert await broker.groups.expire_once() == 0
     assert await broker.transactions.forget_unused() == 0
     assert await broker.transactions.abort_timed_out() == 0
-    assert (await broker.groups.committed_offsets("g")).offsets[where].offset == 42
+    assert (await broker.groups.committed_offsets("g")).offsets[topic_partition].offset == 42
     assert (await mover.end(commit=True)).error_code == 0
 
 
 async def test_a_later_plain_commit_wins_over_an_open_transaction(broker, mover):
     """As in Kafka, where the later record of the two counts."""
-    where = broker.log.topics.partition("orders", 0)
+    topic_partition = broker.log.topics.partition("orders", 0)
     assert await mover.add_offsets("g") == 0
     assert await mover.commit_offset("g", 100) == 0
-    await broker.groups.commit_offsets("g", [GroupOffset(where, 150)])
+    await broker.groups.commit_offsets("g", [GroupOffset(topic_partition, 150)])
     assert (await mover.end(commit=True)).error_code == 0
-    assert (await broker.groups.committed_offsets("g")).offsets[where].offset == 150
+    assert (await broker.groups.committed_offsets("g")).offsets[topic_partition].offset == 150
 
 
 async def test_an_aborted_list_that_was_deleted_with_its_records_is_not_taken_for_empty(broker, mover):
     await mover.write(b"secret", commit=False)
     await mover.write(b"fine", commit=True)
     log = broker.log
-    where = log.topics.partition("orders", 0)
-    await log.last_stable_offset(where)
-    log.partition(where).ongoing._aborted_from = 10  # as after a thousand aborted transactions
+    topic_partition = log.topics.partition("orders", 0)
+    await log.last_stable_offset(topic_partition)
+    log.partition(topic_partition).ongoing._aborted_from = 10  # as after a thousand aborted transactions
     real = log._fetcher._read_catalog
 
     async def after_a_deletion(function):
-        await log.delete_records(where, 2)
+        await log.delete_records(topic_partition, 2)
         return await real(function)
 
     log._fetcher._read_catalog = after_a_deletion
-    [result] = await log.fetch([FetchRequest(where, 0, 10**6)], bytes_max=10**6, read_committed=True)
+    [result] = await log.fetch(
+        [FetchRequest(topic_partition, 0, 10**6)], bytes_max=10**6, read_committed=True
+    )
     assert isinstance(result.error, OffsetOutOfRange)

@@ -19,10 +19,10 @@ MIB = 1024 * 1024
 
 async def poll(broker, topic, read_from):
     """The seeds' poll: everything retained from a 1-based number on, and the number to go on from."""
-    where = broker.log.topics.partition(topic, 0)
-    position = max(read_from - 1, broker.log.partition(where).log_start)
+    topic_partition = broker.log.topics.partition(topic, 0)
+    position = max(read_from - 1, broker.log.partition(topic_partition).log_start)
     values = []
-    while position < broker.log.partition(where).end_offset:
+    while position < broker.log.partition(topic_partition).end_offset:
         records = await broker.read(topic, position)
         values += [record.value for record in records]
         position = records[-1].offset + 1
@@ -228,14 +228,14 @@ async def test_s20_offsets_are_stored_once_for_each_run_of_batches_not_for_each_
 
 async def test_s20_a_batch_sent_again_by_an_idempotent_producer_is_stored_once(tmp_path):
     async with running_broker(tmp_path) as broker:
-        where = await topic_partition(broker)
+        topic_partition = await new_partition(broker)
         batch = build_batch(
             [Record(b"a"), Record(b"b")], producer_id=7, producer_epoch=0, base_sequence=0, now_ms=1
         )
-        answers = await asyncio.gather(*(broker.log.append(where, batch) for _ in range(5)))
+        answers = await asyncio.gather(*(broker.log.append(topic_partition, batch) for _ in range(5)))
         assert {answer.base_offset for answer in answers} == {0}
     async with running_broker(tmp_path) as broker:
-        assert (await broker.log.append(where, batch)).base_offset == 0
+        assert (await broker.log.append(topic_partition, batch)).base_offset == 0
         assert [record.value for record in await broker.read("topic")] == [b"a", b"b"]
 
 
@@ -257,7 +257,7 @@ async def test_s20_merging_moves_data_and_leaves_no_second_copy(tmp_path):
         assert 800_000 < on_disk < 850_000
 
 
-async def topic_partition(broker, name="topic", partitions=1) -> TopicPartition:
+async def new_partition(broker, name="topic", partitions=1) -> TopicPartition:
     topic: Topic = await broker.log.create_topic(name, partitions)
     return TopicPartition(topic.id, 0)
 

@@ -26,12 +26,12 @@ LARGE = 20_000
 
 
 async def read_all(broker, topic, partition=0):
-    where = broker.log.topics.partition(topic, partition)
-    offset, records = broker.log.partition(where).log_start, []
+    topic_partition = broker.log.topics.partition(topic, partition)
+    offset, records = broker.log.partition(topic_partition).log_start, []
     while more := await broker.read(topic, offset, partition=partition):
         records += more
         offset = more[-1].offset + 1
-    assert offset == broker.log.partition(where).end_offset
+    assert offset == broker.log.partition(topic_partition).end_offset
     return records
 
 
@@ -227,9 +227,9 @@ async def test_m5_an_append_costs_the_same_at_message_fifty_thousand_as_at_one_t
     measured = {}
     async with running_broker(tmp_path) as broker:
         await broker.log.create_topic("topic", 1)
-        where = broker.log.topics.partition("topic", 0)
+        topic_partition = broker.log.topics.partition("topic", 0)
         for messages in (1_000, 50_000):
-            await fill(broker, where, messages)
+            await fill(broker, topic_partition, messages)
             await broker.produce("topic", bytes(size))  # the first of a session opens its journal
             measured[messages] = min([await work_of(broker, size) for _ in range(WINDOWS)], key=cost)
     few, many = measured[1_000], measured[50_000]
@@ -253,11 +253,11 @@ def cost(work):
     return work.statements, work.steps
 
 
-async def fill(broker, where, messages):
+async def fill(broker, topic_partition, messages):
     """Bring the partition to this many messages, an extent each, in few transactions."""
     batch = build_batch([Record(b"x")], now_ms=broker.clock.now_ms())
-    share = appends.Share(where, appends.FOREIGN, 0, len(batch), 1, 0, 0, inline=batch)
-    missing = messages - broker.log.partition(where).end_offset
+    share = appends.Share(topic_partition, appends.FOREIGN, 0, len(batch), 1, 0, 0, inline=batch)
+    missing = messages - broker.log.partition(topic_partition).end_offset
     for start in range(0, missing, 5_000):
         count = min(5_000, missing - start)
 
@@ -277,16 +277,16 @@ async def test_l1_a_restart_never_gives_an_offset_twice(tmp_path):
             for size in (1, LARGE):
                 assert (await broker.produce("topic", bytes(size))).base_offset == following
                 following += 1
-            where = broker.log.topics.partition("topic", 0)
+            topic_partition = broker.log.topics.partition("topic", 0)
             if life == 2:
-                await broker.log.delete_records(where, -1)
+                await broker.log.delete_records(topic_partition, -1)
             if life in (4, 5):
                 clock.advance(100_000)
                 await broker.maintenance.retention.run_once()
             if life >= 4:
                 clock.advance(10)
                 await broker.maintenance.garbage.run_once()
-            expected = following - broker.log.partition(where).log_start
+            expected = following - broker.log.partition(topic_partition).log_start
             assert len(await read_all(broker, "topic")) == expected
         if life in (2, 5):
             async with running_broker(tmp_path, clock=clock) as broker:

@@ -17,8 +17,8 @@ def ack_before_commit() -> Iterator[None]:
     submit = Flusher._submit
 
     def answer_and_submit(self: Flusher, flight: Flight) -> None:
-        for where, pendings in flight.buffer.appends.items():
-            offset = self._end_of(where)
+        for topic_partition, pendings in flight.buffer.appends.items():
+            offset = self._end_of(topic_partition)
             for pending in pendings:
                 if not pending.future.done():
                     pending.future.set_result(AppendResult(offset, 0, pending.timestamp))

@@ -34,31 +34,33 @@ class Checker:
 
     # -- while it runs ----------------------------------------------------------------------------------------
 
-    def sent(self, where: TopicPartition, producer: str, batches: Sequence[Sequence[bytes]]) -> None:
-        known = self.sequences[where].setdefault(producer, {})
+    def sent(
+        self, topic_partition: TopicPartition, producer: str, batches: Sequence[Sequence[bytes]]
+    ) -> None:
+        known = self.sequences[topic_partition].setdefault(producer, {})
         known.update(dict.fromkeys(value for batch in batches for value in batch))
 
-    def sent_plainly(self, where: TopicPartition, batches: Sequence[Sequence[bytes]]) -> None:
-        self.plain[where].update(value for batch in batches for value in batch)
+    def sent_plainly(self, topic_partition: TopicPartition, batches: Sequence[Sequence[bytes]]) -> None:
+        self.plain[topic_partition].update(value for batch in batches for value in batch)
 
     def acknowledged(
-        self, where: TopicPartition, producer: str, offset: int, values: Sequence[bytes]
+        self, topic_partition: TopicPartition, producer: str, offset: int, values: Sequence[bytes]
     ) -> None:
         self.acknowledgements += len(values)
         for number, value in enumerate(values):
-            self._tell(where, offset + number, value, f"{producer}, when it was answered")
-        if offset <= self.answered.get((where, producer), -1):
-            self._violate(f"{producer} was given {offset} after {self.answered[where, producer]}")
-        self.answered[where, producer] = offset + len(values) - 1
+            self._tell(topic_partition, offset + number, value, f"{producer}, when it was answered")
+        if offset <= self.answered.get((topic_partition, producer), -1):
+            self._violate(f"{producer} was given {offset} after {self.answered[topic_partition, producer]}")
+        self.answered[topic_partition, producer] = offset + len(values) - 1
 
-    def read(self, where: TopicPartition, offset: int, value: bytes, reader: str) -> None:
+    def read(self, topic_partition: TopicPartition, offset: int, value: bytes, reader: str) -> None:
         self.reads += 1
-        self._tell(where, offset, value, reader)
+        self._tell(topic_partition, offset, value, reader)
 
-    def _tell(self, where: TopicPartition, offset: int, value: bytes, who: str) -> None:
-        known = self.told[where].setdefault(offset, value)
+    def _tell(self, topic_partition: TopicPartition, offset: int, value: bytes, who: str) -> None:
+        known = self.told[topic_partition].setdefault(offset, value)
         if known != value:
-            name = f"{where.partition}@{offset}"
+            name = f"{topic_partition.partition}@{offset}"
             self._violate(f"{who} found {_shown(value)} at {name}, where {_shown(known)} was before")
 
     def _violate(self, text: str) -> None:
@@ -67,32 +69,32 @@ class Checker:
     # -- at the end -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        for where in sorted({*self.sequences, *self.plain, *self.told}):
-            self._check_log(where, self._contents(where))
+        for topic_partition in sorted({*self.sequences, *self.plain, *self.told}):
+            self._check_log(topic_partition, self._contents(topic_partition))
         self.check_appends()
         self._check_owners()
         self._check_offsets()
 
-    def _contents(self, where: TopicPartition) -> list[tuple[int, bytes]]:
+    def _contents(self, topic_partition: TopicPartition) -> list[tuple[int, bytes]]:
         """From the catalog and the store, past every broker."""
         reader = StoreReader(
             self._simulation.catalog, self._simulation.store, extents_per_read=EXTENTS_PER_READ
         )
         found: list[tuple[int, bytes]] = []
         offset = 0
-        while runs := reader.read_runs(where, offset, READ_BYTES):
+        while runs := reader.read_runs(topic_partition, offset, READ_BYTES):
             for run in runs:
                 records = iter_records(run.data, decompressed_bytes_max=READ_BYTES)
                 found += [(each.offset, bytes(each.value or b"")) for each in records]
             offset = runs[-1].end_offset
         return found
 
-    def _check_log(self, where: TopicPartition, contents: list[tuple[int, bytes]]) -> None:
-        name, end = where.partition, self._simulation.end_of(where)
+    def _check_log(self, topic_partition: TopicPartition, contents: list[tuple[int, bytes]]) -> None:
+        name, end = topic_partition.partition, self._simulation.end_of(topic_partition)
         if [offset for offset, _ in contents] != list(range(end)):
             self._violate(f"partition {name}: the offsets are not dense up to {end}")
         at = dict(contents)
-        for offset, value in self.told[where].items():
+        for offset, value in self.told[topic_partition].items():
             if at.get(offset) != value:
                 self._violate(
                     f"lost: {_shown(value)} at {name}@{offset}, now {_shown(at.get(offset, b'nothing'))}"
@@ -101,10 +103,12 @@ class Checker:
         for value, count in times.items():
             if count > 1:
                 self._violate(f"duplicated: {_shown(value)} is {count} times in partition {name}")
-        known = {value for values in self.sequences[where].values() for value in values} | self.plain[where]
+        known = {
+            value for values in self.sequences[topic_partition].values() for value in values
+        } | self.plain[topic_partition]
         for value in times.keys() - known:
             self._violate(f"{_shown(value)} is in partition {name} and nobody sent it")
-        for producer, values in self.sequences[where].items():
+        for producer, values in self.sequences[topic_partition].items():
             self._check_order(name, producer, list(values), [value for _, value in contents])
 
     def _check_order(self, name: int, producer: str, sent: list[bytes], contents: list[bytes]) -> None:
@@ -174,9 +178,13 @@ class Checker:
                 return f"{kind} are shared out as {sorted(loads.values())}"
         for session, node in wanted.items():
             assert node.broker is not None
-            owned = {where for where, owner in partitions.items() if owner.session == session}
+            owned = {
+                topic_partition for topic_partition, owner in partitions.items() if owner.session == session
+            }
             served = {
-                each.where for each in node.broker.log.partitions() if not (each.fenced or each.leaving)
+                each.topic_partition
+                for each in node.broker.log.partitions()
+                if not (each.fenced or each.leaving)
             }
             if owned != served or not node.broker.lease.held:
                 return f"{node.name} owns {len(owned)} and serves {len(served)}"
@@ -198,7 +206,7 @@ class Checker:
         ]
 
 
-def where_of(topic_id: bytes, partition: int) -> TopicPartition:
+def topic_partition_of(topic_id: bytes, partition: int) -> TopicPartition:
     return TopicPartition(TopicId(topic_id), partition)
 
 

@@ -41,8 +41,8 @@ async def view_of(broker: SimBroker) -> View:
     names = {session: addresses_of(member)["grpc"] for session, member in topology.members.items()}
     return View(
         {
-            where: names[owner.session]
-            for where, owner in topology.partitions.items()
+            topic_partition: names[owner.session]
+            for topic_partition, owner in topology.partitions.items()
             if owner.session in names
         },
         {shard: names[owner.session] for shard, owner in topology.shards.items() if owner.session in names},
@@ -68,8 +68,8 @@ class Client:
             raise Unreachable("nobody")
         return await self.simulation.network.call(CLIENTS, node, function, timeout_s)
 
-    def owner(self, where: TopicPartition) -> Node | None:
-        return self.simulation.nodes.get(self._view.partitions.get(where, ""))
+    def owner(self, topic_partition: TopicPartition) -> Node | None:
+        return self.simulation.nodes.get(self._view.partitions.get(topic_partition, ""))
 
     def coordinator(self, group_id: str) -> Node | None:
         return self.simulation.nodes.get(self._view.shards.get(shard_of(group_id), ""))
@@ -119,10 +119,16 @@ class Producer(Client):
     each try has its own values, and those that were answered are in the log, in order."""
 
     def __init__(
-        self, simulation: "Simulation", name: str, where: TopicPartition, *, batches: int, idempotent: bool
+        self,
+        simulation: "Simulation",
+        name: str,
+        topic_partition: TopicPartition,
+        *,
+        batches: int,
+        idempotent: bool,
     ) -> None:
         super().__init__(simulation, name)
-        self.where = where
+        self.topic_partition = topic_partition
         self.idempotent = idempotent
         self.left = batches
         self.tries = 0
@@ -137,7 +143,7 @@ class Producer(Client):
         await self.look_around()
         while self.left or self._waiting:
             self._fill(self.random.randint(1, 3))
-            self.doing = f"waits for batch {self._waiting[0].number} of {self.where.partition}"
+            self.doing = f"waits for batch {self._waiting[0].number} of {self.topic_partition.partition}"
             await self._send()
             await asyncio.sleep(self.random.expovariate(1 / self.simulation.pause_s))
         self.done = True
@@ -159,7 +165,7 @@ class Producer(Client):
         batches = list(self._waiting)
         values = [self._values(batch) for batch in batches]
         data = [self._encode(batch, each) for batch, each in zip(batches, values, strict=True)]
-        where = self.where
+        topic_partition = self.topic_partition
         gap_s = self.random.choice((0.0, 0.05, 0.3))
         gaps_s = [self.random.uniform(0, gap_s) for _ in data]
 
@@ -168,19 +174,19 @@ class Producer(Client):
             refusal: list[int | MillpondError] = []
             try:
                 for each, gap_s in zip(data, gaps_s, strict=True):
-                    futures.append(await broker.log.submit(where, each))
+                    futures.append(await broker.log.submit(topic_partition, each))
                     await asyncio.sleep(gap_s)
             except MillpondError as error:
                 refusal = [error]
             return [await _offset_of(future) for future in futures] + refusal
 
         if self.idempotent:
-            self.simulation.checker.sent(where, self.name, values)
+            self.simulation.checker.sent(topic_partition, self.name, values)
         else:
-            self.simulation.checker.sent_plainly(where, values)
+            self.simulation.checker.sent_plainly(topic_partition, values)
         try:
             answers = await self.ask(
-                self.owner(where), append, timeout_s=self.random.choice((1.0, 5.0, 30.0))
+                self.owner(topic_partition), append, timeout_s=self.random.choice((1.0, 5.0, 30.0))
             )
         except (Unreachable, MillpondError) as error:
             self._check_retriable(error)
@@ -199,7 +205,7 @@ class Producer(Client):
                     self.note(f"is refused again: {type(answer).__name__}")
                 await self.look_around()
                 return
-            self.simulation.checker.acknowledged(self.where, self.name, answer, each)
+            self.simulation.checker.acknowledged(self.topic_partition, self.name, answer, each)
             self._waiting.remove(batch)
 
     def _values(self, batch: Batch) -> list[bytes]:
@@ -221,15 +227,15 @@ class Producer(Client):
 class Reader(Client):
     """From the first offset on, for as long as there may be more."""
 
-    def __init__(self, simulation: "Simulation", name: str, where: TopicPartition) -> None:
+    def __init__(self, simulation: "Simulation", name: str, topic_partition: TopicPartition) -> None:
         super().__init__(simulation, name)
-        self.where = where
+        self.topic_partition = topic_partition
         self.offset = 0
 
     async def run(self) -> None:
         await self.look_around()
-        while not (self.simulation.quiet and self.offset >= self.simulation.end_of(self.where)):
-            self.doing = f"reads {self.where.partition} at {self.offset}"
+        while not (self.simulation.quiet and self.offset >= self.simulation.end_of(self.topic_partition)):
+            self.doing = f"reads {self.topic_partition.partition} at {self.offset}"
             try:
                 await self._read()
             except (Unreachable, MillpondError) as error:
@@ -240,9 +246,9 @@ class Reader(Client):
         self.doing = "is done"
 
     async def _read(self) -> None:
-        found = await self.ask(self.owner(self.where), fetch(self.where, self.offset))
+        found = await self.ask(self.owner(self.topic_partition), fetch(self.topic_partition, self.offset))
         for offset, value in found:
-            self.simulation.checker.read(self.where, offset, value, self.name)
+            self.simulation.checker.read(self.topic_partition, offset, value, self.name)
             if offset != self.offset:
                 self.simulation.violate(f"{self.name} was given {offset} where {self.offset} comes next")
             self.offset = offset + 1
@@ -256,10 +262,10 @@ async def _offset_of(future: "asyncio.Future[AppendResult]") -> int | MillpondEr
 
 
 def fetch(
-    where: TopicPartition, offset: int, wait_ms: int = 500
+    topic_partition: TopicPartition, offset: int, wait_ms: int = 500
 ) -> Callable[[SimBroker], Awaitable[list[tuple[int, bytes]]]]:
     async def read(broker: SimBroker) -> list[tuple[int, bytes]]:
-        request = FetchRequest(where, offset, FETCH_BYTES)
+        request = FetchRequest(topic_partition, offset, FETCH_BYTES)
         (result,) = await broker.log.fetch([request], bytes_max=FETCH_BYTES, wait_ms=wait_ms)
         if result.error is not None:
             raise result.error

@@ -131,8 +131,11 @@ class Worker(Client):
                 "SELECT partition, floor FROM subscription_state WHERE topic_id = ?", (self._jobs.topic_id,)
             )
         )
-        wheres = self.simulation.wheres(self._jobs.topic_id)
-        return all(floors.get(where.partition, 0) >= self.simulation.end_of(where) for where in wheres)
+        topic_partitions = self.simulation.topic_partitions(self._jobs.topic_id)
+        return all(
+            floors.get(topic_partition.partition, 0) >= self.simulation.end_of(topic_partition)
+            for topic_partition in topic_partitions
+        )
 
     async def _pull(self, broker: SimBroker) -> list[Pulled]:
         pulled = await broker.pulling.pull(self._puller, messages_max=PULLED, wait_ms=300)

@@ -27,9 +27,9 @@ GROUP = "accounts"
 
 
 class Member(Client):
-    def __init__(self, simulation: "Simulation", name: str, wheres: list[TopicPartition]) -> None:
+    def __init__(self, simulation: "Simulation", name: str, topic_partitions: list[TopicPartition]) -> None:
         super().__init__(simulation, name)
-        self._wheres = wheres
+        self._wheres = topic_partitions
         self._member_id = ""
         self.generations = 0
 
@@ -54,7 +54,8 @@ class Member(Client):
         )
         committed = dict(rows)
         return all(
-            committed.get(where.partition, 0) == self.simulation.end_of(where) for where in self._wheres
+            committed.get(topic_partition.partition, 0) == self.simulation.end_of(topic_partition)
+            for topic_partition in self._wheres
         )
 
     def _check_known(self, error: Exception) -> None:
@@ -83,7 +84,9 @@ class Member(Client):
         self.generations += 1
         numbers = json.loads(synced.assignment or b"[]")
         identity = MemberIdentity(joined.member_id, joined.generation)
-        return identity, [where for where in self._wheres if where.partition in numbers]
+        return identity, [
+            topic_partition for topic_partition in self._wheres if topic_partition.partition in numbers
+        ]
 
     def _assign(self, joined: Joined) -> dict[str, bytes]:
         if joined.leader != joined.member_id or joined.skip_assignment:
@@ -91,7 +94,9 @@ class Member(Client):
         members = sorted(each.member_id for each in joined.members)
         shares = {
             member: [
-                where.partition for n, where in enumerate(self._wheres) if members[n % len(members)] == member
+                topic_partition.partition
+                for n, topic_partition in enumerate(self._wheres)
+                if members[n % len(members)] == member
             ]
             for member in members
         }
@@ -100,13 +105,23 @@ class Member(Client):
     async def _work(self, identity: MemberIdentity, assigned: list[TopicPartition]) -> None:
         committed = await self._ask_coordinator(lambda broker: broker.groups.committed_offsets(GROUP))
         positions = {
-            where: committed.offsets[where].offset if where in committed.offsets else 0 for where in assigned
+            topic_partition: committed.offsets[topic_partition].offset
+            if topic_partition in committed.offsets
+            else 0
+            for topic_partition in assigned
         }
         while not self._all_committed():
             self.doing = f"works in generation {identity.generation}"
-            moved = [where for where in assigned if await self._read(where, positions)]
+            moved = [
+                topic_partition
+                for topic_partition in assigned
+                if await self._read(topic_partition, positions)
+            ]
             if moved:
-                offsets = [GroupOffset(where, positions[where], -1, "") for where in moved]
+                offsets = [
+                    GroupOffset(topic_partition, positions[topic_partition], -1, "")
+                    for topic_partition in moved
+                ]
                 answers = await self._ask_coordinator(
                     lambda broker: broker.groups.commit_offsets(GROUP, offsets, identity)  # noqa: B023
                 )
@@ -119,19 +134,21 @@ class Member(Client):
             if answer is not None:
                 self._check_retriable(answer)
 
-    async def _read(self, where: TopicPartition, positions: dict[TopicPartition, int]) -> bool:
+    async def _read(self, topic_partition: TopicPartition, positions: dict[TopicPartition, int]) -> bool:
         """Whether there was anything. Others go on although one partition cannot be read."""
         try:
             found = await self.ask(
-                self.owner(where), fetch(where, positions[where], wait_ms=0), timeout_s=1.0
+                self.owner(topic_partition),
+                fetch(topic_partition, positions[topic_partition], wait_ms=0),
+                timeout_s=1.0,
             )
         except (Unreachable, MillpondError) as error:
             self._check_retriable(error)
             await self.look_around()
             return False
         for offset, value in found:
-            self.simulation.checker.read(where, offset, value, self.name)
-            positions[where] = offset + 1
+            self.simulation.checker.read(topic_partition, offset, value, self.name)
+            positions[topic_partition] = offset + 1
         return bool(found)
 
     async def _ask_coordinator(

@@ -85,17 +85,18 @@ class Payer(Client):
         return producer
 
     async def _pay(self, producer: Producer) -> None:
-        wheres = self.simulation.wheres(self._ledger.topic_id)
+        topic_partitions = self.simulation.topic_partitions(self._ledger.topic_id)
         self._number += 1
         values = {
-            where: b"%s/%d/%d" % (self.name.encode(), self._number, where.partition) for where in wheres
+            topic_partition: b"%s/%d/%d" % (self.name.encode(), self._number, topic_partition.partition)
+            for topic_partition in topic_partitions
         }
         commit = self.random.random() < 0.85
         self._ledger.aborted.update(dict.fromkeys(values.values()))  # until it is committed
-        await self._ask_coordinator(lambda b: b.transactions.add_partitions(producer, wheres))
-        for where, value in values.items():
-            data = self._encode(producer, where, value)
-            await self.ask(self.owner(where), lambda b: b.log.append(where, data))  # noqa: B023
+        await self._ask_coordinator(lambda b: b.transactions.add_partitions(producer, topic_partitions))
+        for topic_partition, value in values.items():
+            data = self._encode(producer, topic_partition, value)
+            await self.ask(self.owner(topic_partition), lambda b: b.log.append(topic_partition, data))  # noqa: B023
         if commit:
             for value in values.values():
                 del self._ledger.aborted[value]
@@ -127,9 +128,9 @@ class Payer(Client):
         if not isinstance(error, Conflict):
             self._check_retriable(error)
 
-    def _encode(self, producer: Producer, where: TopicPartition, value: bytes) -> bytes:
-        sequence = self._sequences.get(where, 0)
-        self._sequences[where] = sequence + 1
+    def _encode(self, producer: Producer, topic_partition: TopicPartition, value: bytes) -> bytes:
+        sequence = self._sequences.get(topic_partition, 0)
+        self._sequences[topic_partition] = sequence + 1
         return build_batch(
             [Record(value=value)],
             producer_id=producer.producer_id,
@@ -146,13 +147,17 @@ class Payer(Client):
 class Auditor(Reader):
     """Reads what was committed, of one partition."""
 
-    def __init__(self, simulation: "Simulation", name: str, ledger: Ledger, where: TopicPartition) -> None:
-        super().__init__(simulation, name, where)
+    def __init__(
+        self, simulation: "Simulation", name: str, ledger: Ledger, topic_partition: TopicPartition
+    ) -> None:
+        super().__init__(simulation, name, topic_partition)
         self._ledger = ledger
 
     async def _read(self) -> None:
-        request = PollRequest(PAYMENTS, {self.where.partition: self.offset}, wait_ms=500, strict=True)
-        polled = await self.ask(self.owner(self.where), lambda broker: broker.poller.poll(request))
+        request = PollRequest(
+            PAYMENTS, {self.topic_partition.partition: self.offset}, wait_ms=500, strict=True
+        )
+        polled = await self.ask(self.owner(self.topic_partition), lambda broker: broker.poller.poll(request))
         for partition, record in polled.records:
             self._ledger.see(partition, record.offset, bytes(record.value or b""), self.name)
         for standing in polled.standings:

@@ -171,14 +171,14 @@ class Simulation:
         self.nodes[node.name] = node
         return node
 
-    def end_of(self, where: TopicPartition) -> int:
+    def end_of(self, topic_partition: TopicPartition) -> int:
         rows = self.catalog.rows(
-            "SELECT end_offset FROM partitions WHERE topic_id = ? AND partition = ?", where
+            "SELECT end_offset FROM partitions WHERE topic_id = ? AND partition = ?", topic_partition
         )
         end: int = rows[0][0]
         return end
 
-    def wheres(self, topic_id: TopicId) -> list[TopicPartition]:
+    def topic_partitions(self, topic_id: TopicId) -> list[TopicPartition]:
         rows = self.catalog.rows("SELECT partitions FROM topics WHERE id = ?", (topic_id,))
         return [TopicPartition(topic_id, number) for number in range(rows[0][0])]
 
@@ -266,16 +266,18 @@ class Simulation:
     async def _people(self, setup: Client) -> None:
         """Topics, and those who use them."""
         orders = await self._create(setup, ORDERS, self.plan.partitions)
-        for where in self.wheres(orders):
-            self._add_producers(where, (True, False) if where.partition % 2 else (True, True))
-            self.clients.append(Reader(self, f"reader-{where.partition}", where))
+        for topic_partition in self.topic_partitions(orders):
+            self._add_producers(
+                topic_partition, (True, False) if topic_partition.partition % 2 else (True, True)
+            )
+            self.clients.append(Reader(self, f"reader-{topic_partition.partition}", topic_partition))
         for number in range(self.plan.members):
-            self.clients.append(Member(self, f"member-{number}", self.wheres(orders)))
+            self.clients.append(Member(self, f"member-{number}", self.topic_partitions(orders)))
         if self.plan.workers:
             jobs = Jobs(self, JOBS, await self._create(setup, JOBS, JOBS_PARTITIONS))
             await jobs.subscribe(setup)
-            for where in self.wheres(jobs.topic_id):
-                self._add_producers(where, (True,))
+            for topic_partition in self.topic_partitions(jobs.topic_id):
+                self._add_producers(topic_partition, (True,))
             self.clients += [Worker(self, f"worker-{n}", jobs) for n in range(self.plan.workers)]
         if self.plan.payers:
             topic_id = await self._create(setup, PAYMENTS, PAYMENTS_PARTITIONS)
@@ -284,8 +286,8 @@ class Simulation:
             count = self.plan.batches // 2
             self.clients += [Payer(self, f"payer-{n}", self.ledger, count) for n in range(self.plan.payers)]
             self.clients += [
-                Auditor(self, f"auditor-{where.partition}", self.ledger, where)
-                for where in self.wheres(topic_id)
+                Auditor(self, f"auditor-{topic_partition.partition}", self.ledger, topic_partition)
+                for topic_partition in self.topic_partitions(topic_id)
             ]
 
     async def _create(self, setup: Client, name: str, partitions: int) -> TopicId:
@@ -297,10 +299,12 @@ class Simulation:
         self.owned_topics.add(topic_id)
         return topic_id
 
-    def _add_producers(self, where: TopicPartition, kinds: tuple[bool, ...]) -> None:
+    def _add_producers(self, topic_partition: TopicPartition, kinds: tuple[bool, ...]) -> None:
         for idempotent in kinds:
             name = f"{'idempotent' if idempotent else 'plain'}-{len(self.clients)}"
-            self.clients.append(Producer(self, name, where, batches=self.plan.batches, idempotent=idempotent))
+            self.clients.append(
+                Producer(self, name, topic_partition, batches=self.plan.batches, idempotent=idempotent)
+            )
 
     def _settings(self) -> Settings:
         return Settings(

@@ -21,8 +21,8 @@ async def append(broker, topic: str, partition: int, records: Sequence[Record], 
     """One batch into one partition; returns its first offset. `batch` is for `build_batch`."""
     batch.setdefault("compression", Codec.NONE)
     data = build_batch(records, now_ms=broker.clock.now_ms(), **batch)
-    where = broker.log.topics.partition(topic, partition)
-    return (await broker.log.append(where, data)).base_offset
+    topic_partition = broker.log.topics.partition(topic, partition)
+    return (await broker.log.append(topic_partition, data)).base_offset
 
 
 async def fill(

@@ -82,9 +82,9 @@ async def test_on_a_full_disk_topics_can_be_deleted_and_appends_are_refused_unti
 async def test_records_can_be_deleted_and_read_on_a_full_disk(broker):
     FullDisk(broker)
     taken, _ = await fill(broker)
-    where = broker.log.topics.partition("orders", 0)
-    assert await broker.log.delete_records(where, taken - 1) == taken - 1
-    [result] = await broker.log.fetch([FetchRequest(where, taken - 1, MIB)], bytes_max=MIB)
+    topic_partition = broker.log.topics.partition("orders", 0)
+    assert await broker.log.delete_records(topic_partition, taken - 1) == taken - 1
+    [result] = await broker.log.fetch([FetchRequest(topic_partition, taken - 1, MIB)], bytes_max=MIB)
     assert result.error is None
     assert result.batches
 
@@ -92,10 +92,10 @@ async def test_records_can_be_deleted_and_read_on_a_full_disk(broker):
 async def test_joint_appends_are_refused_as_others_are(broker):
     broker.reserve.renew = lambda: None
     broker.reserve.release()
-    where = broker.log.topics.partition("other", 0)
+    topic_partition = broker.log.topics.partition("other", 0)
     batch = build_batch([Record(b"x")], now_ms=broker.clock.now_ms())
     with pytest.raises(StoreFull):
-        await broker.log.append_jointly({where: batch}, lambda tx: None)
+        await broker.log.append_jointly({topic_partition: batch}, lambda tx: None)
 
 
 async def test_without_a_reserve_a_full_catalog_is_an_error_and_nothing_more(tmp_path):

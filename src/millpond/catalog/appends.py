@@ -55,7 +55,7 @@ FOREIGN: Final = -1
 class Share:
     """One partition's part of a flush. Offsets in `sequences` count from the start of the share."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     epoch: int
     position: int
     length: int
@@ -85,23 +85,23 @@ def append(
 ) -> list[ShareResult]:
     """Assign offsets to each share, or refuse it with an error. Results are in the order of `shares`. A partition
     appears at most once. `new_object` describes the object with the bytes; None if every share is inline."""
-    ordered = sorted(shares, key=lambda share: share.where)
+    ordered = sorted(shares, key=lambda share: share.topic_partition)
     extended = tx.each(EXTEND, [_extend_parameters(share) for share in ordered])
     placed: dict[TopicPartition, _Extended] = {}
     results: dict[TopicPartition, ShareResult] = {}
     for share, rows in zip(ordered, extended, strict=True):
         if rows:
             end, epoch, log_start, high = rows[0]
-            placed[share.where] = (end, epoch, log_start, high)
-            results[share.where] = Placed(end - share.records, epoch, log_start)
+            placed[share.topic_partition] = (end, epoch, log_start, high)
+            results[share.topic_partition] = Placed(end - share.records, epoch, log_start)
         else:
-            results[share.where] = _why_not(tx, share.where)
-    _check_producers(tx, [share for share in ordered if share.where in placed], results, now_ms)
-    locked = [share for share in ordered if share.where in placed]
-    _give_back(tx, [share for share in locked if not isinstance(results[share.where], Placed)])
-    accepted = [share for share in locked if isinstance(results[share.where], Placed)]
+            results[share.topic_partition] = _why_not(tx, share.topic_partition)
+    _check_producers(tx, [share for share in ordered if share.topic_partition in placed], results, now_ms)
+    locked = [share for share in ordered if share.topic_partition in placed]
+    _give_back(tx, [share for share in locked if not isinstance(results[share.topic_partition], Placed)])
+    accepted = [share for share in locked if isinstance(results[share.topic_partition], Placed)]
     _insert(tx, accepted, placed, new_object, now_ms)
-    return [results[share.where] for share in shares]
+    return [results[share.topic_partition] for share in shares]
 
 
 def encode_results(results: Sequence[ShareResult]) -> Any:
@@ -117,13 +117,13 @@ def decode_results(encoded: Any) -> list[ShareResult]:
 
 def _extend_parameters(share: Share) -> tuple[int | bytes, ...]:
     newest = share.max_timestamp
-    return (share.records, share.length, newest, newest, *share.where, share.epoch, share.epoch)
+    return (share.records, share.length, newest, newest, *share.topic_partition, share.epoch, share.epoch)
 
 
-def _why_not(tx: Transaction, where: TopicPartition) -> MillpondError:
-    if tx.rows(EXISTS, where):
+def _why_not(tx: Transaction, topic_partition: TopicPartition) -> MillpondError:
+    if tx.rows(EXISTS, topic_partition):
         return NotOwner()
-    return UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+    return UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
 
 
 def _check_producers(
@@ -132,18 +132,18 @@ def _check_producers(
     sequenced = [share for share in shares if share.sequences]
     if not sequenced:
         return
-    wanted = {(share.where, batch.producer_id) for share in sequenced for batch in share.sequences}
+    wanted = {(share.topic_partition, batch.producer_id) for share in sequenced for batch in share.sequences}
     known = producers.load_some(tx, sorted(wanted))
     changed: dict[tuple[TopicPartition, int], ProducerState] = {}
     for share in sequenced:
-        placed = results[share.where]
+        placed = results[share.topic_partition]
         assert isinstance(placed, Placed), "only placed shares are checked"
         try:
             changed.update(_follow(tx, share, placed.base_offset, known))
         except (OutOfOrderSequence, ProducerFenced) as error:
-            results[share.where] = FlushFailed(f"The owner's view of a producer was stale. {error}")
+            results[share.topic_partition] = FlushFailed(f"The owner's view of a producer was stale. {error}")
         except InvalidTransactionState as error:
-            results[share.where] = error
+            results[share.topic_partition] = error
     producers.save(tx, changed, now_ms=now_ms)
 
 
@@ -156,7 +156,7 @@ def _follow(
     """The producers' states after this share. Raises if a batch is not the next one of its producer."""
     states: dict[tuple[TopicPartition, int], ProducerState] = {}
     for batch in share.sequences:
-        key = (share.where, batch.producer_id)
+        key = (share.topic_partition, batch.producer_id)
         state = states.get(key) or known.get(key)
         if judge(state, batch) is not None:
             raise OutOfOrderSequence(
@@ -174,7 +174,7 @@ def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None
     transaction; if one does not, nothing is recorded. Two statements are safe: ending a transaction needs the
     partition row, which this transaction has locked."""
     batches = [batch for batch in share.sequences if batch.transactional]
-    keys = [(*share.where, batch.producer_id, batch.producer_epoch) for batch in batches]
+    keys = [(*share.topic_partition, batch.producer_id, batch.producer_epoch) for batch in batches]
     for batch, found in zip(batches, tx.each(IN_TRANSACTION, keys), strict=True):
         if not found:
             raise InvalidTransactionState(producer_id=batch.producer_id)
@@ -183,7 +183,7 @@ def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None
 
 
 def _give_back(tx: Transaction, refused: Sequence[Share]) -> None:
-    tx.each(GIVE_BACK, [(share.records, share.length, *share.where) for share in refused])
+    tx.each(GIVE_BACK, [(share.records, share.length, *share.topic_partition) for share in refused])
 
 
 def _insert(
@@ -198,13 +198,15 @@ def _insert(
     if stored:
         assert new_object is not None, "bytes outside the catalog need an object"
         object_id = objects.add(tx, new_object, extents=stored, now_ms=now_ms)
-    extents.insert(tx, [_extent(share, placed[share.where], object_id, now_ms) for share in accepted])
+    extents.insert(
+        tx, [_extent(share, placed[share.topic_partition], object_id, now_ms) for share in accepted]
+    )
 
 
 def _extent(share: Share, placed: _Extended, object_id: int | None, now_ms: int) -> extents.NewExtent:
     end, epoch, _, high = placed
     return extents.NewExtent(
-        where=share.where,
+        topic_partition=share.topic_partition,
         base_offset=end - share.records,
         end_offset=end,
         epoch=epoch,

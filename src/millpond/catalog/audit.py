@@ -58,14 +58,14 @@ def objects(tx: Transaction) -> list[ObjectCount]:
     return [ObjectCount(key, Session(by), size, n, dead, actual) for key, by, size, n, dead, actual in rows]
 
 
-def stored_bytes(tx: Transaction, where: TopicPartition) -> tuple[int, int]:
+def stored_bytes(tx: Transaction, topic_partition: TopicPartition) -> tuple[int, int]:
     """(bytes according to the partition's row, sum of the bytes of its extents)"""
-    rows = tx.rows(STORED_BYTES, where)
+    rows = tx.rows(STORED_BYTES, topic_partition)
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
-def open_transactions(tx: Transaction, where: TopicPartition) -> list[OpenTransaction]:
-    return [OpenTransaction(*row) for row in tx.rows(OPEN_TRANSACTIONS, where)]
+def open_transactions(tx: Transaction, topic_partition: TopicPartition) -> list[OpenTransaction]:
+    return [OpenTransaction(*row) for row in tx.rows(OPEN_TRANSACTIONS, topic_partition)]
 
 
 def newest_object_ms(tx: Transaction) -> int | None:

@@ -36,8 +36,8 @@ class CompactionPoint(NamedTuple):
     compacted_at: int
 
 
-def read(tx: Transaction, where: TopicPartition) -> tuple[CompactionPoint, ...]:
-    return tuple(CompactionPoint(*row) for row in tx.rows(READ, where))
+def read(tx: Transaction, topic_partition: TopicPartition) -> tuple[CompactionPoint, ...]:
+    return tuple(CompactionPoint(*row) for row in tx.rows(READ, topic_partition))
 
 
 def marks(tx: Transaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
@@ -46,10 +46,10 @@ def marks(tx: Transaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): (row[2], int(row[3])) for row in rows}
 
 
-def write(tx: Transaction, where: TopicPartition, points: Sequence[CompactionPoint]) -> None:
+def write(tx: Transaction, topic_partition: TopicPartition, points: Sequence[CompactionPoint]) -> None:
     """Replace the partition's points. The caller holds the partition's row."""
-    tx.rows(CLEAR, where)
-    tx.each(ADD, [(*where, *point) for point in points])
+    tx.rows(CLEAR, topic_partition)
+    tx.each(ADD, [(*topic_partition, *point) for point in points])
 
 
 def thinned(points: Sequence[CompactionPoint], delete_retention_ms: int) -> list[CompactionPoint]:

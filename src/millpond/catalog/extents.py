@@ -110,7 +110,7 @@ BASE_OFFSET_MAX: Final = 2**63 - 1
 class NewExtent:
     """A row about to be inserted; `sparse_index` is packed."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     base_offset: int
     end_offset: int
     epoch: int
@@ -142,12 +142,12 @@ def insert(tx: Transaction, rows: Sequence[NewExtent]) -> None:
 
 
 def find(
-    tx: Transaction, where: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
+    tx: Transaction, topic_partition: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
 ) -> list[Extent]:
     """Extents from the one that contains `offset` (or the next one, in a gap) on, until a budget is used up."""
     taken: list[Extent] = []
     room = bytes_max
-    for row in tx.rows(SCAN, (*where, *where, offset, extents_max + 1)):
+    for row in tx.rows(SCAN, (*topic_partition, *topic_partition, offset, extents_max + 1)):
         if taken and (room <= 0 or len(taken) == extents_max):
             break
         if row[END_OFFSET] > offset:
@@ -156,47 +156,51 @@ def find(
     return taken
 
 
-def facts(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Extent]:
+def facts(tx: Transaction, topic_partition: TopicPartition, offset: int, limit: int) -> list[Extent]:
     """Extents from base offset `offset` on, without their inline bytes. Plans need no more."""
-    return [_extent(row) for row in tx.rows(SCAN_FACTS, (*where, offset, limit))]
+    return [_extent(row) for row in tx.rows(SCAN_FACTS, (*topic_partition, offset, limit))]
 
 
-def outlines(tx: Transaction, where: TopicPartition, limit: int) -> list[Extent]:
+def outlines(tx: Transaction, topic_partition: TopicPartition, limit: int) -> list[Extent]:
     """The first extents, also without their indexes. For callers that look at a whole partition."""
-    return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*where, 0, limit))]
+    return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*topic_partition, 0, limit))]
 
 
-def first_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int) -> Extent | None:
+def first_with_timestamp(tx: Transaction, topic_partition: TopicPartition, timestamp: int) -> Extent | None:
     """The first extent that contains a record with this timestamp or a later one. O(log n), unless retention has
     removed the extent that first reached the timestamp; that can happen only if timestamps run backwards."""
-    low, high = tx.rows(BOUNDS, where)[0]
+    low, high = tx.rows(BOUNDS, topic_partition)[0]
     if low is None:
         return None
     while low < high:
         middle = (low + high) // 2
-        reached = tx.rows(HIGH_AT, (*where, middle))  # empty if retention has removed these extents since
+        reached = tx.rows(
+            HIGH_AT, (*topic_partition, middle)
+        )  # empty if retention has removed these extents since
         if reached and reached[0][1] >= timestamp:
             high = reached[0][0]
         else:
             low = middle + 1
-    return next_with_timestamp(tx, where, timestamp, low)
+    return next_with_timestamp(tx, topic_partition, timestamp, low)
 
 
-def next_with_timestamp(tx: Transaction, where: TopicPartition, timestamp: int, offset: int) -> Extent | None:
+def next_with_timestamp(
+    tx: Transaction, topic_partition: TopicPartition, timestamp: int, offset: int
+) -> Extent | None:
     """The first extent from base offset `offset` on that contains a record with this timestamp or a later one."""
-    found = tx.rows(BY_MAX_TIMESTAMP, (*where, timestamp, offset))
+    found = tx.rows(BY_MAX_TIMESTAMP, (*topic_partition, timestamp, offset))
     return _extent(found[0]) if found else None
 
 
-def with_newest_timestamp(tx: Transaction, where: TopicPartition) -> Extent | None:
+def with_newest_timestamp(tx: Transaction, topic_partition: TopicPartition) -> Extent | None:
     """The first of the extents that contain the newest timestamp."""
-    newest = tx.rows(HIGH_AT, (*where, BASE_OFFSET_MAX))
+    newest = tx.rows(HIGH_AT, (*topic_partition, BASE_OFFSET_MAX))
     if not newest:
         return None
-    found = first_with_timestamp(tx, where, newest[0][1])
+    found = first_with_timestamp(tx, topic_partition, newest[0][1])
     if found is not None:
         return found
-    rows = tx.rows(NEWEST_TIMESTAMP, where)
+    rows = tx.rows(NEWEST_TIMESTAMP, topic_partition)
     return _extent(rows[0]) if rows else None
 
 
@@ -208,33 +212,40 @@ def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
 
 
 def spans_in_time(
-    tx: Transaction, where: TopicPartition, start_ms: int, end_ms: int, *, offset: int, limit: int
+    tx: Transaction, topic_partition: TopicPartition, start_ms: int, end_ms: int, *, offset: int, limit: int
 ) -> list[tuple[int, int]]:
     """Offsets (base, end) of the extents that may contain records of this time range, or records without a
     timestamp, in any order of timestamps. Starts with the extent that contains `offset`."""
-    return [(row[0], row[1]) for row in tx.rows(SPANS_IN_TIME, (*where, offset, end_ms, start_ms, limit))]
+    return [
+        (row[0], row[1])
+        for row in tx.rows(SPANS_IN_TIME, (*topic_partition, offset, end_ms, start_ms, limit))
+    ]
 
 
-def hold(tx: Transaction, where: TopicPartition) -> int | None:
+def hold(tx: Transaction, topic_partition: TopicPartition) -> int | None:
     """Lock the partition's row until the transaction ends. Returns its log start, None if the partition is gone."""
-    found = tx.rows(HOLD, where)
+    found = tx.rows(HOLD, topic_partition)
     return found[0][0] if found else None
 
 
-def remove_below(tx: Transaction, where: TopicPartition, offset: int, *, limit: int, now_ms: int) -> int:
+def remove_below(
+    tx: Transaction, topic_partition: TopicPartition, offset: int, *, limit: int, now_ms: int
+) -> int:
     """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns the number removed.
     Also works for a deleted topic, whose partition rows are removed before its extents."""
-    hold(tx, where)
-    gone = _remove_oldest(tx, where, offset, limit)
+    hold(tx, topic_partition)
+    gone = _remove_oldest(tx, topic_partition, offset, limit)
     if gone:
-        tx.rows(SHRINK, (sum(row[1] for row in gone), *where))
+        tx.rows(SHRINK, (sum(row[1] for row in gone), *topic_partition))
         objects.release(tx, (row[0] for row in gone if row[0] is not None), now_ms=now_ms)
     return len(gone)
 
 
-def _remove_oldest(tx: Transaction, where: TopicPartition, offset: int, limit: int) -> list[Row]:
-    bases = [row[0] for row in tx.rows(OLDEST, (*where, offset, offset, limit))]
-    return [row for rows in tx.each(REMOVE, [(*where, base, offset) for base in bases]) for row in rows]
+def _remove_oldest(tx: Transaction, topic_partition: TopicPartition, offset: int, limit: int) -> list[Row]:
+    bases = [row[0] for row in tx.rows(OLDEST, (*topic_partition, offset, offset, limit))]
+    return [
+        row for rows in tx.each(REMOVE, [(*topic_partition, base, offset) for base in bases]) for row in rows
+    ]
 
 
 def replace(
@@ -242,14 +253,14 @@ def replace(
 ) -> None:
     """Replace several extents by one. Raises `ExtentsChanged` unless all of them are unchanged and the
     partition still exists."""
-    if hold(tx, new.where) is None:
+    if hold(tx, new.topic_partition) is None:
         raise ExtentsChanged
-    replace_all(tx, new.where, old, [(new, new_object)], now_ms=now_ms)
+    replace_all(tx, new.topic_partition, old, [(new, new_object)], now_ms=now_ms)
 
 
 def replace_all(
     tx: Transaction,
-    where: TopicPartition,
+    topic_partition: TopicPartition,
     old: Sequence[Extent],
     new: Sequence[tuple[NewExtent, objects.NewObject]],
     *,
@@ -262,7 +273,7 @@ def replace_all(
     Extents that lie wholly below `expired_below` are removed as well, and old extents there may be gone
     already. Every new extent ends above `expired_below`. The caller holds the partition's row.
     """
-    expired = _remove_oldest(tx, where, expired_below, BASE_OFFSET_MAX) if expired_below else []
+    expired = _remove_oldest(tx, topic_partition, expired_below, BASE_OFFSET_MAX) if expired_below else []
     living = [e for e in old if e.end_offset > expired_below]
     removed = [row for rows in tx.each(REMOVE_EXACT, [_exactly(e) for e in living]) for row in rows]
     if len(removed) != len(living):
@@ -270,7 +281,7 @@ def replace_all(
     gone = expired + removed
     if gone:
         shrunk = sum(row[1] for row in gone) - sum(row.length for row, _ in new)
-        tx.rows(SHRINK, (shrunk, *where))
+        tx.rows(SHRINK, (shrunk, *topic_partition))
     insert(tx, [_registered(tx, row, new_object, removed, now_ms) for row, new_object in new])
     objects.release(tx, (row[0] for row in gone if row[0] is not None), now_ms=now_ms)
 
@@ -300,10 +311,10 @@ def _registered(
 
 def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
     """Raise `high_timestamp` of all that follows an extent whose predecessor had too low timestamps."""
-    high, start = row.max_timestamp, (*row.where, row.base_offset)
+    high, start = row.max_timestamp, (*row.topic_partition, row.base_offset)
     found = tx.rows(NEXT_AS_HIGH, (*start, high))
     tx.rows(RAISE, (high, *start, found[0][0] if found else BASE_OFFSET_MAX))
-    tx.rows(RAISE_PARTITION, (high, *row.where, high))
+    tx.rows(RAISE_PARTITION, (high, *row.topic_partition, high))
 
 
 def examined(tx: Transaction, extent: Extent, oldest: int, newest: int, *, appended_at: int) -> None:
@@ -311,21 +322,25 @@ def examined(tx: Transaction, extent: Extent, oldest: int, newest: int, *, appen
     no correction; an extent that needs one is replaced instead. Raises `ExtentsChanged` unless the extent is
     unchanged."""
     found = (oldest, newest, appended_at, appended_at)
-    if hold(tx, extent.where) is None or not tx.rows(EXAMINED, (*found, *_exactly(extent))):
+    if hold(tx, extent.topic_partition) is None or not tx.rows(EXAMINED, (*found, *_exactly(extent))):
         raise ExtentsChanged
 
 
 def _exactly(extent: Extent) -> tuple[int | bytes | str | None, ...]:
     place = (extent.base_offset, extent.end_offset, extent.position, extent.length)
-    return (*extent.where, *place, extent.appended_at, extent.key)
+    return (*extent.topic_partition, *place, extent.appended_at, extent.key)
 
 
 def first_small(
-    tx: Transaction, wheres: Sequence[TopicPartition], smaller_than: int
+    tx: Transaction, topic_partitions: Sequence[TopicPartition], smaller_than: int
 ) -> dict[TopicPartition, int]:
     """The base offset of each partition's first small extent, if it has one. Reads every row of these partitions."""
-    found = tx.each(FIRST_SMALL, [(*where, smaller_than) for where in wheres])
-    return {where: rows[0][0] for where, rows in zip(wheres, found, strict=True) if rows[0][0] is not None}
+    found = tx.each(FIRST_SMALL, [(*topic_partition, smaller_than) for topic_partition in topic_partitions])
+    return {
+        topic_partition: rows[0][0]
+        for topic_partition, rows in zip(topic_partitions, found, strict=True)
+        if rows[0][0] is not None
+    }
 
 
 def totals(tx: Transaction) -> ExtentTotals:
@@ -334,7 +349,7 @@ def totals(tx: Transaction) -> ExtentTotals:
 
 def _parameters(row: NewExtent) -> tuple[int | bytes | bytearray | memoryview | None, ...]:
     return (
-        *row.where,
+        *row.topic_partition,
         row.base_offset,
         row.end_offset,
         row.epoch,
@@ -373,7 +388,7 @@ def _extent(row: Row) -> Extent:
         inline,
     ) = row
     return Extent(
-        where=TopicPartition(TopicId(bytes(topic_id)), partition),
+        topic_partition=TopicPartition(TopicId(bytes(topic_id)), partition),
         base_offset=base,
         end_offset=end,
         epoch=epoch,

@@ -84,7 +84,7 @@ class GroupName:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    where: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
@@ -124,7 +124,10 @@ def forget_empty(tx: Transaction) -> int:
 def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int) -> None:
     tx.each(
         COMMIT,
-        [(group_id, *each.where, each.offset, each.leader_epoch, each.metadata, now_ms) for each in offsets],
+        [
+            (group_id, *each.topic_partition, each.offset, each.leader_epoch, each.metadata, now_ms)
+            for each in offsets
+        ],
     )
 
 
@@ -132,7 +135,7 @@ def commit_offsets_now(
     tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
 ) -> None:
     """Commit outside any transaction. This discards older offsets for these partitions in open transactions."""
-    tx.each(FORGET_PENDING, [(group_id, *each.where) for each in offsets])
+    tx.each(FORGET_PENDING, [(group_id, *each.topic_partition) for each in offsets])
     commit_offsets(tx, group_id, offsets, now_ms=now_ms)
 
 
@@ -150,9 +153,9 @@ def pending_offsets(tx: Transaction, group_id: str) -> list[TopicPartition]:
     return [TopicPartition(TopicId(bytes(topic_id)), partition) for topic_id, partition in rows]
 
 
-def delete_offsets(tx: Transaction, group_id: str, wheres: Sequence[TopicPartition]) -> int:
+def delete_offsets(tx: Transaction, group_id: str, topic_partitions: Sequence[TopicPartition]) -> int:
     """Also deletes offsets in open transactions; the returned count does not include them."""
-    named = [(group_id, *where) for where in wheres]
+    named = [(group_id, *topic_partition) for topic_partition in topic_partitions]
     deleted = tx.each(DELETE_OFFSET, named)
     tx.each(DELETE_PENDING_OFFSET, named)
     return sum(len(rows) for rows in deleted)

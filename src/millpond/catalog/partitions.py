@@ -29,7 +29,7 @@ ADVANCE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    where: TopicPartition
+    topic_partition: TopicPartition
     owner: str | None
     epoch: int
     log_start: int
@@ -38,10 +38,10 @@ class PartitionRow:
     high_timestamp: int
 
 
-def read(tx: Transaction, where: TopicPartition) -> PartitionRow:
-    found = tx.rows(ONE, where)
+def read(tx: Transaction, topic_partition: TopicPartition) -> PartitionRow:
+    found = tx.rows(ONE, topic_partition)
     if not found:
-        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+        raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
     return _row(found[0])
 
 
@@ -58,20 +58,20 @@ def claim_all(tx: Transaction, owner: str) -> int:
     return len(tx.rows(CLAIM_ALL, (owner, owner)))
 
 
-def claim(tx: Transaction, where: TopicPartition, owner: str) -> int:
-    found = tx.rows(CLAIM, (owner, *where))
+def claim(tx: Transaction, topic_partition: TopicPartition, owner: str) -> int:
+    found = tx.rows(CLAIM, (owner, *topic_partition))
     if not found:
-        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+        raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
     epoch: int = found[0][0]
     return epoch
 
 
-def advance_log_start(tx: Transaction, where: TopicPartition, offset: int) -> int:
+def advance_log_start(tx: Transaction, topic_partition: TopicPartition, offset: int) -> int:
     """Remove everything below `offset` from the log; the log start never goes back. Returns the resulting log
     start."""
-    if tx.rows(ADVANCE, (offset, *where, offset, offset)):
+    if tx.rows(ADVANCE, (offset, *topic_partition, offset, offset)):
         return offset
-    row = read(tx, where)
+    row = read(tx, topic_partition)
     if offset > row.end_offset:
         raise OffsetOutOfRange(offset=offset, log_start=row.log_start, end_offset=row.end_offset)
     return row.log_start

@@ -32,8 +32,8 @@ EXPIRE: Final = """
 TAKE_IDS: Final = "UPDATE counters SET next = next + ? WHERE name = 'producer_id' RETURNING next"
 
 
-def load(tx: Transaction, where: TopicPartition) -> dict[int, ProducerState]:
-    states = (_state(row) for row in tx.rows(ALL, where))
+def load(tx: Transaction, topic_partition: TopicPartition) -> dict[int, ProducerState]:
+    states = (_state(row) for row in tx.rows(ALL, topic_partition))
     return {state.producer_id: state for state in states}
 
 
@@ -41,7 +41,7 @@ def load_some(
     tx: Transaction, wanted: Iterable[tuple[TopicPartition, int]]
 ) -> dict[tuple[TopicPartition, int], ProducerState]:
     keys = list(wanted)
-    found = tx.each(ONE, [(*where, producer_id) for where, producer_id in keys])
+    found = tx.each(ONE, [(*topic_partition, producer_id) for topic_partition, producer_id in keys])
     return {key: _state(rows[0]) for key, rows in zip(keys, found, strict=True) if rows}
 
 
@@ -49,18 +49,20 @@ def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState
     tx.each(
         SAVE,
         [
-            (*where, producer_id, state.epoch, pack_batches(state.batches), now_ms)
-            for (where, producer_id), state in states.items()
+            (*topic_partition, producer_id, state.epoch, pack_batches(state.batches), now_ms)
+            for (topic_partition, producer_id), state in states.items()
         ],
     )
 
 
 def raise_epochs(
-    tx: Transaction, wheres: Iterable[TopicPartition], producer_id: int, epoch: int, *, now_ms: int
+    tx: Transaction, topic_partitions: Iterable[TopicPartition], producer_id: int, epoch: int, *, now_ms: int
 ) -> None:
     """A marker with a higher epoch fences producers that still send under a lower one. The next sequence is 0."""
     none = pack_batches(())
-    tx.each(RAISE, [(*where, producer_id, epoch, none, now_ms) for where in wheres])
+    tx.each(
+        RAISE, [(*topic_partition, producer_id, epoch, none, now_ms) for topic_partition in topic_partitions]
+    )
 
 
 def expire(tx: Transaction, *, unused_since_ms: int) -> int:

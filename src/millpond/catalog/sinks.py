@@ -68,9 +68,11 @@ def forget_passing(tx: Transaction, *, now_ms: int) -> None:
     tx.rows(FORGET_PASSING, (PASSING, after_all, now_ms - PASSING_KEPT_MS))
 
 
-def lock_partitions(tx: Transaction, wheres: Sequence[TopicPartition]) -> None:
+def lock_partitions(tx: Transaction, topic_partitions: Sequence[TopicPartition]) -> None:
     """Lock the append rows until the transaction ends. Pass them in order, the order in which every writer
     locks them."""
-    for where, rows in zip(wheres, tx.each(LOCK_PARTITION, wheres), strict=True):
+    for topic_partition, rows in zip(
+        topic_partitions, tx.each(LOCK_PARTITION, topic_partitions), strict=True
+    ):
         if not rows:
-            raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+            raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)

@@ -235,8 +235,8 @@ def delete(tx: Transaction, subscription: Subscription) -> None:
 def take(tx: Transaction, subscription: Subscription, standing: Standing, *, owner: str, topic: str) -> int:
     """Start dispatching. Returns the epoch to save with. Only the owner of the partition may do so. The
     former dispatcher can no longer save, so the state that `load` returns afterwards stays valid."""
-    where = TopicPartition(subscription.topic_id, standing.partition)
-    if partitions.read(tx, where).owner != owner:
+    topic_partition = TopicPartition(subscription.topic_id, standing.partition)
+    if partitions.read(tx, topic_partition).owner != owner:
         raise NotOwner
     if not tx.rows(BY_ID, (subscription.id,)):
         raise UnknownSubscription(topic=topic, subscription=subscription.name)
@@ -333,10 +333,10 @@ def redriven(tx: Transaction, subscription_id: SubscriptionId, topic_id: TopicId
 
 
 def set_redriven(
-    tx: Transaction, subscription_id: SubscriptionId, where: TopicPartition, before: int, after: int
+    tx: Transaction, subscription_id: SubscriptionId, topic_partition: TopicPartition, before: int, after: int
 ) -> bool:
     """Returns False if the offset is no longer `before`: another process has redriven these letters."""
-    return bool(tx.rows(REDRIVE, (subscription_id, *where, after, before)))
+    return bool(tx.rows(REDRIVE, (subscription_id, *topic_partition, after, before)))
 
 
 def _save_details(tx: Transaction, saves: Sequence[Save]) -> None:

@@ -144,17 +144,21 @@ def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | 
     brokers = receivers(tx)
     if len(brokers) == 1:
         return [brokers[0]] * len(numbers)
-    wheres = [TopicPartition(topic_id, number) for number in numbers]
-    placed = spread(wheres, brokers, dict(tx.rows(COUNTS)), family=topic_of)
-    return [placed.get(where) for where in wheres]
+    topic_partitions = [TopicPartition(topic_id, number) for number in numbers]
+    placed = spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of)
+    return [placed.get(topic_partition) for topic_partition in topic_partitions]
 
 
 def adopt(tx: Transaction) -> int:
     """Give partitions and shards without a living owner to living brokers. Returns how many."""
     brokers = receivers(tx)
-    wheres = [TopicPartition(TopicId(bytes(row[0])), row[1]) for row in tx.rows(ORPHANS)]
-    taken = spread(wheres, brokers, dict(tx.rows(COUNTS)), family=topic_of) if wheres else {}
-    adopted = sum(map(len, tx.each(TAKE, [(owner, *where) for where, owner in taken.items()])))
+    topic_partitions = [TopicPartition(TopicId(bytes(row[0])), row[1]) for row in tx.rows(ORPHANS)]
+    taken = (
+        spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of) if topic_partitions else {}
+    )
+    adopted = sum(
+        map(len, tx.each(TAKE, [(owner, *topic_partition) for topic_partition, owner in taken.items()]))
+    )
     known = shards(tx)
     living = {each.session for each in members(tx)}
     loads = {broker: sum(1 for each in known.values() if each.session == broker) for broker in brokers}
@@ -167,7 +171,11 @@ def give(tx: Transaction, session: str, gifts: Mapping[TopicPartition, tuple[int
     """Hand over partitions, each given with the epoch under which it is owned and its new owner. Returns how
     many changed owner."""
     living = {each.session for each in members(tx)}
-    wanted = [(to, *where, session, epoch) for where, (epoch, to) in sorted(gifts.items()) if to in living]
+    wanted = [
+        (to, *topic_partition, session, epoch)
+        for topic_partition, (epoch, to) in sorted(gifts.items())
+        if to in living
+    ]
     return sum(map(len, tx.each(GIVE, wanted)))
 
 
@@ -177,5 +185,5 @@ def give_shards(tx: Transaction, session: str, gifts: Mapping[int, tuple[int, st
     return sum(map(len, tx.each(GIVE_SHARD, wanted)))
 
 
-def topic_of(where: TopicPartition) -> TopicId:
-    return where.topic_id
+def topic_of(topic_partition: TopicPartition) -> TopicId:
+    return topic_partition.topic_id

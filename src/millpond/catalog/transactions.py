@@ -149,7 +149,7 @@ class Marker(NamedTuple):
     """A marker in one partition. `first_offset` is the first offset that it aborts; None if the transaction
     wrote nothing there, or if the marker commits."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     leader_epoch: int
     first_offset: int | None
@@ -244,13 +244,15 @@ def begin_producer(
 
 
 def add_partitions(
-    tx: Transaction, producer: Producer, wheres: Sequence[TopicPartition], *, now_ms: int
+    tx: Transaction, producer: Producer, topic_partitions: Sequence[TopicPartition], *, now_ms: int
 ) -> None:
     open_transaction(tx, producer, now_ms=now_ms)
-    for where, found in zip(wheres, tx.each(PARTITION_EXISTS, wheres), strict=True):
+    for topic_partition, found in zip(
+        topic_partitions, tx.each(PARTITION_EXISTS, topic_partitions), strict=True
+    ):
         if not found:
-            raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
-    tx.each(ADD_PARTITION, [(*where, *producer.identity) for where in wheres])
+            raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
+    tx.each(ADD_PARTITION, [(*topic_partition, *producer.identity) for topic_partition in topic_partitions])
 
 
 def open_transaction(tx: Transaction, producer: Producer, *, now_ms: int) -> None:
@@ -279,7 +281,14 @@ def add_offsets(
     tx.each(
         ADD_OFFSET,
         [
-            (producer.producer_id, group_id, *each.where, each.offset, each.leader_epoch, each.metadata)
+            (
+                producer.producer_id,
+                group_id,
+                *each.topic_partition,
+                each.offset,
+                each.leader_epoch,
+                each.metadata,
+            )
             for each in offsets
         ],
     )
@@ -316,21 +325,23 @@ def forget(tx: Transaction, transactional_id: str, *, unused_since_ms: int) -> b
     return bool(tx.rows(FORGET, (transactional_id, unused_since_ms)))
 
 
-def forget_aborted(tx: Transaction, where: TopicPartition, log_start: int) -> None:
-    tx.rows(FORGET_ABORTED, (*where, log_start))
+def forget_aborted(tx: Transaction, topic_partition: TopicPartition, log_start: int) -> None:
+    tx.rows(FORGET_ABORTED, (*topic_partition, log_start))
 
 
 # -- queries --------------------------------------------------------------------------------------------------
 
 
-def of_partition(tx: Transaction, where: TopicPartition, *, aborted_max: int) -> PartitionTransactions:
+def of_partition(
+    tx: Transaction, topic_partition: TopicPartition, *, aborted_max: int
+) -> PartitionTransactions:
     """The first statement reads one snapshot. Aborted transactions are read after it, so they may be newer,
     but none is missing."""
-    rows = tx.rows(OPEN_AT_END, where)
+    rows = tx.rows(OPEN_AT_END, topic_partition)
     if not rows:
-        raise UnknownPartition(topic=where.topic_id.hex(), partition=where.partition)
+        raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
     open_ = {producer_id: (epoch, first) for _, producer_id, epoch, first in rows if producer_id is not None}
-    newest = [Aborted(*row) for row in reversed(tx.rows(NEWEST_ABORTED, (*where, aborted_max)))]
+    newest = [Aborted(*row) for row in reversed(tx.rows(NEWEST_ABORTED, (*topic_partition, aborted_max)))]
     aborted_from = newest[0].last_offset if len(newest) == aborted_max else 0
     return PartitionTransactions(rows[0][0], open_, newest, aborted_from)
 
@@ -341,14 +352,14 @@ def partitions_of(tx: Transaction, producer: Producer) -> list[TopicPartition]:
     return list(_first_offsets(tx, producer.producer_id))
 
 
-def last_stable_offset(tx: Transaction, where: TopicPartition, end_offset: int) -> int:
-    first: int | None = tx.rows(FIRST_OPEN, where)[0][0]
+def last_stable_offset(tx: Transaction, topic_partition: TopicPartition, end_offset: int) -> int:
+    first: int | None = tx.rows(FIRST_OPEN, topic_partition)[0][0]
     return end_offset if first is None else min(first, end_offset)
 
 
-def aborted(tx: Transaction, where: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
+def aborted(tx: Transaction, topic_partition: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
     """Aborted transactions that touch offsets from `start` up to `end_offset`."""
-    return [Aborted(*row) for row in tx.rows(ABORTED, (*where, start, end_offset))]
+    return [Aborted(*row) for row in tx.rows(ABORTED, (*topic_partition, start, end_offset))]
 
 
 def timed_out(tx: Transaction, *, now_ms: int) -> list[Producer]:
@@ -367,7 +378,10 @@ def encode_transition(transition: Transition) -> Json:
     named = [producer.transactional_id, *producer.identity]
     if markers is None:
         return [named, None]
-    places = [[each.where.topic_id.hex(), each.where.partition, *each[1:]] for each in markers.places]
+    places = [
+        [each.topic_partition.topic_id.hex(), each.topic_partition.partition, *each[1:]]
+        for each in markers.places
+    ]
     return [
         named,
         [markers.kind, markers.producer_id, markers.epoch, markers.fence, markers.timestamp, places],
@@ -450,8 +464,8 @@ def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, n
     epoch = producer.epoch + 1 if fence else producer.epoch
     markers = _write(tx, Markers(kind, producer.producer_id, epoch, fence, now_ms))
     if fence:
-        wheres = [marker.where for marker in markers.places]
-        producers.raise_epochs(tx, wheres, producer.producer_id, epoch, now_ms=now_ms)
+        topic_partitions = [marker.topic_partition for marker in markers.places]
+        producers.raise_epochs(tx, topic_partitions, producer.producer_id, epoch, now_ms=now_ms)
     if commit:
         _publish_offsets(tx, producer.producer_id, now_ms)
     tx.rows(FORGET_OFFSETS, (producer.producer_id,))
@@ -463,15 +477,16 @@ def _write(tx: Transaction, markers: Markers) -> Markers:
     """Append one marker to each partition of the transaction that still exists. Returns the markers with
     their offsets."""
     data, now_ms = markers.data(), markers.timestamp
-    wheres = list(_first_offsets(tx, markers.producer_id))
-    shares = [_marker_share(where, data, now_ms) for where in wheres]
-    results = zip(wheres, append(tx, shares, None, now_ms=now_ms), strict=True)
-    placed = {where: result for where, result in results if isinstance(result, Placed)}
+    topic_partitions = list(_first_offsets(tx, markers.producer_id))
+    shares = [_marker_share(topic_partition, data, now_ms) for topic_partition in topic_partitions]
+    results = zip(topic_partitions, append(tx, shares, None, now_ms=now_ms), strict=True)
+    placed = {topic_partition: result for topic_partition, result in results if isinstance(result, Placed)}
     # First offsets are read again now that the markers have locked the partitions. If they were read only before,
     # the first batch of a flush in flight would be missed, and readers would see its aborted records.
     firsts = {} if markers.kind is MarkerKind.COMMIT else _first_offsets(tx, markers.producer_id)
     places = tuple(
-        Marker(where, each.base_offset, each.epoch, firsts.get(where)) for where, each in placed.items()
+        Marker(topic_partition, each.base_offset, each.epoch, firsts.get(topic_partition))
+        for topic_partition, each in placed.items()
     )
     _list_aborted(tx, markers.producer_id, places)
     return replace(markers, places=places)
@@ -479,7 +494,10 @@ def _write(tx: Transaction, markers: Markers) -> Markers:
 
 def _list_aborted(tx: Transaction, producer_id: int, places: Sequence[Marker]) -> None:
     written = [each for each in places if each.first_offset is not None]
-    tx.each(ADD_ABORTED, [(*each.where, each.offset, each.first_offset, producer_id) for each in written])
+    tx.each(
+        ADD_ABORTED,
+        [(*each.topic_partition, each.offset, each.first_offset, producer_id) for each in written],
+    )
 
 
 def _first_offsets(tx: Transaction, producer_id: int) -> dict[TopicPartition, int | None]:
@@ -487,8 +505,8 @@ def _first_offsets(tx: Transaction, producer_id: int) -> dict[TopicPartition, in
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): row[2] for row in rows}
 
 
-def _marker_share(where: TopicPartition, marker: bytes, now_ms: int) -> Share:
-    return Share(where, FOREIGN, 0, len(marker), 1, now_ms, now_ms, inline=marker)
+def _marker_share(topic_partition: TopicPartition, marker: bytes, now_ms: int) -> Share:
+    return Share(topic_partition, FOREIGN, 0, len(marker), 1, now_ms, now_ms, inline=marker)
 
 
 def _publish_offsets(tx: Transaction, producer_id: int, now_ms: int) -> None:
@@ -496,7 +514,9 @@ def _publish_offsets(tx: Transaction, producer_id: int, now_ms: int) -> None:
     for group_id, topic_id, partition, offset, leader_epoch, metadata in tx.rows(
         PENDING_OFFSETS, (producer_id,)
     ):
-        where = TopicPartition(TopicId(bytes(topic_id)), partition)
-        by_group.setdefault(group_id, []).append(groups.GroupOffset(where, offset, leader_epoch, metadata))
+        topic_partition = TopicPartition(TopicId(bytes(topic_id)), partition)
+        by_group.setdefault(group_id, []).append(
+            groups.GroupOffset(topic_partition, offset, leader_epoch, metadata)
+        )
     for group_id, offsets in by_group.items():
         groups.commit_offsets(tx, group_id, offsets, now_ms=now_ms)

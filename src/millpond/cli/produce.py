@@ -183,7 +183,7 @@ def _encoded(text: str | None) -> bytes | None:
 
 
 class OnItsWay(NamedTuple):
-    where: str
+    location: str
     size: int
     sent: Sent
 
@@ -250,31 +250,31 @@ class Delivery:
         except MillpondError as error:
             sent = Sent()
             sent.set_exception(error)
-        self._waiting.append(OnItsWay(line.where, len(line.content), sent))
+        self._waiting.append(OnItsWay(line.location, len(line.content), sent))
         self._waiting_bytes += len(line.content)
 
     def _settle_first(self) -> None:
-        where, size, sent = self._waiting.popleft()
+        location, size, sent = self._waiting.popleft()
         self._waiting_bytes -= size
         try:
-            self._note_stored(where, sent.result())
+            self._note_stored(location, sent.result())
         except MillpondError as error:
-            self._note_refused(where, error)
+            self._note_refused(location, error)
 
-    def _note_stored(self, where: str, placed: Placed) -> None:
+    def _note_stored(self, location: str, placed: Placed) -> None:
         self.stored += 1
         if self._report is not None:
             place = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
-            self._print({"source": where, **place})
+            self._print({"source": location, **place})
 
-    def _note_refused(self, where: str, error: MillpondError) -> None:
+    def _note_refused(self, location: str, error: MillpondError) -> None:
         self.refused += 1
         if not isinstance(error, InvalidInput) or isinstance(error, InvalidTopicName):
             self._goes_on = False
         if self._report is not None:
-            self._print({"source": where, "error": type(error).__name__, "message": str(error)})
+            self._print({"source": location, "error": type(error).__name__, "message": str(error)})
         if self.refused <= REFUSALS_SHOWN_MAX:
-            say(f"millpond: {where} was refused: {sentence_of(error)}")
+            say(f"millpond: {location} was refused: {sentence_of(error)}")
         elif self.refused == REFUSALS_SHOWN_MAX + 1:
             say("millpond: more were refused; only the first are shown")
 

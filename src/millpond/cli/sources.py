@@ -18,9 +18,9 @@ STDIN: Final = "-"
 
 
 class Line(NamedTuple):
-    """`where` is the name for messages: "line 7", or "orders.txt, line 7"."""
+    """`location` is the name for messages: "line 7", or "orders.txt, line 7"."""
 
-    where: str
+    location: str
     content: bytes
 
 
@@ -70,8 +70,8 @@ class Source:
         for chunk in self._chunks(interruption):
             chunks.append(chunk)
             size = self._bounded(size + len(chunk))
-        where = "the input" if self._path == STDIN else self._path
-        yield Piece([Line(where, b"".join(chunks))], size)
+        location = "the input" if self._path == STDIN else self._path
+        yield Piece([Line(location, b"".join(chunks))], size)
 
     def close(self) -> None:
         if self._path != STDIN:

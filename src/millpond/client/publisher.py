@@ -120,10 +120,10 @@ class AsyncPublisher:
         return self._carried_by(producer)
 
     def _carried_by(self, producer: AsyncProducer) -> int:
-        where = producer.configs.get(PAYLOAD)
-        if where == BY_REFERENCE:
+        payload_mode = producer.configs.get(PAYLOAD)
+        if payload_mode == BY_REFERENCE:
             return self._inline_bytes_max
-        if where == LARGE_BY_REFERENCE:
+        if payload_mode == LARGE_BY_REFERENCE:
             return int(producer.configs[MAX_MESSAGE_BYTES]) // 2
         return sys.maxsize
 

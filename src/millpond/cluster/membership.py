@@ -111,9 +111,9 @@ class Membership:
     def tell_others(self) -> None:
         self._nudges.send_soon(self._others())
 
-    def tell_owner(self, where: TopicPartition) -> None:
+    def tell_owner(self, topic_partition: TopicPartition) -> None:
         """Nudge the owner of a partition to which this broker has appended directly."""
-        owner = self._log.topology.partitions.get(where)
+        owner = self._log.topology.partitions.get(topic_partition)
         member = self._log.topology.member(owner.session) if owner is not None else None
         if member is not None and (address := addresses_of(member).get("grpc")):
             self._nudges.send_one_soon(address)
@@ -231,8 +231,16 @@ class Membership:
         """The partitions to distribute. Excludes those that are halted here: a new owner would not know of the halt and
         would continue to write."""
         owners = self._log.topology.partitions
-        halted = {partition.where for partition in self._log.partitions() if partition.halted}
-        return {where: each for where, each in owners.items() if where not in halted} if halted else owners
+        halted = {partition.topic_partition for partition in self._log.partitions() if partition.halted}
+        return (
+            {
+                topic_partition: each
+                for topic_partition, each in owners.items()
+                if topic_partition not in halted
+            }
+            if halted
+            else owners
+        )
 
     async def _give_partitions(self) -> int:
         owners = self._shared()
@@ -240,10 +248,15 @@ class Membership:
         if not has_too_many(counts, self._receivers(), self._session):
             return 0  # the usual case; computing the moves between other brokers would be slow
         wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
-        mine = [where for where in wanted if owners[where].session == self._session][:GIFTS_PER_STEP]
+        mine = [
+            topic_partition for topic_partition in wanted if owners[topic_partition].session == self._session
+        ][:GIFTS_PER_STEP]
         if not mine:
             return 0
-        gifts = {where: (owners[where].epoch, wanted[where]) for where in mine}
+        gifts = {
+            topic_partition: (owners[topic_partition].epoch, wanted[topic_partition])
+            for topic_partition in mine
+        }
         began = self._clock.monotonic_ms()
         try:
             await self._let_go(mine)
@@ -258,12 +271,12 @@ class Membership:
         )
         return given
 
-    async def _let_go(self, wheres: Sequence[TopicPartition]) -> None:
+    async def _let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
         try:
             async with asyncio.timeout(HANDOVER_S):
-                await self._handover.partitions(wheres)
+                await self._handover.partitions(topic_partitions)
         except TimeoutError:
-            reason = f"{len(wheres)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
+            reason = f"{len(topic_partitions)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
             raise Unavailable(reason) from None
 
     async def _give_shards(self) -> int:

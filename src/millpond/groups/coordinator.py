@@ -179,13 +179,13 @@ class Groups:
         def read(tx: Transaction) -> CommittedOffsets:
             # In this order: offsets of a transaction that ends in between are among the committed ones.
             unstable = frozenset(catalog.pending_offsets(tx, group_id))
-            offsets = {each.where: each for each in catalog.committed_offsets(tx, group_id)}
+            offsets = {each.topic_partition: each for each in catalog.committed_offsets(tx, group_id)}
             return CommittedOffsets(offsets, unstable)
 
         return await self._store.read(read)
 
     async def delete_offsets(
-        self, group_id: str, wheres: Sequence[TopicPartition]
+        self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> list[MillpondError | None]:
         """Returns the error of each, in order, or None. Refuses offsets of topics that members subscribe to, because
         the members would only commit them again."""
@@ -194,8 +194,15 @@ class Groups:
         if resident is None:
             await self._check_has_offsets(group_id)
         topics = _subscribed_topics(resident.group) if resident is not None else frozenset()
-        outcomes = [self._check_unsubscribed(group_id, topics, where) for where in wheres]
-        free = [where for where, error in zip(wheres, outcomes, strict=True) if error is None]
+        outcomes = [
+            self._check_unsubscribed(group_id, topics, topic_partition)
+            for topic_partition in topic_partitions
+        ]
+        free = [
+            topic_partition
+            for topic_partition, error in zip(topic_partitions, outcomes, strict=True)
+            if error is None
+        ]
         place = resident.place if resident is not None else self._store.place(group_id)
         if free:
             await self._memory.write(place, lambda tx: catalog.delete_offsets(tx, group_id, free))
@@ -338,10 +345,10 @@ class Groups:
             raise UnknownGroup(group=group_id)
 
     def _check_unsubscribed(
-        self, group_id: str, topics: frozenset[str] | None, where: TopicPartition
+        self, group_id: str, topics: frozenset[str] | None, topic_partition: TopicPartition
     ) -> MillpondError | None:
         try:
-            name = self._log.topics.with_id(where.topic_id).name
+            name = self._log.topics.with_id(topic_partition.topic_id).name
         except UnknownTopic as error:
             return error
         subscribed = topics is None or name in topics

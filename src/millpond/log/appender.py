@@ -47,10 +47,10 @@ class Appender:
 
     # -- one partition ----------------------------------------------------------------------------------------
 
-    async def submit(self, where: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
+    async def submit(self, topic_partition: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
         """See `Log.submit`."""
-        partition = self._owned.served(where)
-        config = self._topics.config(where.topic_id)
+        partition = self._owned.served(topic_partition)
+        config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         is_looked_into = needs_look_inside(admitted, config)
         if not is_looked_into and not partition.turns and not _awaits_sequences(partition, admitted):
@@ -64,10 +64,10 @@ class Appender:
         finally:
             partition.turns -= 1
 
-    def check(self, where: TopicPartition, data: Buffer) -> None:
+    def check(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """See `Log.check`."""
-        self._owned.served(where)
-        self.check_joint(where, data)
+        self._owned.served(topic_partition)
+        self.check_joint(topic_partition, data)
 
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """See `Log.check_planned`."""
@@ -80,13 +80,13 @@ class Appender:
 
     async def _accept(self, partition: Partition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
-        where = partition.where
-        self._flusher.check_available(where)
+        topic_partition = partition.topic_partition
+        self._flusher.check_available(topic_partition)
         await self._flusher.room_for(len(admitted.data))
         sequence = sequence_of(admitted.headers[0][1])
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await partition.learn_of(sequence, self._threads.read)
-        self._flusher.check_available(where)
+        self._flusher.check_available(topic_partition)
         if not self._owned.serves(partition):
             raise NotOwner
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
@@ -98,9 +98,9 @@ class Appender:
             if known is None:
                 partition.ongoing.check(sequence)
                 partition.sequences.expect(sequence, future)
-                self._flusher.add(_pending(where, admitted, future))
+                self._flusher.add(_pending(topic_partition, admitted, future))
             return asyncio.shield(known or future)  # a repeat may share it: one caller must not cancel both
-        self._flusher.add(_pending(where, admitted, future))
+        self._flusher.add(_pending(topic_partition, admitted, future))
         return future
 
     # -- several partitions, with any owner -------------------------------------------------------------------
@@ -122,31 +122,31 @@ class Appender:
         self._flusher.add_jointly(pendings, also)
         return asyncio.ensure_future(_joint_results(pendings))
 
-    def check_joint(self, where: TopicPartition, data: Buffer) -> None:
+    def check_joint(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """See `Log.check_joint`."""
-        self._owned.check_not_halted(where)
-        config = self._topics.config(where.topic_id)
+        self._owned.check_not_halted(topic_partition)
+        config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if not admitted.is_trusted:
             check_times(admitted, config, self._decompressed_bytes_max)
-        self._flusher.check_available(where)
+        self._flusher.check_available(topic_partition)
 
     async def _admit_jointly(self, appends: Mapping[TopicPartition, Buffer]) -> list[Pending]:
-        pendings = [await self._joint(where, data) for where, data in appends.items()]
+        pendings = [await self._joint(topic_partition, data) for topic_partition, data in appends.items()]
         await self._flusher.room_for(sum(pending.size for pending in pendings))
         for pending in pendings:
-            self._owned.check_not_halted(pending.where)
-            self._flusher.check_available(pending.where)
+            self._owned.check_not_halted(pending.topic_partition)
+            self._flusher.check_available(pending.topic_partition)
         return pendings
 
-    async def _joint(self, where: TopicPartition, data: Buffer) -> Pending:
-        config = self._topics.config(where.topic_id)
+    async def _joint(self, topic_partition: TopicPartition, data: Buffer) -> Pending:
+        config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if any(header.producer_id >= 0 for _, header in admitted.headers):
             raise InvalidRequest(reason="a joint append takes no batches with sequences")
         if needs_look_inside(admitted, config):
             admitted = await self._look_inside(admitted, config)
-        return _pending(where, admitted, asyncio.get_running_loop().create_future())
+        return _pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -175,8 +175,12 @@ def _is_small(admitted: Admitted) -> bool:
     return admitted.headers[0][1].record_count <= LOOKED_AT_ON_LOOP_RECORDS
 
 
-def _pending(where: TopicPartition, admitted: Admitted, future: "asyncio.Future[AppendResult]") -> Pending:
-    return Pending(where, admitted.data, admitted.headers, future, admitted.timestamp, oldest=admitted.oldest)
+def _pending(
+    topic_partition: TopicPartition, admitted: Admitted, future: "asyncio.Future[AppendResult]"
+) -> Pending:
+    return Pending(
+        topic_partition, admitted.data, admitted.headers, future, admitted.timestamp, oldest=admitted.oldest
+    )
 
 
 async def _joint_results(pendings: Sequence[Pending]) -> dict[TopicPartition, AppendResult]:
@@ -185,7 +189,7 @@ async def _joint_results(pendings: Sequence[Pending]) -> dict[TopicPartition, Ap
         if isinstance(result, BaseException):
             raise result
     return {
-        pending.where: result
+        pending.topic_partition: result
         for pending, result in zip(pendings, results, strict=True)
         if isinstance(result, AppendResult)
     }

@@ -31,11 +31,21 @@ class AppendResult(NamedTuple):
 class Pending:
     """One append that was accepted and has no response yet."""
 
-    __slots__ = ("data", "future", "headers", "oldest", "records", "sequence", "size", "timestamp", "where")
+    __slots__ = (
+        "data",
+        "future",
+        "headers",
+        "oldest",
+        "records",
+        "sequence",
+        "size",
+        "timestamp",
+        "topic_partition",
+    )
 
     def __init__(
         self,
-        where: TopicPartition,
+        topic_partition: TopicPartition,
         data: Buffer,
         headers: list[tuple[int, BatchHeader]],
         future: "asyncio.Future[AppendResult]",
@@ -45,7 +55,7 @@ class Pending:
     ) -> None:
         """`oldest` is the lowest timestamp of the records if they were read. None: the headers' timestamps
         count."""
-        self.where = where
+        self.topic_partition = topic_partition
         self.data = data
         self.headers = headers
         self.future = future
@@ -72,21 +82,21 @@ class FlushBuffer:
         self.opened_at = opened_at
 
     def add(self, pending: Pending) -> None:
-        self.appends.setdefault(pending.where, []).append(pending)
+        self.appends.setdefault(pending.topic_partition, []).append(pending)
         self.bytes += pending.size
 
-    def take_partition(self, where: TopicPartition) -> list[Pending]:
+    def take_partition(self, topic_partition: TopicPartition) -> list[Pending]:
         """Remove and return one partition's appends, because an earlier flush of the partition failed."""
-        taken = self.appends.pop(where, [])
+        taken = self.appends.pop(topic_partition, [])
         self.bytes -= sum(pending.size for pending in taken)
         return taken
 
-    def split(self, wheres: AbstractSet[TopicPartition]) -> "FlushBuffer":
+    def split(self, topic_partitions: AbstractSet[TopicPartition]) -> "FlushBuffer":
         """Move some partitions into a new buffer."""
         part = FlushBuffer(self.opened_at)
-        for where in [each for each in self.appends if each in wheres]:
-            part.appends[where] = self.appends.pop(where)
-            part.bytes += sum(pending.size for pending in part.appends[where])
+        for topic_partition in [each for each in self.appends if each in topic_partitions]:
+            part.appends[topic_partition] = self.appends.pop(topic_partition)
+            part.bytes += sum(pending.size for pending in part.appends[topic_partition])
         self.bytes -= part.bytes
         return part
 
@@ -105,10 +115,10 @@ def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
     parts: list[Buffer] = []
     shares: list[Share] = []
     position = 0
-    for where, pendings in buffer.appends.items():
-        share = _share(where, pendings, epochs[where], position + FRAME_BYTES)
+    for topic_partition, pendings in buffer.appends.items():
+        share = _share(topic_partition, pendings, epochs[topic_partition], position + FRAME_BYTES)
         batches = sum(len(pending.headers) for pending in pendings)
-        parts.append(pack_frame(where, batches, share.records, share.length))
+        parts.append(pack_frame(topic_partition, batches, share.records, share.length))
         parts.extend(pending.data for pending in pendings)
         shares.append(share)
         position += FRAME_BYTES + share.length
@@ -118,8 +128,14 @@ def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
 def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> list[Share]:
     """The same flush as rows: each share carries its own bytes."""
     return [
-        _share(where, pendings, epochs[where], 0, inline=b"".join([pending.data for pending in pendings]))
-        for where, pendings in buffer.appends.items()
+        _share(
+            topic_partition,
+            pendings,
+            epochs[topic_partition],
+            0,
+            inline=b"".join([pending.data for pending in pendings]),
+        )
+        for topic_partition, pendings in buffer.appends.items()
     ]
 
 
@@ -139,7 +155,11 @@ def sequence_of(header: BatchHeader) -> SequencedBatch | None:
 
 
 def _share(
-    where: TopicPartition, pendings: list[Pending], epoch: int, position: int, inline: bytes | None = None
+    topic_partition: TopicPartition,
+    pendings: list[Pending],
+    epoch: int,
+    position: int,
+    inline: bytes | None = None,
 ) -> Share:
     length = records = 0
     oldest, newest = 2**63 - 1, -1
@@ -153,7 +173,9 @@ def _share(
         length += pending.size
         records += pending.records
     index = _index(pendings) if length > INDEX_EVERY_BYTES else None
-    return Share(where, epoch, position, length, records, oldest, newest, index, inline, tuple(sequences))
+    return Share(
+        topic_partition, epoch, position, length, records, oldest, newest, index, inline, tuple(sequences)
+    )
 
 
 def _index(pendings: list[Pending]) -> bytes | None:

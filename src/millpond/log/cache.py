@@ -18,40 +18,40 @@ class ReadCache:
         self._bases: dict[TopicPartition, list[int]] = {}
         self.bytes = 0
 
-    def find(self, where: TopicPartition, offset: int) -> Run | None:
+    def find(self, topic_partition: TopicPartition, offset: int) -> Run | None:
         """The cached run that holds `offset`."""
-        bases = self._bases.get(where)
+        bases = self._bases.get(topic_partition)
         position = bisect_right(bases, offset) if bases else 0
         if not bases or position == 0:
             return None
-        key = (where, bases[position - 1])
+        key = (topic_partition, bases[position - 1])
         run = self._runs[key]
         if offset >= run.end_offset:
             return None
         self._runs.move_to_end(key)
         return run
 
-    def put(self, where: TopicPartition, run: Run) -> None:
-        key = (where, run.base_offset)
+    def put(self, topic_partition: TopicPartition, run: Run) -> None:
+        key = (topic_partition, run.base_offset)
         if len(run.data) > self._bytes_max:
             return
         self._remove(key)
         self._runs[key] = run
-        insort(self._bases.setdefault(where, []), run.base_offset)
+        insort(self._bases.setdefault(topic_partition, []), run.base_offset)
         self.bytes += len(run.data)
         while self.bytes > self._bytes_max:
             self._remove(next(iter(self._runs)))
 
-    def forget(self, where: TopicPartition) -> None:
-        for base in list(self._bases.get(where, ())):
-            self._remove((where, base))
+    def forget(self, topic_partition: TopicPartition) -> None:
+        for base in list(self._bases.get(topic_partition, ())):
+            self._remove((topic_partition, base))
 
     def _remove(self, key: tuple[TopicPartition, int]) -> None:
         run = self._runs.pop(key, None)
         if run is None:
             return
-        where, base = key
+        topic_partition, base = key
         self.bytes -= len(run.data)
-        self._bases[where].remove(base)
-        if not self._bases[where]:
-            del self._bases[where]
+        self._bases[topic_partition].remove(base)
+        if not self._bases[topic_partition]:
+            del self._bases[topic_partition]

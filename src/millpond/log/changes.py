@@ -110,12 +110,12 @@ class Changes:
         return await self._to_the_end(self._delete_below(partition, wanted, bytes_seen))
 
     async def _delete_below(self, partition: Partition, offset: int, bytes_seen: int) -> int:
-        where = partition.where
-        log_start: int = await self._writer.run(lambda tx: _advance(tx, where, offset, bytes_seen))
+        topic_partition = partition.topic_partition
+        log_start: int = await self._writer.run(lambda tx: _advance(tx, topic_partition, offset, bytes_seen))
         partition.log_start = max(partition.log_start, log_start)
 
         def remove(tx: Transaction) -> int:
-            return _remove_below(tx, where, log_start, now_ms=self._clock.now_ms())
+            return _remove_below(tx, topic_partition, log_start, now_ms=self._clock.now_ms())
 
         while await self._writer.run(remove, alone=True) == REMOVED_PER_STEP:
             pass
@@ -136,16 +136,16 @@ class Changes:
             task.exception()  # marks it as retrieved: asyncio logs no warning if the caller is gone
 
 
-def _advance(tx: Transaction, where: TopicPartition, offset: int, bytes_seen: int) -> int:
+def _advance(tx: Transaction, topic_partition: TopicPartition, offset: int, bytes_seen: int) -> int:
     """Advancing the log start locks the partition's row, so the size that is read afterwards stays valid."""
-    log_start = partitions.advance_log_start(tx, where, offset)
-    if bytes_seen and partitions.read(tx, where).bytes < bytes_seen:
+    log_start = partitions.advance_log_start(tx, topic_partition, offset)
+    if bytes_seen and partitions.read(tx, topic_partition).bytes < bytes_seen:
         raise ExtentsChanged
     return log_start
 
 
-def _remove_below(tx: Transaction, where: TopicPartition, offset: int, *, now_ms: int) -> int:
+def _remove_below(tx: Transaction, topic_partition: TopicPartition, offset: int, *, now_ms: int) -> int:
     """The log start in memory has already moved, so no reader below it can still ask for aborted transactions."""
-    removed = extents.remove_below(tx, where, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
-    transactions.forget_aborted(tx, where, offset)
+    removed = extents.remove_below(tx, topic_partition, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
+    transactions.forget_aborted(tx, topic_partition, offset)
     return removed

@@ -32,7 +32,7 @@ class Elsewhere:
         """Like `Log.fetch` for one partition, without waiting. An error is returned in the result."""
         log_start = end = UNKNOWN_OFFSET
         try:
-            log_start, end, stable = await self._read_catalog(lambda tx: _bounds(tx, request.where))
+            log_start, end, stable = await self._read_catalog(lambda tx: _bounds(tx, request.topic_partition))
             _check(request.offset, log_start, end)
             limit = stable if read_committed else end
             return await self._read(request, log_start, end, limit, read_committed)
@@ -42,24 +42,26 @@ class Elsewhere:
     async def _read(
         self, request: FetchRequest, log_start: int, end: int, limit: int, read_committed: bool
     ) -> FetchResult:
-        where, offset = request.where, request.offset
+        topic_partition, offset = request.topic_partition, request.offset
         if offset >= limit:
-            return FetchResult(where, (), offset, log_start, end, limit)
-        runs = await self._in_pool(lambda: self._reader.read_runs(where, offset, request.bytes_max))
+            return FetchResult(topic_partition, (), offset, log_start, end, limit)
+        runs = await self._in_pool(lambda: self._reader.read_runs(topic_partition, offset, request.bytes_max))
         batches, following = take(runs, offset, request.bytes_max, limit) if runs else ([], limit)
         aborted = []
         if read_committed and batches:
-            aborted = await self._read_catalog(lambda tx: transactions.aborted(tx, where, offset, following))
-        now = await self._read_catalog(lambda tx: partitions.read(tx, where))
+            aborted = await self._read_catalog(
+                lambda tx: transactions.aborted(tx, topic_partition, offset, following)
+            )
+        now = await self._read_catalog(lambda tx: partitions.read(tx, topic_partition))
         # Check the offset again: the list of aborted transactions expires together with its records.
         _check(offset, now.log_start, now.end_offset)
-        return FetchResult(where, batches, following, log_start, end, limit, aborted)
+        return FetchResult(topic_partition, batches, following, log_start, end, limit, aborted)
 
 
-def _bounds(tx: Transaction, where: TopicPartition) -> tuple[int, int, int]:
+def _bounds(tx: Transaction, topic_partition: TopicPartition) -> tuple[int, int, int]:
     """The log start, the end offset, and the last stable offset: where records with open transactions begin."""
-    log_start = partitions.read(tx, where).log_start
-    found = transactions.of_partition(tx, where, aborted_max=1)
+    log_start = partitions.read(tx, topic_partition).log_start
+    found = transactions.of_partition(tx, topic_partition, aborted_max=1)
     open_from = [first for _, first in found.open.values() if first is not None]
     stable = min([found.end_offset, *open_from])
     return log_start, found.end_offset, max(stable, log_start)

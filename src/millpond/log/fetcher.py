@@ -39,7 +39,7 @@ Place = tuple[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    where: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     bytes_max: int
 
@@ -48,7 +48,7 @@ class FetchRequest:
 class FetchResult:
     """Whole stamped batches, starting with the one that holds the requested offset; or `error` instead."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     batches: Sequence[Buffer]
     next_offset: int
     log_start: int
@@ -71,7 +71,7 @@ def failed(request: FetchRequest, error: MillpondError, log_start: int, end: int
     """If the requested offset has expired, the result carries the current log start and end offset."""
     if isinstance(error, OffsetOutOfRange):
         log_start, end = error.facts["log_start"], error.facts["end_offset"]
-    return FetchResult(request.where, (), request.offset, log_start, end, end, error=error)
+    return FetchResult(request.topic_partition, (), request.offset, log_start, end, end, error=error)
 
 
 class Share(NamedTuple):
@@ -122,9 +122,9 @@ class Fetcher:
         batch, however small the budgets are."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        wheres = [request.where for request in requests]
+        topic_partitions = [request.topic_partition for request in requests]
         while True:
-            with self._waiters.watch(wheres) as watch:
+            with self._waiters.watch(topic_partitions) as watch:
                 results = await self._gather(requests, bytes_max, read_committed)
                 left_s = deadline - loop.time()
                 enough = sum(result.size for result in results) >= bytes_min
@@ -133,10 +133,10 @@ class Fetcher:
                     return results
                 await watch.wait(left_s)
 
-    def forget(self, where: TopicPartition) -> None:
+    def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the cached runs. Reads in flight still return to their waiting callers, but are not cached."""
-        self._cache.forget(where)
-        for place in [each for each in self._under_way if each[0] == where]:
+        self._cache.forget(topic_partition)
+        for place in [each for each in self._under_way if each[0] == topic_partition]:
             del self._under_way[place]
 
     async def _gather(
@@ -152,7 +152,7 @@ class Fetcher:
 
     def _needs_store(self, request: FetchRequest) -> bool:
         try:
-            return self._is_elsewhere(self._resolve(request.where), request.offset)
+            return self._is_elsewhere(self._resolve(request.topic_partition), request.offset)
         except MillpondError:
             return False  # the result of this request carries the error
 
@@ -183,7 +183,7 @@ class Fetcher:
         affected."""
         log_start = end = UNKNOWN_OFFSET
         try:
-            partition = self._resolve(request.where)
+            partition = self._resolve(request.topic_partition)
             log_start, end = partition.log_start, partition.end_offset
             return await self._read(partition, request, share, read_committed)
         except MillpondError as error:
@@ -204,14 +204,14 @@ class Fetcher:
         aborted: Sequence[Aborted] = ()
         if read_committed and batches:
             aborted = await self._aborted(partition, request.offset, following)
-        return FetchResult(request.where, batches, following, log_start, end, stable, aborted)
+        return FetchResult(request.topic_partition, batches, following, log_start, end, stable, aborted)
 
     async def _aborted(self, partition: Partition, start: int, end_offset: int) -> list[Aborted]:
         known = partition.ongoing.aborted(start, end_offset)
         if known is not None:
             return known
         found = await self._read_catalog(
-            lambda tx: transactions.aborted(tx, partition.where, start, end_offset)
+            lambda tx: transactions.aborted(tx, partition.topic_partition, start, end_offset)
         )
         if partition.log_start > start:  # the list may have been removed together with the records
             raise OffsetOutOfRange(
@@ -244,10 +244,10 @@ class Fetcher:
     ) -> tuple[Sequence[Buffer], int]:
         if partition.holds_in_tail(offset):
             runs, source = partition.tail.runs_from(offset), self._metrics.from_tail
-        elif cached := self._cached(partition.where, offset, budget):
+        elif cached := self._cached(partition.topic_partition, offset, budget):
             runs, source = iter(cached), self._metrics.from_cache
         else:
-            read = await self._from_store(partition.where, offset, budget)
+            read = await self._from_store(partition.topic_partition, offset, budget)
             if partition.log_start > offset:  # the offset expired during the read
                 raise OffsetOutOfRange(
                     offset=offset, log_start=partition.log_start, end_offset=partition.end_offset
@@ -261,16 +261,16 @@ class Fetcher:
         self.fetched_bytes += size
         return batches, following
 
-    def _cached(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
+    def _cached(self, topic_partition: TopicPartition, offset: int, budget: int) -> list[Run]:
         runs: list[Run] = []
-        while budget > 0 and (run := self._cache.find(where, offset)) is not None:
+        while budget > 0 and (run := self._cache.find(topic_partition, offset)) is not None:
             runs.append(run)
             budget -= len(run.data)
             offset = run.end_offset
         return runs
 
-    async def _from_store(self, where: TopicPartition, offset: int, budget: int) -> list[Run]:
-        return await asyncio.shield(self._start_read(where, offset, budget))
+    async def _from_store(self, topic_partition: TopicPartition, offset: int, budget: int) -> list[Run]:
+        return await asyncio.shield(self._start_read(topic_partition, offset, budget))
 
     def _start_reads(self, requests: Sequence[FetchRequest], bytes_max: int) -> None:
         """Start the reads from the store concurrently, not one partition after the other."""
@@ -279,26 +279,26 @@ class Fetcher:
                 return
             if self._needs_store(request):
                 budget = min(request.bytes_max, bytes_max)
-                self._start_read(request.where, request.offset, budget)
+                self._start_read(request.topic_partition, request.offset, budget)
                 bytes_max -= budget
 
     def _read_ahead(self, partition: Partition, offset: int, following: int) -> None:
         """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
-        if not self._goes_on(partition.where, offset, following):
+        if not self._goes_on(partition.topic_partition, offset, following):
             return
         room = self._limits.read_bytes
-        while room > 0 and (run := self._cache.find(partition.where, following)) is not None:
+        while room > 0 and (run := self._cache.find(partition.topic_partition, following)) is not None:
             room -= len(run.data)
             following = run.end_offset
         is_free = len(self._under_way) < READS_AHEAD_MAX
         if room > 0 and is_free and self._is_elsewhere(partition, following):
-            self._start_read(partition.where, following, self._limits.read_bytes)
+            self._start_read(partition.topic_partition, following, self._limits.read_bytes)
 
-    def _goes_on(self, where: TopicPartition, offset: int, following: int) -> bool:
+    def _goes_on(self, topic_partition: TopicPartition, offset: int, following: int) -> bool:
         """Whether an earlier fetch stopped at `offset`. Remembers that the current one stops at `following`."""
-        known = (where, offset) in self._left_at
-        self._left_at.pop((where, offset), None)
-        self._left_at[where, following] = None
+        known = (topic_partition, offset) in self._left_at
+        self._left_at.pop((topic_partition, offset), None)
+        self._left_at[topic_partition, following] = None
         if len(self._left_at) > PLACES_REMEMBERED:
             self._left_at.popitem(last=False)
         return known
@@ -307,15 +307,19 @@ class Fetcher:
         """Whether only the store holds the record at `offset`."""
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
-        return self._cache.find(partition.where, offset) is None
+        return self._cache.find(partition.topic_partition, offset) is None
 
-    def _start_read(self, where: TopicPartition, offset: int, budget: int) -> "asyncio.Task[list[Run]]":
+    def _start_read(
+        self, topic_partition: TopicPartition, offset: int, budget: int
+    ) -> "asyncio.Task[list[Run]]":
         """Start a read, or return the one in flight: all readers at the same offset share it."""
-        place = (where, offset)
+        place = (topic_partition, offset)
         task = self._under_way.get(place)
         if task is None:
             wanted = max(budget, self._limits.read_bytes)
-            task = asyncio.create_task(self._in_pool(lambda: self._reader.read_runs(where, offset, wanted)))
+            task = asyncio.create_task(
+                self._in_pool(lambda: self._reader.read_runs(topic_partition, offset, wanted))
+            )
             self._under_way[place] = task
             task.add_done_callback(lambda done: self._on_read(place, done))
         return task

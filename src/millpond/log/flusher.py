@@ -91,13 +91,13 @@ class Flight:
         self.has_rest = False
         """Whether other partitions of the same object are still to be committed."""
 
-    def split(self, wheres: set[TopicPartition]) -> "Flight":
+    def split(self, topic_partitions: set[TopicPartition]) -> "Flight":
         """Move some partitions into a new flight, to be committed ahead of the rest."""
-        shares = [share for share in self.shares if share.where in wheres]
-        part = Flight(self.buffer.split(wheres), shares, self.parts, self.sealed_at)
-        self.shares = [share for share in self.shares if share.where not in wheres]
+        shares = [share for share in self.shares if share.topic_partition in topic_partitions]
+        part = Flight(self.buffer.split(topic_partitions), shares, self.parts, self.sealed_at)
+        self.shares = [share for share in self.shares if share.topic_partition not in topic_partitions]
         part.location, part.uploaded, part.has_rest = self.location, self.uploaded, True
-        part.predecessors, part.condemned = list(self.predecessors), self.condemned & wheres
+        part.predecessors, part.condemned = list(self.predecessors), self.condemned & topic_partitions
         return part
 
     @property
@@ -109,9 +109,9 @@ class Flight:
 
     def doomed(self) -> set[TopicPartition]:
         """Partitions whose earlier flush has failed."""
-        return {where for earlier in self.predecessors for where in earlier.refused} & set(
-            self.buffer.appends
-        )
+        return {
+            topic_partition for earlier in self.predecessors for topic_partition in earlier.refused
+        } & set(self.buffer.appends)
 
 
 class Flusher:
@@ -172,12 +172,12 @@ class Flusher:
 
     # -- accepting --------------------------------------------------------------------------------------------
 
-    def check_available(self, where: TopicPartition) -> None:
+    def check_available(self, topic_partition: TopicPartition) -> None:
         """Refuse before buffering: while the broker drains, while the store or the catalog is known to fail,
         or while flushes of this partition still fail because of an earlier one."""
         if self._drained is not None:
             raise Stopping
-        if any(where in flight.condemned for flight in self._flights):
+        if any(topic_partition in flight.condemned for flight in self._flights):
             raise FlushFailed
         if self._refusal is not None:
             if self._loop.time() < self._refuse_until:
@@ -220,28 +220,28 @@ class Flusher:
         self._held_bytes += buffer.bytes
         self._launch(buffer, also)
 
-    def launch_buffered(self, wheres: AbstractSet[TopicPartition]) -> None:
+    def launch_buffered(self, topic_partitions: AbstractSet[TopicPartition]) -> None:
         """Launch the buffered appends of these partitions, because a joint flush would overtake them."""
         for buffer in [*self._full, *([self._open] if self._open is not None else [])]:
-            self._launch(buffer.split(wheres))
+            self._launch(buffer.split(topic_partitions))
 
-    async def finish(self, wheres: set[TopicPartition]) -> None:
+    async def finish(self, topic_partitions: set[TopicPartition]) -> None:
         """Returns when no append to these partitions is buffered or in flight under this broker's epoch. The
         caller accepts no more appends for them. Joint appends with the epoch `FOREIGN` are not waited for:
         they may never end."""
-        while self._holds(wheres):
+        while self._holds(topic_partitions):
             self._hurried = True
             self._launch_what_may()
             if self._finishing is None:
                 self._finishing = self._loop.create_future()
             await asyncio.shield(self._finishing)
 
-    def _holds(self, wheres: set[TopicPartition]) -> bool:
+    def _holds(self, topic_partitions: set[TopicPartition]) -> bool:
         open_ones = [self._open] if self._open is not None else []
-        if any(not wheres.isdisjoint(buffer.appends) for buffer in [*self._full, *open_ones]):
+        if any(not topic_partitions.isdisjoint(buffer.appends) for buffer in [*self._full, *open_ones]):
             return True
         shares = (share for flight in self._flights for share in flight.shares)
-        return any(share.where in wheres and share.epoch != FOREIGN for share in shares)
+        return any(share.topic_partition in topic_partitions and share.epoch != FOREIGN for share in shares)
 
     async def drain(self) -> None:
         """Accept nothing more, flush what is buffered, and wait until every append has its response."""
@@ -300,7 +300,10 @@ class Flusher:
         if any(flight.inline and flight.submitted and flight.also is None for flight in self._flights):
             return None
         held_up = {
-            where for flight in self._flights if not flight.submitted for where in flight.buffer.appends
+            topic_partition
+            for flight in self._flights
+            if not flight.submitted
+            for topic_partition in flight.buffer.appends
         }
         free = buffer.appends.keys() - held_up
         if len(free) == len(buffer.appends):
@@ -346,7 +349,7 @@ class Flusher:
             self._submit_ready()
 
     def _lay_out(self, buffer: FlushBuffer, epoch_of: EpochOf) -> Flight:
-        epochs = {where: epoch_of(where) for where in buffer.appends}
+        epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
         if self._may_ride(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
             return Flight(buffer, lay_out_inline(buffer, epochs), None, self._loop.time())
         layout = lay_out(buffer, epochs)
@@ -382,8 +385,8 @@ class Flusher:
             if free and flight.also is None:
                 self._submit(self._split(flight, free))
 
-    def _split(self, flight: Flight, wheres: set[TopicPartition]) -> Flight:
-        part = flight.split(wheres)
+    def _split(self, flight: Flight, topic_partitions: set[TopicPartition]) -> Flight:
+        part = flight.split(topic_partitions)
         self._flights.insert(self._flights.index(flight), part)
         for later in self._flights:
             if flight in later.predecessors:
@@ -392,7 +395,9 @@ class Flusher:
 
     def _submit(self, flight: Flight) -> None:
         flight.submitted = True
-        flight.ends = {where: self._end_of(where) for where in flight.buffer.appends}
+        flight.ends = {
+            topic_partition: self._end_of(topic_partition) for topic_partition in flight.buffer.appends
+        }
         self._writer.submit(
             Job(
                 operation=lambda tx: self._append(tx, flight),
@@ -416,10 +421,14 @@ class Flusher:
 
     def _append(self, tx: Transaction, flight: Flight) -> Json:
         doomed = flight.doomed()
-        shares = [_placed_in(share, flight.location) for share in flight.shares if share.where not in doomed]
+        shares = [
+            _placed_in(share, flight.location)
+            for share in flight.shares
+            if share.topic_partition not in doomed
+        ]
         placed = iter(append(tx, shares, self._new_object(tx, flight), now_ms=self._clock.now_ms()))
         results: list[ShareResult] = [
-            FlushFailed() if share.where in doomed else next(placed) for share in flight.shares
+            FlushFailed() if share.topic_partition in doomed else next(placed) for share in flight.shares
         ]
         if (
             not flight.has_rest
@@ -449,7 +458,9 @@ class Flusher:
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
         if flight.also is None:  # a joint flight has no sequences, so no later flight depends on it
-            flight.refused = {share.where for share, result in results if not isinstance(result, Placed)}
+            flight.refused = {
+                share.topic_partition for share, result in results if not isinstance(result, Placed)
+            }
         if outcome.error is None and flight.location is not None:
             self._journal_key = flight.location.key
 
@@ -459,18 +470,18 @@ class Flusher:
         self._flights.remove(flight)
         results = _results(flight, outcome)
         for share, result in zip(flight.shares, results, strict=True):
-            pendings = flight.buffer.appends[share.where]
+            pendings = flight.buffer.appends[share.topic_partition]
             if isinstance(result, Placed):
-                self._committed(pendings, result, flight.ends.get(share.where, 0))
+                self._committed(pendings, result, flight.ends.get(share.topic_partition, 0))
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
                 if flight.inline and share.epoch != FOREIGN:
-                    self._inline.add(share.where, share.length)
+                    self._inline.add(share.topic_partition, share.length)
             elif flight.also is not None:
-                self._failed(share.where, pendings, result)
+                self._failed(share.topic_partition, pendings, result)
             else:
-                self._fail(flight, share.where, pendings, result)
+                self._fail(flight, share.topic_partition, pendings, result)
         self._count(flight, outcome)
         flight.predecessors = []  # otherwise each flight would keep all earlier flights in memory
         self._release(flight.buffer.bytes)
@@ -491,19 +502,19 @@ class Flusher:
             finishing.set_result(None)
 
     def _fail(
-        self, failed: Flight, where: TopicPartition, pendings: list[Pending], error: MillpondError
+        self, failed: Flight, topic_partition: TopicPartition, pendings: list[Pending], error: MillpondError
     ) -> None:
         """Fail the partition's buffered appends, too. Flights behind the failed one are refused when they
         commit."""
-        self._failed(where, pendings, error)
+        self._failed(topic_partition, pendings, error)
         self._metrics.refusals.inc(len(pendings))
         for flight in self._flights:
-            if failed in flight.predecessors and where in flight.buffer.appends:
-                flight.condemned.add(where)
+            if failed in flight.predecessors and topic_partition in flight.buffer.appends:
+                flight.condemned.add(topic_partition)
         buffers = [*self._full, *([self._open] if self._open is not None else [])]
-        buffered = [pending for buffer in buffers for pending in buffer.take_partition(where)]
+        buffered = [pending for buffer in buffers for pending in buffer.take_partition(topic_partition)]
         if buffered:
-            self._failed(where, buffered, FlushFailed())
+            self._failed(topic_partition, buffered, FlushFailed())
             self._metrics.refusals.inc(len(buffered))
             self._release(sum(pending.size for pending in buffered))
 

@@ -27,14 +27,14 @@ class InlineBytes:
     def is_pressing(self) -> bool:
         return self.total > self._max * PRESSING
 
-    def add(self, where: TopicPartition, size: int) -> None:
-        self.found(where, self._kept.get(where, 0) + size)
+    def add(self, topic_partition: TopicPartition, size: int) -> None:
+        self.found(topic_partition, self._kept.get(topic_partition, 0) + size)
 
-    def found(self, where: TopicPartition, size: int) -> None:
+    def found(self, topic_partition: TopicPartition, size: int) -> None:
         """Set the partition's count to the number of bytes found in its rows."""
-        self.total += size - self._kept.get(where, 0)
-        self._kept[where] = size
+        self.total += size - self._kept.get(topic_partition, 0)
+        self._kept[topic_partition] = size
 
-    def forget(self, where: TopicPartition) -> None:
+    def forget(self, topic_partition: TopicPartition) -> None:
         """This broker no longer owns the partition under the same epoch."""
-        self.total -= self._kept.pop(where, 0)
+        self.total -= self._kept.pop(topic_partition, 0)

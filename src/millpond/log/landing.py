@@ -50,7 +50,7 @@ class Landing:
     def committed(self, pendings: list[Pending], placed: Placed, known_end: int) -> None:
         """Apply one partition's share of a flush. `known_end` is the partition's end offset that was known
         here when the flush was submitted."""
-        partition = self._owned.get(pendings[0].where)
+        partition = self._owned.get(pendings[0].topic_partition)
         if partition is not None and placed.base_offset < known_end:
             self._refuse_all(partition, pendings, f"end {placed.base_offset}; it was {known_end}")
             return
@@ -72,10 +72,10 @@ class Landing:
         if partition is not None:
             self._owned.grow(partition, placed.base_offset, offset)
         else:
-            self._tell_owner(pendings[0].where)
+            self._tell_owner(pendings[0].topic_partition)
 
-    def failed(self, where: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
-        partition = self._owned.get(where)
+    def failed(self, topic_partition: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
+        partition = self._owned.get(topic_partition)
         if isinstance(error, NotOwner | WriterDead):
             self._metrics.fenced.inc(len(pendings))
         if isinstance(error, NotOwner):
@@ -86,25 +86,25 @@ class Landing:
             pending.refuse(_error_for(pending, error))
 
     def _refuse_all(self, partition: Partition, pendings: list[Pending], reason: str) -> None:
-        self._owned.halt(partition.where, reason)
+        self._owned.halt(partition.topic_partition, reason)
         for pending in pendings:
-            pending.refuse(PartitionHalted(partition=partition.where.partition))
+            pending.refuse(PartitionHalted(partition=partition.topic_partition.partition))
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+    def take_in_added(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
         """These partitions were added to the producer's open transaction."""
-        for where in wheres:
-            if (partition := self._owned.get(where)) is not None:
+        for topic_partition in topic_partitions:
+            if (partition := self._owned.get(topic_partition)) is not None:
                 partition.ongoing.added(producer.producer_id, producer.epoch)
 
     def take_in_markers(self, markers: Markers) -> None:
         data = markers.data()
         headers = list(walk(data))
         for marker in markers.places:
-            partition = self._owned.get(marker.where)
+            partition = self._owned.get(marker.topic_partition)
             if partition is None:
-                self._tell_owner(marker.where)
+                self._tell_owner(marker.topic_partition)
                 continue
             run = stamped(data, headers, marker.offset, marker.leader_epoch)
             self._tails.push(partition.tail, run)

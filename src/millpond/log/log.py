@@ -97,7 +97,7 @@ class Log:
             self.inline,
             metrics,
             has_lease=has_lease,
-            forget_read=lambda where: self._fetcher.forget(where),
+            forget_read=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
         self._view = CatalogView(
             self._threads,
@@ -180,21 +180,21 @@ class Log:
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    async def append(self, where: TopicPartition, data: Buffer) -> AppendResult:
+    async def append(self, topic_partition: TopicPartition, data: Buffer) -> AppendResult:
         """Durably append whole record batches; returns when they have offsets. See `submit`."""
-        return await (await self._appender.submit(where, data))
+        return await (await self._appender.submit(topic_partition, data))
 
     def submit(
-        self, where: TopicPartition, data: Buffer
+        self, topic_partition: TopicPartition, data: Buffer
     ) -> "Coroutine[Any, Any, asyncio.Future[AppendResult]]":
         """Accept record batches; the future receives their result. Batches are appended in the order in which
         their submits returned. The log takes ownership of a writable buffer and stamps it in place."""
-        return self._appender.submit(where, data)
+        return self._appender.submit(topic_partition, data)
 
-    def check(self, where: TopicPartition, data: Buffer) -> None:
+    def check(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """Raise the error with which `submit` would immediately refuse these batches. For callers that submit
         several times and need either all of the batches accepted or none."""
-        self._appender.check(where, data)
+        self._appender.check(topic_partition, data)
 
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """Raise the error with which `submit` would refuse these batches in this topic, which does not exist
@@ -215,15 +215,17 @@ class Log:
         """Like `append_jointly`, but in the order of submits: batches submitted earlier are appended earlier."""
         return await self._appender.submit_jointly(appends, also)
 
-    def check_joint(self, where: TopicPartition, data: Buffer) -> None:
+    def check_joint(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """Raise the error with which `append_jointly` would immediately refuse these batches."""
-        self._appender.check_joint(where, data)
+        self._appender.check_joint(topic_partition, data)
 
-    async def delete_records(self, where: TopicPartition, offset: int, *, bytes_seen: int = 0) -> int:
+    async def delete_records(
+        self, topic_partition: TopicPartition, offset: int, *, bytes_seen: int = 0
+    ) -> int:
         """Delete all records below `offset` (-1: all records); returns the new log start. A caller that
         deletes because the partition has `bytes_seen` bytes receives `ExtentsChanged` if the partition has
         become smaller."""
-        return await self._changes.delete_records(self.partition(where), offset, bytes_seen)
+        return await self._changes.delete_records(self.partition(topic_partition), offset, bytes_seen)
 
     async def write(
         self,
@@ -237,9 +239,9 @@ class Log:
         `Job` for `alone`, which an operation that rewrites or removes extents must set."""
         return await self.writer.run(operation, then, alone=alone, always=always)
 
-    def take_in_added(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+    def take_in_added(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
         """These partitions were added to the producer's open transaction."""
-        self._landing.take_in_added(producer, wheres)
+        self._landing.take_in_added(producer, topic_partitions)
 
     def take_in_markers(self, markers: Markers) -> None:
         """Markers were committed. Must be called in commit order, as `write` calls its `then`."""
@@ -280,27 +282,29 @@ class Log:
         """Fetch from one partition, regardless of its owner. See `Elsewhere`."""
         return await self._elsewhere.fetch(request, read_committed=read_committed)
 
-    async def last_stable_offset(self, where: TopicPartition) -> int:
+    async def last_stable_offset(self, topic_partition: TopicPartition) -> int:
         """The first offset whose transaction is still open; the end offset if there is none."""
-        partition = self.partition(where)
+        partition = self.partition(topic_partition)
         if partition.ongoing.stale:
             await partition.refresh_transactions(self._threads.read)
         return partition.ongoing.last_stable(partition.log_start, partition.end_offset)
 
-    async def offset_at(self, where: TopicPartition, timestamp: int) -> TimedOffset | None:
+    async def offset_at(self, topic_partition: TopicPartition, timestamp: int) -> TimedOffset | None:
         """The first record at or after a timestamp."""
-        log_start = self.partition(where).log_start
-        return await self.in_pool(lambda: self._finder.at_or_after(where, timestamp, log_start))
+        log_start = self.partition(topic_partition).log_start
+        return await self.in_pool(lambda: self._finder.at_or_after(topic_partition, timestamp, log_start))
 
     async def offset_stored_at(self, row: PartitionRow, timestamp: int) -> int:
         """The first record at or after a timestamp, regardless of the owner; the end offset if all are older."""
-        found = await self.in_pool(lambda: self._finder.at_or_after(row.where, timestamp, row.log_start))
+        found = await self.in_pool(
+            lambda: self._finder.at_or_after(row.topic_partition, timestamp, row.log_start)
+        )
         return row.end_offset if found is None else found.offset
 
-    async def newest_offset(self, where: TopicPartition) -> TimedOffset | None:
+    async def newest_offset(self, topic_partition: TopicPartition) -> TimedOffset | None:
         """The record with the newest timestamp."""
-        log_start = self.partition(where).log_start
-        return await self.in_pool(lambda: self._finder.newest(where, log_start))
+        log_start = self.partition(topic_partition).log_start
+        return await self.in_pool(lambda: self._finder.newest(topic_partition, log_start))
 
     async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
         """Run a catalog read on the catalog threads."""
@@ -312,13 +316,13 @@ class Log:
 
     # -- partitions -------------------------------------------------------------------------------------------
 
-    def partition(self, where: TopicPartition) -> Partition:
+    def partition(self, topic_partition: TopicPartition) -> Partition:
         """This broker's state of a partition that it serves: log start, end offset, epoch."""
-        return self._owned.served(where)
+        return self._owned.served(topic_partition)
 
-    def owns(self, where: TopicPartition) -> bool:
+    def owns(self, topic_partition: TopicPartition) -> bool:
         """Whether this broker serves the partition now."""
-        partition = self._owned.get(where)
+        partition = self._owned.get(topic_partition)
         return partition is not None and self._owned.serves(partition)
 
     def partitions(self) -> list[Partition]:
@@ -328,19 +332,19 @@ class Log:
         """Partitions that have grown since the last call, each with the offset it grew from."""
         return self._owned.take_grown()
 
-    def forget_cached(self, where: TopicPartition) -> None:
+    def forget_cached(self, topic_partition: TopicPartition) -> None:
         """Drop the cached records of a partition that was compacted: readers must not receive them any more."""
-        self._owned.forget_cached(where)
+        self._owned.forget_cached(topic_partition)
 
-    async def let_go(self, wheres: Sequence[TopicPartition]) -> None:
+    async def let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Stop accepting appends for these partitions as their owner, and return when all accepted ones have
         their response. Joint appends continue, as they would to another broker's partition. This broker owns
         the partitions until the catalog says otherwise; `keep` undoes this call."""
-        self._owned.let_go(wheres)
-        await self._flusher.finish(set(wheres))
+        self._owned.let_go(topic_partitions)
+        await self._flusher.finish(set(topic_partitions))
 
-    def keep(self, wheres: Sequence[TopicPartition]) -> None:
-        self._owned.keep(wheres)
+    def keep(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        self._owned.keep(topic_partitions)
 
     # -- topics -----------------------------------------------------------------------------------------------
 

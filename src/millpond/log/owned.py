@@ -53,59 +53,59 @@ class OwnedPartitions:
 
     # -- queries ----------------------------------------------------------------------------------------------
 
-    def get(self, where: TopicPartition) -> Partition | None:
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Also returns a partition that is not served at the moment."""
-        return self._partitions.get(where)
+        return self._partitions.get(topic_partition)
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
-    def served(self, where: TopicPartition) -> Partition:
+    def served(self, topic_partition: TopicPartition) -> Partition:
         """Return a partition that this broker serves now; otherwise raise the reason."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is not None and self.serves(partition):
             return partition
-        self.check_not_halted(where)
-        topic = self._topics.with_id(where.topic_id)
-        if not 0 <= where.partition < topic.partitions:
-            raise UnknownPartition(topic=topic.name, partition=where.partition)
+        self.check_not_halted(topic_partition)
+        topic = self._topics.with_id(topic_partition.topic_id)
+        if not 0 <= topic_partition.partition < topic.partitions:
+            raise UnknownPartition(topic=topic.name, partition=topic_partition.partition)
         raise NotOwner
 
     def serves(self, partition: Partition) -> bool:
         return not partition.fenced and not partition.leaving and self._has_lease()
 
-    def check_not_halted(self, where: TopicPartition) -> None:
+    def check_not_halted(self, topic_partition: TopicPartition) -> None:
         """For appends regardless of the owner. Only the broker that owned the partition when the catalog lost
         state knows that it is halted."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is not None and partition.halted:
-            raise PartitionHalted(partition=where.partition)
+            raise PartitionHalted(partition=topic_partition.partition)
 
-    def epoch_of(self, where: TopicPartition) -> int:
-        partition = self._partitions.get(where)
+    def epoch_of(self, topic_partition: TopicPartition) -> int:
+        partition = self._partitions.get(topic_partition)
         return partition.epoch if partition is not None else NOT_OWNED
 
-    def joint_epoch_of(self, where: TopicPartition) -> int:
+    def joint_epoch_of(self, topic_partition: TopicPartition) -> int:
         """The epoch for joint appends. It is `FOREIGN` during a handover, too, since another broker may own
         the partition by the time of the commit."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         return partition.epoch if partition is not None and not partition.leaving else FOREIGN
 
-    def end_of(self, where: TopicPartition) -> int:
-        partition = self._partitions.get(where)
+    def end_of(self, topic_partition: TopicPartition) -> int:
+        partition = self._partitions.get(topic_partition)
         return partition.end_offset if partition is not None else 0
 
     def seen(self) -> dict[TopicPartition, Seen]:
         """The epoch and end offset last read from the catalog, for each partition."""
-        return {where: partition.seen for where, partition in self._partitions.items()}
+        return {topic_partition: partition.seen for topic_partition, partition in self._partitions.items()}
 
     # -- growing ----------------------------------------------------------------------------------------------
 
     def grow(self, partition: Partition, start: int, end: int) -> None:
         """This broker has committed offsets from `start` up to `end`."""
         partition.grow(start, end)
-        self._grown.setdefault(partition.where, start)
-        self._waiters.wake(partition.where)
+        self._grown.setdefault(partition.topic_partition, start)
+        self._waiters.wake(partition.topic_partition)
 
     def take_grown(self) -> dict[TopicPartition, int]:
         """Partitions that have grown since the last call, each with the offset it grew from."""
@@ -116,86 +116,89 @@ class OwnedPartitions:
 
     def take_in_all(self, rows: Iterable[PartitionRow], seen: Mapping[TopicPartition, Seen]) -> None:
         """Apply the rows of all partitions this broker owns. `seen` is what was known before the rows were read."""
-        owned = {row.where: row for row in rows}
-        for where, partition in list(self._partitions.items()):
-            if where not in owned and not partition.halted:
+        owned = {row.topic_partition: row for row in rows}
+        for topic_partition, partition in list(self._partitions.items()):
+            if topic_partition not in owned and not partition.halted:
                 self._drop(partition)
-        for where, row in owned.items():
-            if where in seen and seen[where].is_ahead_of(row):
-                self.halt(where, f"epoch {row.epoch} and end {row.end_offset}; they were {seen[where]}")
+        for topic_partition, row in owned.items():
+            if topic_partition in seen and seen[topic_partition].is_ahead_of(row):
+                self.halt(
+                    topic_partition,
+                    f"epoch {row.epoch} and end {row.end_offset}; they were {seen[topic_partition]}",
+                )
             else:
                 self.take_in(row)
 
     def take_in(self, row: PartitionRow) -> None:
         """Apply the row of a partition that this broker owns."""
-        where = row.where
-        partition = self._partitions.get(where)
+        topic_partition = row.topic_partition
+        partition = self._partitions.get(topic_partition)
         if partition is not None and partition.halted:
             return
         if partition is None or row.epoch != partition.epoch:
             if partition is not None:
                 self._drop(partition)
-            self._partitions[where] = Partition(row)
+            self._partitions[topic_partition] = Partition(row)
             return
         before = partition.end_offset
         if partition.observe(row, self._session):
-            self._grown.setdefault(where, before)
-            self._waiters.wake(where)
+            self._grown.setdefault(topic_partition, before)
+            self._waiters.wake(topic_partition)
 
-    def halt(self, where: TopicPartition, reason: str) -> None:
+    def halt(self, topic_partition: TopicPartition, reason: str) -> None:
         """The catalog has gone back in time, for example by a failover to a replica that was behind. Further
         writes would assign offsets a second time."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None or partition.halted:
             return
         partition.fenced = partition.halted = True
         self._metrics.halted.inc()
-        name = self._topics.name_of(where.topic_id)
+        name = self._topics.name_of(topic_partition.topic_id)
         logger.critical(
             "catalog went back in time; partition halted",
-            extra={"topic": name, "partition": where.partition, "reason": reason},
+            extra={"topic": name, "partition": topic_partition.partition, "reason": reason},
         )
-        self._waiters.wake(where)
+        self._waiters.wake(topic_partition)
 
     def _drop(self, partition: Partition) -> None:
-        where = partition.where
+        topic_partition = partition.topic_partition
         partition.fenced = True
         self._tails.drop(partition.tail)
-        self._forget_read(where)
-        self._inline.forget(where)
-        del self._partitions[where]
-        self._waiters.wake(where)
+        self._forget_read(topic_partition)
+        self._inline.forget(topic_partition)
+        del self._partitions[topic_partition]
+        self._waiters.wake(topic_partition)
 
     # -- handing over -----------------------------------------------------------------------------------------
 
-    def let_go(self, wheres: Iterable[TopicPartition]) -> None:
+    def let_go(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Stop serving these partitions. This broker owns them until the catalog says otherwise."""
-        for where in wheres:
-            if (partition := self._partitions.get(where)) is not None:
+        for topic_partition in topic_partitions:
+            if (partition := self._partitions.get(topic_partition)) is not None:
                 partition.leaving = True
-                self._waiters.wake(where)
+                self._waiters.wake(topic_partition)
 
-    def keep(self, wheres: Iterable[TopicPartition]) -> None:
-        for where in wheres:
-            if (partition := self._partitions.get(where)) is not None:
+    def keep(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            if (partition := self._partitions.get(topic_partition)) is not None:
                 partition.leaving = False
 
     # -- compaction -------------------------------------------------------------------------------------------
 
     def take_in_compactions(self, marks: dict[TopicPartition, CompactionMark]) -> None:
         """Apply the compaction mark of each partition. A new mark drops the cached records of the partition."""
-        for where, mark in marks.items():
-            if self._compaction_marks.get(where) != mark:
-                self.forget_cached(where)
+        for topic_partition, mark in marks.items():
+            if self._compaction_marks.get(topic_partition) != mark:
+                self.forget_cached(topic_partition)
         self._compaction_marks = marks
 
-    def forget_cached(self, where: TopicPartition) -> None:
+    def forget_cached(self, topic_partition: TopicPartition) -> None:
         """Drop the cached records of a partition that was compacted: readers must not receive them any more.
         Compaction eventually removes a tombstone; a reader that still received the deleted record would then
         consider it current. The tail is dropped, too, although it also holds the tombstone: a reader may
         receive the old record from the tail, and continue in the store after the tail was evicted. The store
         no longer has the tombstone."""
-        self._forget_read(where)
-        partition = self._partitions.get(where)
+        self._forget_read(topic_partition)
+        partition = self._partitions.get(topic_partition)
         if partition is not None:
             self._tails.drop(partition.tail)

@@ -40,13 +40,13 @@ class Partition:
         "ongoing",
         "sequences",
         "tail",
+        "topic_partition",
         "turn",
         "turns",
-        "where",
     )
 
     def __init__(self, row: PartitionRow) -> None:
-        self.where: TopicPartition = row.where
+        self.topic_partition: TopicPartition = row.topic_partition
         self.epoch = row.epoch
         self.log_start = row.log_start
         self.end_offset = row.end_offset
@@ -106,9 +106,11 @@ class Partition:
         during the read, because each one waits for it; they continue in the order of arrival."""
         async with self.loading:
             while self.sequences.stale:
-                states = await read(lambda tx: producers.load(tx, self.where))
+                states = await read(lambda tx: producers.load(tx, self.topic_partition))
                 if self.sequences.stale:
                     self.sequences.load(states)
 
     async def _read_transactions(self, read: ReadCatalog) -> PartitionTransactions:
-        return await read(lambda tx: transactions.of_partition(tx, self.where, aborted_max=ABORTED_MAX))
+        return await read(
+            lambda tx: transactions.of_partition(tx, self.topic_partition, aborted_max=ABORTED_MAX)
+        )

@@ -104,17 +104,21 @@ class Transactions:
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    async def add_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+    async def add_partitions(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
         """Open the producer's transaction, and let it write to these partitions."""
-        await self._add_partitions(producer, wheres, lambda tx: self._hold(tx, producer.transactional_id))
+        await self._add_partitions(
+            producer, topic_partitions, lambda tx: self._hold(tx, producer.transactional_id)
+        )
 
-    async def ensure_partitions(self, producer: Producer, wheres: Sequence[TopicPartition]) -> None:
+    async def ensure_partitions(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
         """Add the partitions that are not known to be part of the open transaction; usually all of them are.
         For producers that get a new epoch with each transaction, so that an old transaction is never mistaken
         for the current one. Called by the partitions' owner, which need not be the transaction's
         coordinator."""
         missing = [
-            where for where in wheres if not self._log.partition(where).ongoing.includes(*producer.identity)
+            topic_partition
+            for topic_partition in topic_partitions
+            if not self._log.partition(topic_partition).ongoing.includes(*producer.identity)
         ]
         shard = coordinators.shard_of(producer.transactional_id)
         if missing:
@@ -207,16 +211,19 @@ class Transactions:
     # -- inside -----------------------------------------------------------------------------------------------
 
     async def _add_partitions(
-        self, producer: Producer, wheres: Sequence[TopicPartition], hold: Callable[[Transaction], None]
+        self,
+        producer: Producer,
+        topic_partitions: Sequence[TopicPartition],
+        hold: Callable[[Transaction], None],
     ) -> None:
         now_ms = self._clock.now_ms()
 
         def add(tx: Transaction) -> None:
             hold(tx)
-            transactions.add_partitions(tx, producer, wheres, now_ms=now_ms)
+            transactions.add_partitions(tx, producer, topic_partitions, now_ms=now_ms)
 
         alone = not self._is_ours(producer)
-        await self._log.write(add, lambda _: self._log.take_in_added(producer, wheres), alone=alone)
+        await self._log.write(add, lambda _: self._log.take_in_added(producer, topic_partitions), alone=alone)
 
     def _hold_group(self, tx: Transaction, group_id: str, transactional_id: str) -> None:
         """Lock in the order of shard numbers: another broker may lock the same two shards, in opposite roles."""

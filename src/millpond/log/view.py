@@ -158,5 +158,5 @@ def _read_topic(tx: Transaction, name: str) -> tuple[Topic, list[PartitionRow]]:
 
 
 def _with_rows(before: Topology, version: int, rows: Sequence[PartitionRow]) -> Topology:
-    owners = {**before.partitions, **{row.where: Owner(row.owner, row.epoch) for row in rows}}
+    owners = {**before.partitions, **{row.topic_partition: Owner(row.owner, row.epoch) for row in rows}}
     return Topology(version, before.members, owners, before.shards)

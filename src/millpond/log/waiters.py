@@ -43,24 +43,24 @@ class Waiters:
         self.closed = False
 
     @contextmanager
-    def watch(self, wheres: Sequence[TopicPartition]) -> Iterator[Watch]:
+    def watch(self, topic_partitions: Sequence[TopicPartition]) -> Iterator[Watch]:
         watch = Watch()
-        for where in wheres:
-            self._watches.setdefault(where, {})[watch] = None
+        for topic_partition in topic_partitions:
+            self._watches.setdefault(topic_partition, {})[watch] = None
         try:
             yield watch
         finally:
-            for where in set(wheres):
-                self._leave(where, watch)
+            for topic_partition in set(topic_partitions):
+                self._leave(topic_partition, watch)
 
-    def listen(self, where: TopicPartition, wake: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, topic_partition: TopicPartition, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, which must be quick, at each change; returns a function that ends this."""
         listener = Listener(wake)
-        self._watches.setdefault(where, {})[listener] = None
-        return lambda: self._leave(where, listener)
+        self._watches.setdefault(topic_partition, {})[listener] = None
+        return lambda: self._leave(topic_partition, listener)
 
-    def wake(self, where: TopicPartition) -> None:
-        for watch in self._watches.get(where, ()):
+    def wake(self, topic_partition: TopicPartition) -> None:
+        for watch in self._watches.get(topic_partition, ()):
             watch.wake()
 
     def close(self) -> None:
@@ -70,8 +70,8 @@ class Waiters:
             for watch in watches:
                 watch.wake()
 
-    def _leave(self, where: TopicPartition, watch: Watch | Listener) -> None:
-        watches = self._watches[where]
+    def _leave(self, topic_partition: TopicPartition, watch: Watch | Listener) -> None:
+        watches = self._watches[topic_partition]
         watches.pop(watch, None)
         if not watches:
-            del self._watches[where]
+            del self._watches[topic_partition]

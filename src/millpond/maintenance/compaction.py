@@ -134,63 +134,77 @@ class Compaction:
         return removed
 
     def _compacted_partitions(self) -> list[Partition]:
-        found = [p for p in self._log.partitions() if self._config(p.where).compacted]
-        living = {partition.where for partition in found}
-        self._looks = {where: look for where, look in self._looks.items() if where in living}
-        self._turns = {where: turn for where, turn in self._turns.items() if where in living}
+        found = [p for p in self._log.partitions() if self._config(p.topic_partition).compacted]
+        living = {partition.topic_partition for partition in found}
+        self._looks = {
+            topic_partition: look
+            for topic_partition, look in self._looks.items()
+            if topic_partition in living
+        }
+        self._turns = {
+            topic_partition: turn
+            for topic_partition, turn in self._turns.items()
+            if topic_partition in living
+        }
         return found
 
-    def _config(self, where: TopicPartition) -> TopicConfig:
-        return self._log.topics.config(where.topic_id)
+    def _config(self, topic_partition: TopicPartition) -> TopicConfig:
+        return self._log.topics.config(topic_partition.topic_id)
 
     def _turn_of(self, partition: Partition) -> int:
-        return self._turns.get(partition.where, 0)
+        return self._turns.get(partition.topic_partition, 0)
 
     def _is_due(self, partition: Partition) -> bool:
-        look = self._looks.get(partition.where)
+        look = self._looks.get(partition.topic_partition)
         if look is None or self._clock.now_ms() >= look.due_ms:
             return True
         return look.end_offset is not None and look.end_offset != partition.end_offset
 
     async def _look_at(self, partition: Partition) -> Compacted | None:
         """A partition that cannot be compacted is left for a later pass: it must not stop the others."""
-        where, end_offset, now_ms = partition.where, partition.end_offset, self._clock.now_ms()
-        config = self._config(where)
+        topic_partition, end_offset, now_ms = (
+            partition.topic_partition,
+            partition.end_offset,
+            self._clock.now_ms(),
+        )
+        config = self._config(topic_partition)
         try:
-            state = await self._log.read(lambda tx: read_state(tx, where))
+            state = await self._log.read(lambda tx: read_state(tx, topic_partition))
             plan = plan_compaction(
                 state, config, now_ms=now_ms, broker_defaults=self._log.topics.broker_defaults
             )
             if plan is None:
-                self._looks[where] = Look(end_offset, _next_due_ms(state.points, config, now_ms))
+                self._looks[topic_partition] = Look(end_offset, _next_due_ms(state.points, config, now_ms))
                 return None
-            self._turns[where] = self._clock.monotonic_ms()
+            self._turns[topic_partition] = self._clock.monotonic_ms()
             done = await self._compact(plan)
             if done is not None and done.clean_end == plan.clean_end:
                 points = points_after(done, self._clock.now_ms())
-                self._looks[where] = Look(end_offset, _next_due_ms(points, config, now_ms))
+                self._looks[topic_partition] = Look(end_offset, _next_due_ms(points, config, now_ms))
             else:
-                self._looks.pop(where, None)  # there is more to do, or the compaction must be repeated
+                self._looks.pop(
+                    topic_partition, None
+                )  # there is more to do, or the compaction must be repeated
             return done
         except Unavailable:
-            self._looks.pop(where, None)
+            self._looks.pop(topic_partition, None)
             raise  # the other partitions would fail, too
         except MillpondError as error:
             logger.warning(
                 "compaction failed; will retry",
                 extra={
-                    "topic": self._log.topics.name_of(where.topic_id),
-                    "partition": where.partition,
+                    "topic": self._log.topics.name_of(topic_partition.topic_id),
+                    "partition": topic_partition.partition,
                     "error": str(error),
                 },
             )
-            self._looks[where] = Look(None, now_ms + LOOK_AGAIN_MS)
+            self._looks[topic_partition] = Look(None, now_ms + LOOK_AGAIN_MS)
             return None
 
     async def _compact(self, plan: CompactionPlan) -> Compacted | None:
         """Returns None if the extents to replace have changed during the compaction, or if there is no room yet."""
         stored: list[str] = []
-        with self._merging.spare(plan.where, plan.extents[-1].end_offset):
+        with self._merging.spare(plan.topic_partition, plan.extents[-1].end_offset):
             try:
                 done = await self._log.in_pool(lambda: self._perform(plan, stored))
                 if done is None:
@@ -205,7 +219,7 @@ class Compaction:
                 if isinstance(error, ExtentsChanged):
                     return None
                 raise
-        self._log.forget_cached(plan.where)
+        self._log.forget_cached(plan.topic_partition)
         self._report(done)
         await self._discard(expired)
         return done
@@ -238,13 +252,13 @@ class Compaction:
 
     def _report(self, done: Compacted) -> None:
         self._metrics.freed_bytes.inc(max(done.bytes_freed, 0))
-        where = done.plan.where
-        topic = self._log.topics.name_of(where.topic_id)
+        topic_partition = done.plan.topic_partition
+        topic = self._log.topics.name_of(topic_partition.topic_id)
         logger.info(
             "partition compacted",
             extra={
                 "topic": topic,
-                "partition": where.partition,
+                "partition": topic_partition.partition,
                 "offset": done.clean_end,
                 "records_read": done.records_read,
                 "records_kept": done.records_kept,
@@ -254,7 +268,11 @@ class Compaction:
         if done.unreadable_batches:
             logger.warning(
                 "undecodable batches kept by compaction",
-                extra={"topic": topic, "partition": where.partition, "batches": done.unreadable_batches},
+                extra={
+                    "topic": topic,
+                    "partition": topic_partition.partition,
+                    "batches": done.unreadable_batches,
+                },
             )
 
 

@@ -70,12 +70,12 @@ class Examination:
             whole, found = await self._log.in_pool(lambda: self._read(extent, now_ms))
         except ObjectMissing as error:
             await self._log.write(_believing(extent, now_ms))
-            where = extent.where
+            topic_partition = extent.topic_partition
             logger.error(
                 "object missing; extent expires by its catalog row",
                 extra={
-                    "topic": self._log.topics.name_of(where.topic_id),
-                    "partition": where.partition,
+                    "topic": self._log.topics.name_of(topic_partition.topic_id),
+                    "partition": topic_partition.partition,
                     "offset": extent.base_offset,
                     "error": str(error),
                 },
@@ -89,7 +89,9 @@ class Examination:
     def _read(self, extent: Extent, now_ms: int) -> tuple[Extent, Examined]:
         """A plan has no inline bytes, so the row is read again."""
         with self._log.database.read() as tx:
-            rows = catalog_extents.find(tx, extent.where, extent.base_offset, bytes_max=1, extents_max=1)
+            rows = catalog_extents.find(
+                tx, extent.topic_partition, extent.base_offset, bytes_max=1, extents_max=1
+            )
         if not rows or rows[0].base_offset != extent.base_offset:
             raise ExtentsChanged
         run = self._log.reader.read_extent(rows[0])
@@ -112,7 +114,7 @@ class Examination:
         except MillpondError:
             await self._log.in_pool(lambda: self._store.delete([segment.key]))
             raise
-        self._log.forget_cached(extent.where)
+        self._log.forget_cached(extent.topic_partition)
 
     def _put(self, extent: Extent, found: Examined) -> MergedSegment:
         true = dataclasses.replace(extent, min_timestamp=found.oldest, max_timestamp=found.newest)

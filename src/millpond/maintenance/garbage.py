@@ -74,11 +74,13 @@ class Garbage:
         await self._log.in_pool(lambda: remove_all(self._store, topic_id))
         await self._log.write(lambda tx: topics.forget(tx, topic_id))
 
-    async def _remove_extents(self, where: TopicPartition) -> None:
+    async def _remove_extents(self, topic_partition: TopicPartition) -> None:
         now_ms = self._clock.now_ms()
 
         def remove(tx: Transaction) -> int:
-            return extents.remove_below(tx, where, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms)
+            return extents.remove_below(
+                tx, topic_partition, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms
+            )
 
         while await self._log.write(remove, alone=True) == EXTENTS_PER_STEP:
             pass

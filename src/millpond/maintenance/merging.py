@@ -59,36 +59,36 @@ class Merging:
         """Numbers that distinguish the session's segments for one range. Compaction uses them, too."""
 
     @contextmanager
-    def spare(self, where: TopicPartition, end_offset: int) -> Iterator[None]:
+    def spare(self, topic_partition: TopicPartition, end_offset: int) -> Iterator[None]:
         """Skip extents below `end_offset` for the duration of the block: the caller is about to replace them."""
-        self._spared[where] = end_offset
+        self._spared[topic_partition] = end_offset
         try:
             yield
         finally:
-            del self._spared[where]
+            del self._spared[topic_partition]
 
     async def run_once(self) -> int:
         """Merge what is worth merging, up to a budget of bytes; returns how many extents were replaced."""
         due = self._due = await self._take_due()
         replaced = 0
         room = BYTES_PER_PASS
-        for where in sorted(due):
-            done = await self._merge_partition(where, room)
+        for topic_partition in sorted(due):
+            done = await self._merge_partition(topic_partition, room)
             replaced += done.replaced
             room -= done.bytes
             if not done.has_more:
-                due.discard(where)
+                due.discard(topic_partition)
             if room <= 0:
                 break
         self._space.end_pass(DUTY)
         return replaced
 
-    async def _merge_partition(self, where: TopicPartition, room: int) -> "Step":
+    async def _merge_partition(self, topic_partition: TopicPartition, room: int) -> "Step":
         """Repeat steps until nothing is left to do. A partition that cannot be merged is left for the next
         pass: one damaged object must not stop the merging of all others."""
         replaced = written = 0
         try:
-            while (step := await self._step(where)).has_more and written < room:
+            while (step := await self._step(topic_partition)).has_more and written < room:
                 replaced, written = replaced + step.replaced, written + step.bytes
         except Unavailable:
             raise  # the other partitions would fail, too
@@ -96,8 +96,8 @@ class Merging:
             logger.warning(
                 "merging failed; will retry",
                 extra={
-                    "topic": self._log.topics.name_of(where.topic_id),
-                    "partition": where.partition,
+                    "topic": self._log.topics.name_of(topic_partition.topic_id),
+                    "partition": topic_partition.partition,
                     "error": str(error),
                 },
             )
@@ -107,28 +107,38 @@ class Merging:
     async def _take_due(self) -> set[TopicPartition]:
         """Partitions that are new here and have small extents, those that grew, and those left over from
         earlier passes; without those that this broker no longer owns."""
-        owned = {partition.where: partition.epoch for partition in self._log.partitions()}
-        taken = [where for where, epoch in owned.items() if self._epochs.get(where) != epoch]
+        owned = {partition.topic_partition: partition.epoch for partition in self._log.partitions()}
+        taken = [
+            topic_partition
+            for topic_partition, epoch in owned.items()
+            if self._epochs.get(topic_partition) != epoch
+        ]
         found = await self._log.read(lambda tx: catalog_extents.first_small(tx, taken, LARGE_BYTES))
         self._epochs = owned
         grown = self._log.take_grown()
         starts = {**grown, **self._from, **found}
-        self._from = {where: start for where, start in starts.items() if where in owned}
+        self._from = {
+            topic_partition: start for topic_partition, start in starts.items() if topic_partition in owned
+        }
         return (self._due | found.keys() | grown.keys()) & owned.keys()
 
-    async def _step(self, where: TopicPartition) -> "Step":
-        start = self._from[where]
-        rows = await self._log.read(lambda tx: catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK))
-        self._log.inline.found(where, sum(row.length for row in rows if row.key is None))
-        spared = self._spared.get(where, 0)
+    async def _step(self, topic_partition: TopicPartition) -> "Step":
+        start = self._from[topic_partition]
+        rows = await self._log.read(
+            lambda tx: catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK)
+        )
+        self._log.inline.found(topic_partition, sum(row.length for row in rows if row.key is None))
+        spared = self._spared.get(topic_partition, 0)
         groups = plan_merges([row for row in rows if row.base_offset >= spared])
         if not rows:
-            del self._from[where]  # expired or deleted; if the partition grows again, merging starts there
+            del self._from[
+                topic_partition
+            ]  # expired or deleted; if the partition grows again, merging starts there
             return Step(0, 0, has_more=False)
         if not groups and spared:
             return Step(0, 0, has_more=False, is_due=True)
         if not groups:
-            self._from[where] = last_small_run(rows)
+            self._from[topic_partition] = last_small_run(rows)
             return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
         sizes = [(len(group), await self._merge(group)) for group in groups]
         written = sum(size for _, size in sizes)

@@ -141,8 +141,8 @@ class PayloadCollector:
         start_ms = min(times) - AHEAD_MS_MAX - UNDER_WAY_MS
         pacer = Pacer(self._log, self._bytes_per_second)
         for number in range(topic.partitions):
-            where = TopicPartition(topic.id, number)
-            for data in self._stored(where, start_ms, max(times) + self._age_ms):
+            topic_partition = TopicPartition(topic.id, number)
+            for data in self._stored(topic_partition, start_ms, max(times) + self._age_ms):
                 for record in iter_records(data, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
                     ids -= referred_to(record.headers)
                 if not ids:
@@ -150,21 +150,27 @@ class PayloadCollector:
                 pacer.pause(len(data))
         return ids
 
-    def _stored(self, where: TopicPartition, start_ms: int, end_ms: int) -> Iterator[bytes]:
+    def _stored(self, topic_partition: TopicPartition, start_ms: int, end_ms: int) -> Iterator[bytes]:
         """Batches that may hold messages of these times. Found by offset, since extents may be merged
         concurrently."""
         offset = 0
-        while spans := self._spans(where, start_ms, end_ms, offset):
+        while spans := self._spans(topic_partition, start_ms, end_ms, offset):
             for base, end in spans:
                 offset = max(offset, base)
-                while offset < end and (runs := self._log.reader.read_runs(where, offset, READ_BYTES)):
+                while offset < end and (
+                    runs := self._log.reader.read_runs(topic_partition, offset, READ_BYTES)
+                ):
                     yield from (bytes(run.data) for run in runs)
                     offset = runs[-1].end_offset
                 offset = max(offset, end)
 
-    def _spans(self, where: TopicPartition, start_ms: int, end_ms: int, offset: int) -> list[tuple[int, int]]:
+    def _spans(
+        self, topic_partition: TopicPartition, start_ms: int, end_ms: int, offset: int
+    ) -> list[tuple[int, int]]:
         with self._log.database.read() as tx:
-            return extents.spans_in_time(tx, where, start_ms, end_ms, offset=offset, limit=SPANS_PER_LOOK)
+            return extents.spans_in_time(
+                tx, topic_partition, start_ms, end_ms, offset=offset, limit=SPANS_PER_LOOK
+            )
 
     # -- deleting -------------------------------------------------------------------------------------------------
 
@@ -185,10 +191,13 @@ class PayloadCollector:
 
     def _looks_after(self, topic_id: TopicId) -> bool:
         """Whether this broker owns the topic's first partition, and the topic accepts payloads."""
-        where = TopicPartition(topic_id, 0)
+        topic_partition = TopicPartition(topic_id, 0)
         if not self._log.topics.knows_id(topic_id) or not self._log.topics.config(topic_id).payloads:
             return False
-        return any(partition.where == where and not partition.fenced for partition in self._log.partitions())
+        return any(
+            partition.topic_partition == topic_partition and not partition.fenced
+            for partition in self._log.partitions()
+        )
 
 
 def remove_all(store: ObjectStore, topic_id: TopicId) -> None:

@@ -69,11 +69,15 @@ class Retention:
         moved = self._examined_bytes = 0
         partitions = self._log.partitions()
         if len(self._checks) > len(partitions):  # some have been deleted
-            living = {partition.where for partition in partitions}
-            self._checks = {where: check for where, check in self._checks.items() if where in living}
+            living = {partition.topic_partition for partition in partitions}
+            self._checks = {
+                topic_partition: check
+                for topic_partition, check in self._checks.items()
+                if topic_partition in living
+            }
         for partition in partitions:
             if not partition.fenced:  # it may have been deleted since the pass began
-                moved += await self._look_at(partition.where, now_ms)
+                moved += await self._look_at(partition.topic_partition, now_ms)
         self._examination.end_pass()
         return moved
 
@@ -82,65 +86,69 @@ class Retention:
         self._checks.clear()
         return await self.run_once()
 
-    async def _look_at(self, where: TopicPartition, now_ms: int) -> bool:
-        config = self._log.topics.config(where.topic_id)
-        return self._is_due(where, config, now_ms) and await self._expire_all(where, config, now_ms)
+    async def _look_at(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+        config = self._log.topics.config(topic_partition.topic_id)
+        return self._is_due(topic_partition, config, now_ms) and await self._expire_all(
+            topic_partition, config, now_ms
+        )
 
-    def _is_due(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+    def _is_due(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         if not config.deleted_by_age:
             return False
         if config.retention_ms == WITHOUT_LIMIT and config.retention_bytes == WITHOUT_LIMIT:
             return False
-        check = self._checks.get(where)
+        check = self._checks.get(topic_partition)
         if check is None or now_ms >= check.due_ms:
             return True
         return (check.retention_ms, check.retention_bytes) != (config.retention_ms, config.retention_bytes)
 
-    async def _expire_all(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+    async def _expire_all(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         """Checks repeatedly, because one check reads at most `EXTENTS_PER_LOOK` extents. First removes what a
         crash during an earlier pass left below the log start: otherwise a check might read nothing else."""
         try:
-            log_start = self._log.partition(where).log_start
-            if await self._log.in_pool(lambda: self._has_leftovers(where)):
-                await self._log.delete_records(where, log_start)
-            while await self._expire(where, config, now_ms):
+            log_start = self._log.partition(topic_partition).log_start
+            if await self._log.in_pool(lambda: self._has_leftovers(topic_partition)):
+                await self._log.delete_records(topic_partition, log_start)
+            while await self._expire(topic_partition, config, now_ms):
                 pass
-            return self._log.partition(where).log_start > log_start
+            return self._log.partition(topic_partition).log_start > log_start
         except Unavailable:
             raise  # the other partitions would fail, too
         except MillpondError as error:  # a damaged object here must not stop expiry in other partitions
             logger.warning(
                 "retention failed; will retry",
                 extra={
-                    "topic": self._log.topics.name_of(where.topic_id),
-                    "partition": where.partition,
+                    "topic": self._log.topics.name_of(topic_partition.topic_id),
+                    "partition": topic_partition.partition,
                     "error": str(error),
                 },
             )
-            self._checks[where] = Check(
+            self._checks[topic_partition] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
         return False
 
-    async def _expire(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
+    async def _expire(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
         """Returns whether another check may find more."""
-        log_start = self._log.partition(where).log_start
+        log_start = self._log.partition(topic_partition).log_start
         try:
-            look = await self._log.in_pool(lambda: self._look(where, config, now_ms))
+            look = await self._log.in_pool(lambda: self._look(topic_partition, config, now_ms))
         except ObjectMissing:
             return False  # a merge replaced the object: the next pass sees the new extents
-        self._checks[where] = Check(
+        self._checks[topic_partition] = Check(
             _next_due(look.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
         )
         try:
             if look.target > log_start:
-                await self._log.delete_records(where, look.target, bytes_seen=look.bytes_seen)
+                await self._log.delete_records(topic_partition, look.target, bytes_seen=look.bytes_seen)
                 return True
             return look.unexamined is not None and await self._examine(look.unexamined)
         except (ExtentsChanged, ObjectMissing):
-            self._checks.pop(where, None)  # merged or compacted: it may no longer exceed its size limit
+            self._checks.pop(
+                topic_partition, None
+            )  # merged or compacted: it may no longer exceed its size limit
         except StoreFull:  # storing the extent again needs room; other partitions can still expire
-            self._checks[where] = Check(
+            self._checks[topic_partition] = Check(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
         return False
@@ -153,15 +161,17 @@ class Retention:
         self._examined_bytes += extent.length
         return True
 
-    def _has_leftovers(self, where: TopicPartition) -> bool:
+    def _has_leftovers(self, topic_partition: TopicPartition) -> bool:
         with self._log.database.read() as tx:
-            oldest = catalog_extents.facts(tx, where, 0, 1)
-            return bool(oldest) and oldest[0].end_offset <= read_partition(tx, where).log_start
+            oldest = catalog_extents.facts(tx, topic_partition, 0, 1)
+            return bool(oldest) and oldest[0].end_offset <= read_partition(tx, topic_partition).log_start
 
-    def _look(self, where: TopicPartition, config: TopicConfig, now_ms: int) -> Look:
+    def _look(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> Look:
         with self._log.database.read() as tx:
-            rows = catalog_extents.facts(tx, where, 0, EXTENTS_PER_LOOK)
-            row = read_partition(tx, where)  # second: it may count more bytes than the extents, never fewer
+            rows = catalog_extents.facts(tx, topic_partition, 0, EXTENTS_PER_LOOK)
+            row = read_partition(
+                tx, topic_partition
+            )  # second: it may count more bytes than the extents, never fewer
         if rows and rows[0].end_offset <= row.log_start:
             # A deletion is in progress: the row still counts the bytes of extents below the log start.
             return Look(row.log_start, now_ms)
@@ -182,7 +192,7 @@ class Retention:
             return line
         with self._log.database.read() as tx:
             whole = catalog_extents.find(
-                tx, line.boundary.where, line.boundary.base_offset, bytes_max=1, extents_max=1
+                tx, line.boundary.topic_partition, line.boundary.base_offset, bytes_max=1, extents_max=1
             )
         if not whole or _place(whole[0]) != _place(line.boundary):
             return line

@@ -39,7 +39,7 @@ class IndexEntry(NamedTuple):
 class Extent:
     """A run of consecutive batches of one partition, stored in the catalog itself (`inline`) or inside an object."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     base_offset: int
     end_offset: int
     epoch: int

@@ -276,16 +276,16 @@ def check(cls: type[Struct], versions: Versions) -> None:
     for declared in dataclasses.fields(cls):  # type: ignore[arg-type]  # every Struct is a dataclass
         presence: Presence = declared.metadata.get(_PRESENCE, Presence())
         kind, array, optional = _hints(cls)[declared.name]
-        where = f"{cls.__name__}.{declared.name}"
+        field_path = f"{cls.__name__}.{declared.name}"
         everywhere = presence.versions.first <= versions.first and presence.versions.last >= versions.last
         if default_of(declared) is dataclasses.MISSING and (presence.tag is not None or not everywhere):
-            raise TypeError(f"{where} needs a default: not every version has it")
+            raise TypeError(f"{field_path} needs a default: not every version has it")
         if presence.nullable is not None and not optional:
-            raise TypeError(f"{where} is nullable in some versions, but its type is not")
+            raise TypeError(f"{field_path} is nullable in some versions, but its type is not")
         if optional and not array and isinstance(kind, Fixed):
-            raise TypeError(f"{where} has no null on the wire")
+            raise TypeError(f"{field_path} has no null on the wire")
         if presence.tag is not None and kind in (Sized.RECORDS, Sized.RECORD_PARTS):
-            raise TypeError(f"{where} cannot be tagged: the size of a tag is written before it")
+            raise TypeError(f"{field_path} cannot be tagged: the size of a tag is written before it")
         if isinstance(kind, type):
             check(kind, Versions(*_overlap(versions, presence.versions)))
 

@@ -134,11 +134,11 @@ class AtWork:
                     self._begin(active, standing, loaded)
         active.connect()
 
-    def _owns(self, where: TopicPartition) -> bool:
-        if where in self._leaving:
+    def _owns(self, topic_partition: TopicPartition) -> bool:
+        if topic_partition in self._leaving:
             return False
         try:
-            self._log.partition(where)
+            self._log.partition(topic_partition)
         except (NotOwner, UnknownPartition):
             return False
         return True
@@ -267,20 +267,25 @@ class AtWork:
 
     # -- closing partitions -----------------------------------------------------------------------------------
 
-    async def let_go(self, wheres: Collection[TopicPartition]) -> None:
+    async def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
-        leaving = set(wheres)
+        leaving = set(topic_partitions)
         self._leaving |= leaving
-        queues = [queue for active in self.all() for queue in active.open_queues() if queue.where in leaving]
+        queues = [
+            queue
+            for active in self.all()
+            for queue in active.open_queues()
+            if queue.topic_partition in leaving
+        ]
         with _warning_of_unsaved(LET_GO_S):
             async with asyncio.timeout(LET_GO_S):
                 await asyncio.gather(*map(_finish, queues))
         for queue in queues:
             queue.close(NotOwner())
 
-    def keep(self, wheres: Collection[TopicPartition]) -> None:
+    def keep(self, topic_partitions: Collection[TopicPartition]) -> None:
         """The handover of these partitions has completed or failed; owned partitions may start again."""
-        self._leaving -= set(wheres)
+        self._leaving -= set(topic_partitions)
         self.look_again()
 
     async def stop(self) -> None:

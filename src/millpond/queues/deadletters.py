@@ -165,10 +165,10 @@ class DeadLetters:
         return True
 
     async def _append(self, target: str, letters: Sequence[DeadLetter]) -> None:
-        where = await self._places(target, letters)
+        topic_partition = await self._places(target, letters)
         batches: dict[TopicPartition, list[bytes]] = {}
         for letter in letters:
-            batches.setdefault(where[letter], []).append(await self._with_body(letter))
+            batches.setdefault(topic_partition[letter], []).append(await self._with_body(letter))
         appends = {place: b"".join(each) for place, each in batches.items()}
         await self._log.append_jointly(appends, lambda tx: _remove(tx, letters))
 

@@ -73,7 +73,7 @@ def read_stored(tx: Transaction, subscription: Subscription) -> Stored:
     return Stored(
         catalog.floors(tx, subscription.id),
         catalog.settled_above_floors(tx, subscription.id),
-        {row.where.partition: row.end_offset for row in rows},
+        {row.topic_partition.partition: row.end_offset for row in rows},
         catalog.dead_letters_waiting(tx, subscription.id),
     )
 

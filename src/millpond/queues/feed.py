@@ -44,17 +44,17 @@ class Feed:
         self._log = log
         self._limits = limits
 
-    async def read(self, where: TopicPartition, offset: int) -> Piece:
+    async def read(self, topic_partition: TopicPartition, offset: int) -> Piece:
         """Messages from `offset` on, as far as one read goes; empty at the end of the log."""
         size = self._limits.read_bytes
         results = await self._log.fetch(
-            [FetchRequest(where, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
+            [FetchRequest(topic_partition, offset, size)], bytes_max=size, wait_ms=0, read_committed=True
         )
         return await self._piece(results[0], offset)
 
-    async def read_stored(self, where: TopicPartition, offset: int) -> Piece:
+    async def read_stored(self, topic_partition: TopicPartition, offset: int) -> Piece:
         """Like `read`, but works on any broker, not only on the partition's owner."""
-        request = FetchRequest(where, offset, self._limits.read_bytes)
+        request = FetchRequest(topic_partition, offset, self._limits.read_bytes)
         return await self._piece(await self._log.fetch_stored(request, read_committed=True), offset)
 
     async def _piece(self, result: FetchResult, offset: int) -> Piece:
@@ -93,8 +93,8 @@ class Feed:
                 logger.error(
                     "undecodable batch skipped by subscriptions",
                     extra={
-                        "topic": self._log.topics.name_of(result.where.topic_id),
-                        "partition": result.where.partition,
+                        "topic": self._log.topics.name_of(result.topic_partition.topic_id),
+                        "partition": result.topic_partition.partition,
                         "offset": max(start, header.base_offset),
                         "last_offset": header.last_offset,
                         "error": str(error),

@@ -68,14 +68,14 @@ class PartitionQueue:
         self.subscription = subscription
         self.standing = standing
         self.topic = topic
-        self.where = TopicPartition(subscription.topic_id, standing.partition)
+        self.topic_partition = TopicPartition(subscription.topic_id, standing.partition)
         self.dispatcher = Dispatcher(
             subscription.config,
             epoch=loaded.epoch,
             floor=loaded.floor,
             chunks=loaded.chunks,
             retries={offset: Retry(*retry) for offset, retry in loaded.retries.items()},
-            log_start=log.partition(self.where).log_start,
+            log_start=log.partition(self.topic_partition).log_start,
             tracked_max=limits.tracked_max,
         )
         self.closed: MillpondError | None = None
@@ -163,7 +163,7 @@ class PartitionQueue:
 
     async def run(self) -> None:
         """Runs until the queue is closed: the partition moved, the subscription was replaced, or an error occurred."""
-        stop_listening = self._log.waiters.listen(self.where, self._on_growth)
+        stop_listening = self._log.waiters.listen(self.topic_partition, self._on_growth)
         try:
             while self.closed is None:
                 await self._guarded_round()
@@ -179,7 +179,7 @@ class PartitionQueue:
                 extra={
                     "topic": self.topic,
                     "subscription": self.subscription.name,
-                    "partition": self.where.partition,
+                    "partition": self.topic_partition.partition,
                     "error": str(error),
                 },
             )
@@ -192,7 +192,7 @@ class PartitionQueue:
                 extra={
                     "topic": self.topic,
                     "subscription": self.subscription.name,
-                    "partition": self.where.partition,
+                    "partition": self.topic_partition.partition,
                     "error": error,
                 },
             )
@@ -202,7 +202,7 @@ class PartitionQueue:
         self._woken.clear()
         self._hungry = False
         now = self._now()
-        self._forget_below(self._log.partition(self.where).log_start)
+        self._forget_below(self._log.partition(self.topic_partition).log_start)
         self._expire(now)
         deliveries = self.dispatcher.dispatch(now)
         self._tell_revoked()
@@ -230,7 +230,7 @@ class PartitionQueue:
                 extra={
                     "topic": self.topic,
                     "subscription": self.subscription.name,
-                    "partition": self.where.partition,
+                    "partition": self.topic_partition.partition,
                     "messages": self.dispatcher.tracked,
                     "offset": self.dispatcher.settled.floor,
                 },
@@ -259,10 +259,10 @@ class PartitionQueue:
 
     async def _read_on(self) -> None:
         self._hungry = True
-        if self.dispatcher.frontier >= self._log.partition(self.where).end_offset:
+        if self.dispatcher.frontier >= self._log.partition(self.topic_partition).end_offset:
             await self._wait()
             return
-        piece = await self._feed.read(self.where, self.dispatcher.frontier)
+        piece = await self._feed.read(self.topic_partition, self.dispatcher.frontier)
         if piece.next_offset > self.dispatcher.frontier:
             self._index(piece)
         else:
@@ -299,7 +299,7 @@ class PartitionQueue:
 
     async def _recall(self, start: int) -> None:
         end = self.dispatcher.frontier
-        piece = await self._feed.read(self.where, start)
+        piece = await self._feed.read(self.topic_partition, start)
         reached = piece.next_offset if piece.next_offset > start else end
         found = self._entries(piece.records)
         held, settled = self._held, self.dispatcher.settled
@@ -395,7 +395,7 @@ class PartitionQueue:
         wanted, found, done = set(offsets), {}, -1
         for offset in sorted(wanted):
             if offset >= done:
-                piece = await self._feed.read(self.where, offset)
+                piece = await self._feed.read(self.topic_partition, offset)
                 found.update({each.offset: each for each in piece.records if each.offset in wanted})
                 done = piece.next_offset
         return found

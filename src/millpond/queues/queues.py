@@ -170,9 +170,9 @@ class Queues:
         """Adds the age of the first unsettled message, if this broker can read it."""
         if not standing.at_work or standing.backlog <= 0:
             return standing
-        where = TopicPartition(subscription.topic_id, standing.partition)
+        topic_partition = TopicPartition(subscription.topic_id, standing.partition)
         try:
-            piece = await self._feed.read(where, standing.floor)
+            piece = await self._feed.read(topic_partition, standing.floor)
         except MillpondError:
             return standing
         if not piece.records:
@@ -332,13 +332,13 @@ class Queues:
             services.create_task(self.dead_letters.run())
             services.create_task(self._at_work.run())
 
-    async def let_go(self, wheres: Collection[TopicPartition]) -> None:
+    async def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
-        await self._at_work.let_go(wheres)
+        await self._at_work.let_go(topic_partitions)
 
-    def keep(self, wheres: Collection[TopicPartition]) -> None:
+    def keep(self, topic_partitions: Collection[TopicPartition]) -> None:
         """The handover of these partitions has completed or failed; owned partitions may start again."""
-        self._at_work.keep(wheres)
+        self._at_work.keep(topic_partitions)
 
     async def stop(self) -> None:
         """Detach consumers gracefully, which charges no attempts for their leases, and save acknowledgements."""

@@ -50,10 +50,10 @@ async def redrive(
     )
     count = 0
     for row in rows:
-        where, end = row.where, row.end_offset
-        offset = done.get(where.partition, 0)
+        topic_partition, end = row.topic_partition, row.end_offset
+        offset = done.get(topic_partition.partition, 0)
         while offset < end and (not messages_max or count < messages_max):
-            piece = await feed.read_stored(where, offset)
+            piece = await feed.read_stored(topic_partition, offset)
             if piece.next_offset <= offset:
                 break
             room = messages_max - count if messages_max else len(piece.records)
@@ -61,7 +61,7 @@ async def redrive(
             chosen, rest = own[:room], own[room:]
             revived = await with_bodies_in(topic.name, name, chosen, copy_body)
             before, offset = offset, rest[0].offset if rest else piece.next_offset
-            remember = _remembering(subscription, where, before, offset)
+            remember = _remembering(subscription, topic_partition, before, offset)
             marked = [_revived(letter, subscription, addressing, now_ms) for letter in revived]
             await _send_back(log, topic, marked, remember, now_ms)
             count += len(chosen)
@@ -95,12 +95,14 @@ async def _send_back(
         await log.write(remember)
 
 
-def _remembering(subscription: Subscription, where: TopicPartition, before: int, after: int) -> Operation:
+def _remembering(
+    subscription: Subscription, topic_partition: TopicPartition, before: int, after: int
+) -> Operation:
     """Fails the commit if another redrive sends the same letters back, or if an earlier commit with an unknown outcome
     already did."""
 
     def remember(tx: Transaction) -> None:
-        if not catalog.set_redriven(tx, subscription.id, where, before, after):
+        if not catalog.set_redriven(tx, subscription.id, topic_partition, before, after):
             raise SubscriptionBusy(
                 subscription=subscription.name, reason="its dead letters are being redriven"
             )

@@ -161,7 +161,7 @@ def _needs_letters(queue: PartitionQueue) -> bool:
             extra={
                 "topic": queue.topic,
                 "subscription": queue.subscription.name,
-                "partition": queue.where.partition,
+                "partition": queue.topic_partition.partition,
                 "error": error,
             },
         )

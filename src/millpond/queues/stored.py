@@ -126,7 +126,9 @@ class StoredSubscriptions:
         if start.at is not StartAt.TIME:
             return {}
         rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
-        return {row.where.partition: await self._log.offset_stored_at(row, start.value) for row in rows}
+        return {
+            row.topic_partition.partition: await self._log.offset_stored_at(row, start.value) for row in rows
+        }
 
 
 def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int]) -> dict[int, int]:
@@ -137,7 +139,7 @@ def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int
             StartAt.EARLIEST: row.log_start,
             StartAt.LATEST: row.end_offset,
             StartAt.OFFSET: start.value,
-            StartAt.TIME: timed.get(row.where.partition, row.end_offset),
+            StartAt.TIME: timed.get(row.topic_partition.partition, row.end_offset),
         }[start.at]
-        floors[row.where.partition] = min(max(wanted, row.log_start), row.end_offset)
+        floors[row.topic_partition.partition] = min(max(wanted, row.log_start), row.end_offset)
     return floors

@@ -33,38 +33,40 @@ class OffsetFinder:
         self._reader = reader
         self._decompressed_bytes_max = decompressed_bytes_max
 
-    def at_or_after(self, where: TopicPartition, timestamp: int, log_start: int) -> TimedOffset | None:
+    def at_or_after(
+        self, topic_partition: TopicPartition, timestamp: int, log_start: int
+    ) -> TimedOffset | None:
         """The first retained record whose timestamp is at least `timestamp`."""
         for _ in range(LOOK_UPS_MAX):
             try:
-                return self._search(where, timestamp, log_start)
+                return self._search(topic_partition, timestamp, log_start)
             except ObjectMissing:
                 continue  # a merge replaced the object: look it up again
-        return self._search(where, timestamp, log_start)
+        return self._search(topic_partition, timestamp, log_start)
 
-    def newest(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
+    def newest(self, topic_partition: TopicPartition, log_start: int) -> TimedOffset | None:
         """The first record that carries the newest timestamp; None if the log is empty."""
         with self._database.read() as tx:
-            extent = catalog_extents.with_newest_timestamp(tx, where)
+            extent = catalog_extents.with_newest_timestamp(tx, topic_partition)
         if extent is None:
             return None
-        found = self.at_or_after(where, extent.max_timestamp, log_start)
-        return found if found is not None else self._newest_from(where, log_start)
+        found = self.at_or_after(topic_partition, extent.max_timestamp, log_start)
+        return found if found is not None else self._newest_from(topic_partition, log_start)
 
-    def _newest_from(self, where: TopicPartition, log_start: int) -> TimedOffset | None:
+    def _newest_from(self, topic_partition: TopicPartition, log_start: int) -> TimedOffset | None:
         """The slow path, batch by batch from the log start on. It is needed for a log start inside an extent,
         if the record with the extent's newest timestamp is below the log start. It is also needed for a
         newest record without a timestamp: its batch and its extent hold its append time, which no record has
         as its timestamp."""
         newest: TimedOffset | None = None
-        while runs := self._reader.read_runs(where, log_start, 1):
+        while runs := self._reader.read_runs(topic_partition, log_start, 1):
             for record in self._newest_records(runs[0], log_start, newest):
                 newest = record
             log_start = runs[0].end_offset
         return newest
 
-    def _search(self, where: TopicPartition, timestamp: int, log_start: int) -> TimedOffset | None:
-        for extent in self._candidates(where, timestamp):
+    def _search(self, topic_partition: TopicPartition, timestamp: int, log_start: int) -> TimedOffset | None:
+        for extent in self._candidates(topic_partition, timestamp):
             if extent.end_offset <= log_start:
                 continue
             for run in self._stretches(extent, timestamp):
@@ -73,13 +75,15 @@ class OffsetFinder:
                     return found
         return None
 
-    def _candidates(self, where: TopicPartition, timestamp: int) -> Iterator[Extent]:
+    def _candidates(self, topic_partition: TopicPartition, timestamp: int) -> Iterator[Extent]:
         with self._database.read() as tx:
-            extent = catalog_extents.first_with_timestamp(tx, where, timestamp)
+            extent = catalog_extents.first_with_timestamp(tx, topic_partition, timestamp)
         while extent is not None:
             yield extent
             with self._database.read() as tx:
-                extent = catalog_extents.next_with_timestamp(tx, where, timestamp, extent.end_offset)
+                extent = catalog_extents.next_with_timestamp(
+                    tx, topic_partition, timestamp, extent.end_offset
+                )
 
     def _stretches(self, extent: Extent, timestamp: int) -> Iterator[Run]:
         """Ranges of the extent, starting with the first that can hold the timestamp."""

@@ -70,11 +70,11 @@ class StoreReader:
         self._settle = settle
         self._timer = timer
 
-    def read_runs(self, where: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
+    def read_runs(self, topic_partition: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
         """Runs starting with the one that holds `offset` (or the next one, in a gap); empty if nothing
         follows. Fewer bytes than wanted do not mean that the end was reached."""
         for attempt in range(LOOK_UPS_MAX):
-            extents = self.find_extents(where, offset, bytes_wanted)
+            extents = self.find_extents(topic_partition, offset, bytes_wanted)
             try:
                 return self._runs(plan_reads(extents, offset, bytes_wanted))
             except ObjectMissing as missing:
@@ -85,10 +85,10 @@ class StoreReader:
                     ) from missing
         raise AssertionError("unreachable: the last attempt raises")
 
-    def find_extents(self, where: TopicPartition, offset: int, bytes_max: int) -> list[Extent]:
+    def find_extents(self, topic_partition: TopicPartition, offset: int, bytes_max: int) -> list[Extent]:
         with self._database.read() as tx:
             return catalog_extents.find(
-                tx, where, offset, bytes_max=bytes_max, extents_max=self._extents_per_read
+                tx, topic_partition, offset, bytes_max=bytes_max, extents_max=self._extents_per_read
             )
 
     def read_extent(self, extent: Extent) -> Run:

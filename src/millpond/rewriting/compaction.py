@@ -89,7 +89,7 @@ class CompactionPlan:
     """`extents` are all that begin below `clean_end`. The dirty range is [`dirty_start`, `clean_end`); it is
     empty if only tombstones are to be removed. Plain values: a plan can be sent to another process."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     extents: tuple[Extent, ...]
     log_start: int
     dirty_start: int
@@ -106,14 +106,14 @@ class CompactionPlan:
     total_bytes: int
 
 
-def read_state(tx: Transaction, where: TopicPartition) -> PartitionState:
+def read_state(tx: Transaction, topic_partition: TopicPartition) -> PartitionState:
     """The order of these reads matters: a transaction that was aborted before the stable offset was read is
     in the list of aborted ones that is read afterwards, whatever happens between the statements."""
-    points = compactions.read(tx, where)
-    row = partitions.read(tx, where)
-    stable = transactions.last_stable_offset(tx, where, row.end_offset)
-    aborted = transactions.aborted(tx, where, row.log_start, stable)
-    extents = catalog_extents.outlines(tx, where, EXTENTS_MAX)
+    points = compactions.read(tx, topic_partition)
+    row = partitions.read(tx, topic_partition)
+    stable = transactions.last_stable_offset(tx, topic_partition, row.end_offset)
+    aborted = transactions.aborted(tx, topic_partition, row.log_start, stable)
+    extents = catalog_extents.outlines(tx, topic_partition, EXTENTS_MAX)
     return PartitionState(row, tuple(extents), stable, tuple(aborted), points)
 
 
@@ -144,7 +144,7 @@ def plan_compaction(
     if not covered or not (is_worth_it or any(point.compacted_at != TOMBSTONES_GONE for point in due)):
         return None
     return CompactionPlan(
-        state.row.where,
+        state.row.topic_partition,
         covered,
         log_start,
         dirty_start,
@@ -243,7 +243,7 @@ def compact(
     segments: list[CompactedSegment] = []
 
     def put_segment(old: tuple[Extent, ...], row: NewExtent, parts: list[Buffer]) -> None:
-        key = segment_key(session, *row.where, row.base_offset, row.end_offset, next(attempts))
+        key = segment_key(session, *row.topic_partition, row.base_offset, row.end_offset, next(attempts))
         new_object = NewObject(key, "segment", session, sum(map(len, parts)), sealed=True)
         put(key, parts)
         segments.append(CompactedSegment(old, row, new_object))
@@ -339,7 +339,7 @@ class _Deed:
         aborts = _Aborts(self._plan.aborted, start)
         offset = start
         while offset < end:
-            runs = self._read_runs(self._plan.where, offset, self._chunk_bytes)
+            runs = self._read_runs(self._plan.topic_partition, offset, self._chunk_bytes)
             if not runs:
                 raise ExtentsChanged  # the extents have expired
             yield [

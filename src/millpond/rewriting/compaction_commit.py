@@ -20,19 +20,23 @@ def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> list[str]
     compaction. Nothing refers to these: the caller deletes them, or leaves them to garbage collection after
     the end of the session."""
     plan = compacted.plan
-    log_start = catalog_extents.hold(tx, plan.where)
-    if log_start is None or compactions.read(tx, plan.where) != plan.points or not _still_wanted(tx, plan):
+    log_start = catalog_extents.hold(tx, plan.topic_partition)
+    if (
+        log_start is None
+        or compactions.read(tx, plan.topic_partition) != plan.points
+        or not _still_wanted(tx, plan)
+    ):
         raise ExtentsChanged
     living = [segment for segment in compacted.segments if segment.row.end_offset > log_start]
     catalog_extents.replace_all(
         tx,
-        plan.where,
+        plan.topic_partition,
         [extent for segment in living for extent in segment.old],
         [(segment.row, segment.new_object) for segment in living],
         now_ms=now_ms,
         expired_below=log_start,
     )
-    compactions.write(tx, plan.where, points_after(compacted, now_ms))
+    compactions.write(tx, plan.topic_partition, points_after(compacted, now_ms))
     return [s.new_object.key for s in compacted.segments if s.row.end_offset <= log_start]
 
 
@@ -40,7 +44,7 @@ def _still_wanted(tx: Transaction, plan: CompactionPlan) -> bool:
     """Whether the topic is still compacted, with the same lag and the same retention of tombstones as in the
     plan."""
     try:
-        config = topics.config(tx, plan.where.topic_id, plan.broker_defaults)
+        config = topics.config(tx, plan.topic_partition.topic_id, plan.broker_defaults)
     except UnknownTopic:
         return False
     kept = (config.min_compaction_lag_ms, config.delete_retention_ms)

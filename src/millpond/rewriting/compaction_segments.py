@@ -127,7 +127,7 @@ class SegmentWriter:
         index = _index(group)
         row = _row(group, index)
         parts = write_segment(
-            row.where,
+            row.topic_partition,
             row.base_offset,
             row.end_offset,
             [group.data],
@@ -149,7 +149,7 @@ def _index(group: Stretch) -> tuple[IndexEntry, ...]:
 def _row(group: Stretch, index: tuple[IndexEntry, ...]) -> NewExtent:
     old = group.extents
     return NewExtent(
-        where=old[0].where,
+        topic_partition=old[0].topic_partition,
         base_offset=old[0].base_offset,
         end_offset=old[-1].end_offset,
         epoch=max(extent.epoch for extent in old),

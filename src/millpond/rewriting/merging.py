@@ -120,7 +120,7 @@ def build_segment(
     session: Session, sequence: int, old: Sequence[Extent], runs: Sequence[Run]
 ) -> MergedSegment:
     """One segment with the batches of several extents, in their order. Offsets do not change."""
-    where, base, end = old[0].where, old[0].base_offset, old[-1].end_offset
+    topic_partition, base, end = old[0].topic_partition, old[0].base_offset, old[-1].end_offset
     epoch = max(extent.epoch for extent in old)
     oldest = min(extent.min_timestamp for extent in old)
     newest = max(extent.max_timestamp for extent in old)
@@ -128,7 +128,7 @@ def build_segment(
     records = sum(extent.records for extent in old)
     index = build_index(facts)
     parts = write_segment(
-        where,
+        topic_partition,
         base,
         end,
         [run.data for run in runs],
@@ -141,11 +141,11 @@ def build_segment(
     )
     length = sum(len(run.data) for run in runs)
     row = NewExtent(
-        where, base, end, epoch, None, FRAME_BYTES, length, records, oldest, newest, newest, True,
+        topic_partition, base, end, epoch, None, FRAME_BYTES, length, records, oldest, newest, newest, True,
         pack_index(index) or None, None,
     )  # fmt: skip
     return MergedSegment(
-        segment_key(session, where.topic_id, where.partition, base, end, sequence),
+        segment_key(session, topic_partition.topic_id, topic_partition.partition, base, end, sequence),
         parts,
         row,
         sum(map(len, parts)),
@@ -168,9 +168,9 @@ def _batch_facts(runs: Sequence[Run], base_offset: int) -> Iterator[tuple[int, i
 def read_group(reader: StoreReader, group: Sequence[Extent]) -> list[Run]:
     """The bytes of every extent of a group, stamped. The plan has no inline bytes, so the rows are read again."""
     runs: list[Run] = []
-    where, offset, end = group[0].where, group[0].base_offset, group[-1].end_offset
+    topic_partition, offset, end = group[0].topic_partition, group[0].base_offset, group[-1].end_offset
     while offset < end:
-        found = reader.read_runs(where, offset, max(sum(e.length for e in group), 1))
+        found = reader.read_runs(topic_partition, offset, max(sum(e.length for e in group), 1))
         within = [run for run in found if run.end_offset <= end]
         if not within or within[0].base_offset < offset:
             raise ObjectMissing(key=f"extents at offset {offset}")

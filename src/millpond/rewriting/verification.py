@@ -71,8 +71,8 @@ def check_journal_extent(extent: Extent, data: Buffer) -> list[Finding]:
         reason = str(error.facts.get("reason"))
         return [_damaged(extent, extent.position - FRAME_BYTES, f"frame: {reason}")]
     found = list(check_batches(extent, view[FRAME_BYTES:]))
-    said = (frame.where, frame.length, frame.records)
-    if said != (extent.where, extent.length, extent.records):
+    said = (frame.topic_partition, frame.length, frame.records)
+    if said != (extent.topic_partition, extent.length, extent.records):
         found.append(_misfit(extent, "the frame before its bytes speaks of others"))
     return found
 
@@ -177,7 +177,7 @@ def _ends(header: BatchHeader, transaction: Aborted) -> bool:
 
 def _facts(extent: Extent) -> tuple[object, ...]:
     return (
-        extent.where,
+        extent.topic_partition,
         extent.base_offset,
         extent.end_offset,
         extent.length,

@@ -48,7 +48,7 @@ class Footer:
 
 
 def write_segment(
-    where: TopicPartition,
+    topic_partition: TopicPartition,
     base_offset: int,
     end_offset: int,
     payload: Sequence[Buffer],
@@ -66,7 +66,13 @@ def write_segment(
     """
     length = sum(len(part) for part in payload)
     frame = pack_frame(
-        where, batches, records, length, base_offset=base_offset, end_offset=end_offset, stamped=True
+        topic_partition,
+        batches,
+        records,
+        length,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        stamped=True,
     )
     sections = [(SectionKind.SPARSE_INDEX, pack_index(index))] if index else []
     footer = _pack_footer(sections, epoch, min_timestamp, max_timestamp, _crc_of(payload))
@@ -112,7 +118,7 @@ def rebuild_extent(key: str, object_size: int, frame: Frame, footer: Footer) -> 
     if not frame.stamped or not 0 <= frame.base_offset < frame.end_offset:
         raise CorruptObject(key=key, position=0, reason="the frame carries no offsets")
     return Extent(
-        where=frame.where,
+        topic_partition=frame.topic_partition,
         base_offset=frame.base_offset,
         end_offset=frame.end_offset,
         epoch=footer.epoch,

@@ -140,33 +140,35 @@ class Administration:
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
         """Delete everything below an offset; returns the new log start."""
-        where = await self._log.place(name, partition)
-        return await self._by_owner(where, self._log.delete_records(where, before_offset))
+        topic_partition = await self._log.place(name, partition)
+        return await self._by_owner(topic_partition, self._log.delete_records(topic_partition, before_offset))
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first message at or after a time; the end offset if all are older."""
-        where = await self._log.place(name, partition)
-        row = await self._log.read(lambda tx: partitions.read(tx, where))
+        topic_partition = await self._log.place(name, partition)
+        row = await self._log.read(lambda tx: partitions.read(tx, topic_partition))
         return await self._log.offset_stored_at(row, timestamp_ms)
 
     async def other_owners(self, name: str, face: str) -> list[str]:
         """The addresses of the brokers that own the topic's other partitions. Raises `NotOwner`, with an owner's
         address, if this broker owns no partition of the topic."""
         topic = await self._log.topic(name)
-        wheres = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
-        others = [where for where in wheres if not self._log.owns(where)]
-        known = {where: self._owners.addresses(where) for where in others}
-        reachable = [where for where in others if face in known[where]]
-        if len(others) == len(wheres) and reachable:
+        topic_partitions = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
+        others = [
+            topic_partition for topic_partition in topic_partitions if not self._log.owns(topic_partition)
+        ]
+        known = {topic_partition: self._owners.addresses(topic_partition) for topic_partition in others}
+        reachable = [topic_partition for topic_partition in others if face in known[topic_partition]]
+        if len(others) == len(topic_partitions) and reachable:
             raise self._owners.explain(NotOwner(), reachable[0])
-        return sorted({known[where][face] for where in reachable})
+        return sorted({known[topic_partition][face] for topic_partition in reachable})
 
-    async def _by_owner(self, where: TopicPartition, work: Awaitable[Answer]) -> Answer:
+    async def _by_owner(self, topic_partition: TopicPartition, work: Awaitable[Answer]) -> Answer:
         """Add the owner's addresses to a `NotOwner` error."""
         try:
             return await work
         except NotOwner as error:
-            raise self._owners.explain(error, where) from error
+            raise self._owners.explain(error, topic_partition) from error
 
     # -- groups -----------------------------------------------------------------------------------------------
 
@@ -177,11 +179,16 @@ class Administration:
     async def describe_group(self, group_id: str) -> GroupDescription:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
-        if not all(self._log.topics.knows_id(where.topic_id) for where in committed.offsets):
+        if not all(
+            self._log.topics.knows_id(topic_partition.topic_id) for topic_partition in committed.offsets
+        ):
             await self._log.catch_up()  # another broker may have created the topic a moment ago
         assigned = self._assigned(description) - committed.offsets.keys()
         rows = await self._rows({*committed.offsets, *assigned})
-        offsets = [*committed.offsets.values(), *(GroupOffset(where, NOT_COMMITTED) for where in assigned)]
+        offsets = [
+            *committed.offsets.values(),
+            *(GroupOffset(topic_partition, NOT_COMMITTED) for topic_partition in assigned),
+        ]
         known = [self._group_partition(each, rows) for each in offsets]
         found = [each for each in known if each is not None]
         return GroupDescription(description, sorted(found, key=lambda each: (each.topic, each.partition)))
@@ -207,14 +214,18 @@ class Administration:
         reader that has claimed the group passes its name, and is refused if another reader has claimed it since."""
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
-        wheres = {await self._log.place(topic, number): offset for number, offset in offsets.items()}
-        for offset in wheres.values():
+        topic_partitions = {
+            await self._log.place(topic, number): offset for number, offset in offsets.items()
+        }
+        for offset in topic_partitions.values():
             if offset < 0:
                 raise InvalidRequest(reason=f"offset {offset} cannot be committed")
         if reader:
             checking = self._groups.check_reader(group_id, topic, offsets.keys(), reader)
             await self._with_coordinator(group_id, checking)
-        committing = self._groups.commit_offsets(group_id, [GroupOffset(*each) for each in wheres.items()])
+        committing = self._groups.commit_offsets(
+            group_id, [GroupOffset(*each) for each in topic_partitions.items()]
+        )
         await self._with_coordinator(group_id, _all_done(committing))
 
     async def delete_group(self, group_id: str) -> None:
@@ -236,26 +247,26 @@ class Administration:
         ids = {name: self._log.topics.named(name).id for name in names}
         return {TopicPartition(ids[name], number) for name, number in found if name in ids}
 
-    async def _rows(self, wheres: Collection[TopicPartition]) -> dict[TopicPartition, PartitionRow]:
-        topic_ids = {where.topic_id for where in wheres}
+    async def _rows(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionRow]:
+        topic_ids = {topic_partition.topic_id for topic_partition in topic_partitions}
         found = await self._log.read(
             lambda tx: [row for topic_id in topic_ids for row in partitions.of_topic(tx, topic_id)]
         )
-        return {row.where: row for row in found}
+        return {row.topic_partition: row for row in found}
 
     def _group_partition(
         self, committed: GroupOffset, rows: Mapping[TopicPartition, PartitionRow]
     ) -> GroupPartition | None:
-        row = rows.get(committed.where)
+        row = rows.get(committed.topic_partition)
         try:
-            name = self._log.topics.with_id(committed.where.topic_id).name
+            name = self._log.topics.with_id(committed.topic_partition.topic_id).name
         except UnknownTopic:
             return None
         if row is None:
             return None
         return GroupPartition(
             name,
-            committed.where.partition,
+            committed.topic_partition.partition,
             None if committed.offset == NOT_COMMITTED else committed.offset,
             row.log_start,
             row.end_offset,
@@ -264,7 +275,9 @@ class Administration:
 
 
 def _partition(row: PartitionRow, owner: Addresses) -> PartitionDescription:
-    return PartitionDescription(row.where.partition, row.log_start, row.end_offset, row.bytes, owner)
+    return PartitionDescription(
+        row.topic_partition.partition, row.log_start, row.end_offset, row.bytes, owner
+    )
 
 
 async def _all_done(outcomes: Awaitable[list[MillpondError | None]]) -> None:

@@ -72,7 +72,7 @@ class NewMessage(NamedTuple):
 class Spot(NamedTuple):
     """Position of a message in a joint append: it is the `number`-th message for its partition."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     number: int
 
 
@@ -185,12 +185,15 @@ class Messages:
             known = await self.topic(message.topic)
             self._turn += 1
             choice = Choice(known.partitions, message.partition, self._turn % known.partitions)
-            where = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
+            topic_partition = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
             self._check(self._log.topics.config(known.id), [message.record], now_ms)
-            records = members.setdefault(where, [])
-            spots.append(Spot(where, len(records)))
+            records = members.setdefault(topic_partition, [])
+            spots.append(Spot(topic_partition, len(records)))
             records.append(message.record)
-        return {where: self._packed(where, records, now_ms) for where, records in members.items()}, spots
+        return {
+            topic_partition: self._packed(topic_partition, records, now_ms)
+            for topic_partition, records in members.items()
+        }, spots
 
     async def _rehearse_jointly(self, messages: Sequence[NewMessage]) -> None:
         """Like `_rehearsed`: if any message would be refused, no topic is created for the others."""
@@ -205,20 +208,22 @@ class Messages:
                 check_partition(known, message.partition)
                 self._check(known.config(), [message.record], self._clock.now_ms())
 
-    def _packed(self, where: TopicPartition, records: Sequence[Record], now_ms: int) -> bytes:
-        size_max = self._log.topics.config(where.topic_id).max_message_bytes
-        shares = pack(records, [where.partition] * len(records), self._limits.batch_bytes, size_max, now_ms)
+    def _packed(self, topic_partition: TopicPartition, records: Sequence[Record], now_ms: int) -> bytes:
+        size_max = self._log.topics.config(topic_partition.topic_id).max_message_bytes
+        shares = pack(
+            records, [topic_partition.partition] * len(records), self._limits.batch_bytes, size_max, now_ms
+        )
         return b"".join(share.data for share in shares)
 
     async def _is_spread(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
         """Whether some batches belong to this broker and some to others, so that no single broker could accept the
         request. Raises if a batch would be refused, before any of them is accepted."""
         refused: list[tuple[TopicPartition, NotOwner]] = []
-        for where, data in placed:
+        for topic_partition, data in placed:
             try:
-                self._log.check(where, data)
+                self._log.check(topic_partition, data)
             except NotOwner as error:
-                refused.append((where, error))
+                refused.append((topic_partition, error))
         if len(refused) == len(placed):
             raise self._owners.explain(refused[0][1], refused[0][0])
         return bool(refused)
@@ -228,10 +233,10 @@ class Messages:
     ) -> Awaitable[list[Placed]]:
         """Append all batches in one commit, also to partitions of other brokers; their owners are notified."""
         appends: dict[TopicPartition, bytes] = {}
-        for where, data in placed:
-            appends[where] = appends.get(where, b"") + data
-        for where, data in appends.items():
-            self._log.check_joint(where, data)
+        for topic_partition, data in placed:
+            appends[topic_partition] = appends.get(topic_partition, b"") + data
+        for topic_partition, data in appends.items():
+            self._log.check_joint(topic_partition, data)
         appending = await self._log.submit_jointly(appends, _nothing_more)
         appending.add_done_callback(_forget_failure)
         return _joint_answer(count, shares, placed[0][0].topic_id, appending)
@@ -250,10 +255,10 @@ class Messages:
             check_partition(planned, partition)
             await self._log.check_planned(planned, data)
             known = await self.topic(topic)
-        where = await self._log.place(topic, partition)
+        topic_partition = await self._log.place(topic, partition)
         if self._log.topics.config(known.id).payloads:
             await self._look_at_references(data)
-        return await self._submit(where, data)
+        return await self._submit(topic_partition, data)
 
     async def _look_at_references(self, data: Buffer) -> None:
         """Check the references in a batch of our client library. The log decides about batches that cannot be
@@ -310,11 +315,11 @@ class Messages:
             await self._log.refresh()
             return self._log.topics.named(name)
 
-    async def _submit(self, where: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
+    async def _submit(self, topic_partition: TopicPartition, data: Buffer) -> "asyncio.Future[AppendResult]":
         try:
-            return await self._log.submit(where, data)
+            return await self._log.submit(topic_partition, data)
         except MillpondError as error:
-            raise self._owners.explain(error, where) from error
+            raise self._owners.explain(error, topic_partition) from error
 
     async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
         """Run small work directly, and other work on a thread, because it would block the event loop."""
@@ -408,7 +413,7 @@ async def _joint_answer(
     appending: "asyncio.Future[dict[TopicPartition, AppendResult]]",
 ) -> list[Placed]:
     done = await asyncio.shield(appending)
-    following = {where.partition: result.base_offset for where, result in done.items()}
+    following = {topic_partition.partition: result.base_offset for topic_partition, result in done.items()}
     placed = [Placed(-1, -1, -1)] * count
     for share in shares:
         timestamp = done[TopicPartition(topic_id, share.partition)].timestamp

@@ -28,29 +28,29 @@ class Owners:
         self._log = log
         self._session = session
 
-    def explain(self, error: MillpondError, where: TopicPartition) -> MillpondError:
+    def explain(self, error: MillpondError, topic_partition: TopicPartition) -> MillpondError:
         """The error to respond with. A `NotOwner` error gets the addresses of the owner, if it is known."""
-        return NotOwner(**_facts(self.addresses(where))) if isinstance(error, NotOwner) else error
+        return NotOwner(**_facts(self.addresses(topic_partition))) if isinstance(error, NotOwner) else error
 
     def explain_coordinator(self, error: NotCoordinator, group_id: str) -> NotCoordinator:
         return NotCoordinator(group=group_id, **_facts(self._elsewhere(self.coordinator(group_id))))
 
-    def addresses(self, where: TopicPartition) -> Addresses:
+    def addresses(self, topic_partition: TopicPartition) -> Addresses:
         """The addresses of the broker that owns a partition; empty if that is this broker or is unknown."""
-        owner = self._log.topology.partitions.get(where)
+        owner = self._log.topology.partitions.get(topic_partition)
         return self._elsewhere(self._log.topology.member(owner.session)) if owner is not None else {}
 
-    def owner(self, where: TopicPartition) -> str | None:
+    def owner(self, topic_partition: TopicPartition) -> str | None:
         """The session that owns a partition."""
-        owner = self._log.topology.partitions.get(where)
+        owner = self._log.topology.partitions.get(topic_partition)
         return owner.session if owner is not None else None
 
     def by_session(self) -> dict[str, Addresses]:
         return {each.session: addresses_of(each) for each in self._log.topology.members.values()}
 
-    def leader(self, where: TopicPartition) -> Leader | None:
+    def leader(self, topic_partition: TopicPartition) -> Leader | None:
         """The node id and epoch of the owner of a partition, if it is known."""
-        owner = self._log.topology.partitions.get(where)
+        owner = self._log.topology.partitions.get(topic_partition)
         member = self._log.topology.member(owner.session) if owner is not None else None
         return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
 

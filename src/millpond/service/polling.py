@@ -184,9 +184,9 @@ class Poller:
 
     def _is_spread(self, asked: Sequence[FetchRequest]) -> bool:
         """Whether no broker owns all of them, so that the client cannot be redirected to a single broker."""
-        if all(self._log.owns(each.where) for each in asked):
+        if all(self._log.owns(each.topic_partition) for each in asked):
             return False
-        return len({self._owners.owner(each.where) for each in asked}) > 1
+        return len({self._owners.owner(each.topic_partition) for each in asked}) > 1
 
     async def _fetch_from_all(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest], wait_ms: int
@@ -196,28 +196,32 @@ class Poller:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while True:
-            own = [each for each in asked if self._log.owns(each.where)]
+            own = [each for each in asked if self._log.owns(each.topic_partition)]
             others = [each for each in asked if each not in own]
-            found = {each.where: each for each in await self._fetch_others(request, topic, others)}
+            found = {each.topic_partition: each for each in await self._fetch_others(request, topic, others)}
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
             pause_ms = 0 if any(each.batches for each in found.values()) else min(left_ms, LOOK_ELSEWHERE_MS)
             if own:
-                found |= {each.where: each for each in await self._fetch_own(request, own, pause_ms)}
+                found |= {
+                    each.topic_partition: each for each in await self._fetch_own(request, own, pause_ms)
+                }
             elif pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
             if any(each.batches for each in found.values()) or left_ms == 0:
-                return [found[each.where] for each in asked]
+                return [found[each.topic_partition] for each in asked]
 
     async def _fetch_others(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest]
     ) -> list[FetchResult]:
         """Reads the catalog once to find which partitions have messages, and fetches only from those."""
-        rows = await self._log.read(lambda tx: {row.where: row for row in partitions.of_topic(tx, topic.id)})
+        rows = await self._log.read(
+            lambda tx: {row.topic_partition: row for row in partitions.of_topic(tx, topic.id)}
+        )
         room = asyncio.Semaphore(READ_ELSEWHERE_MAX)
         bytes_max = max(self._bytes_max(request) // max(1, len(asked)), BYTES_ELSEWHERE_MIN)
 
         async def fetch(each: FetchRequest) -> FetchResult:
-            row = rows.get(each.where)
+            row = rows.get(each.topic_partition)
             if row is None:
                 raise UnknownTopic(topic=request.topic)
             offset = each.offset
@@ -226,9 +230,11 @@ class Poller:
             if not request.strict:
                 offset = min(offset, row.end_offset)
             if offset == row.end_offset:
-                return FetchResult(each.where, (), offset, row.log_start, row.end_offset, row.end_offset)
+                return FetchResult(
+                    each.topic_partition, (), offset, row.log_start, row.end_offset, row.end_offset
+                )
             async with room:
-                wanted = FetchRequest(each.where, offset, bytes_max)
+                wanted = FetchRequest(each.topic_partition, offset, bytes_max)
                 result = await self._log.fetch_stored(wanted, read_committed=request.committed)
             if result.error is not None:
                 await self._refuse(request, result)
@@ -239,15 +245,15 @@ class Poller:
     async def _clamped(self, asked: FetchRequest, request: PollRequest) -> FetchRequest:
         """The request at the nearest offset that can be read."""
         try:
-            partition = self._log.partition(asked.where)
+            partition = self._log.partition(asked.topic_partition)
         except MillpondError as error:
-            raise await self._explained(request, error, asked.where) from error
+            raise await self._explained(request, error, asked.topic_partition) from error
         if asked.offset == OLDEST:
-            return FetchRequest(asked.where, partition.log_start, asked.bytes_max)
+            return FetchRequest(asked.topic_partition, partition.log_start, asked.bytes_max)
         if request.strict:
             return asked
         offset = min(max(asked.offset, partition.log_start), partition.end_offset)
-        return FetchRequest(asked.where, offset, asked.bytes_max)
+        return FetchRequest(asked.topic_partition, offset, asked.bytes_max)
 
     async def _refuse(self, request: PollRequest, result: FetchResult) -> None:
         """Raise the error of a partition. Unless `strict`, a position that expired during the fetch is not an error:
@@ -256,15 +262,15 @@ class Poller:
         assert error is not None, "the caller looked"
         if isinstance(error, OffsetOutOfRange) and not request.strict:
             return
-        raise await self._explained(request, error, result.where) from error
+        raise await self._explained(request, error, result.topic_partition) from error
 
     async def _explained(
-        self, request: PollRequest, error: MillpondError, where: TopicPartition
+        self, request: PollRequest, error: MillpondError, topic_partition: TopicPartition
     ) -> MillpondError:
         """The error for the caller. `UnknownTopic` gets the topic's name, because the log knows only the id."""
         if isinstance(error, UnknownTopic):
             return UnknownTopic(topic=request.topic)
-        return self._owners.explain(error, where)
+        return self._owners.explain(error, topic_partition)
 
     async def _decoded(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
@@ -288,13 +294,13 @@ class Poller:
     async def _whole(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
     ) -> Polled:
-        polled = Polled(results[0].where.topic_id)
+        polled = Polled(results[0].topic_partition.topic_id)
         for result in results:
-            start = wanted[result.where.partition]
+            start = wanted[result.topic_partition.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
                 data = memoryview(buffer)[position : position + header.size]
                 if await self._reaches(data, header, max(start, result.log_start)):
-                    polled.batches.append((result.where.partition, data))
+                    polled.batches.append((result.topic_partition.partition, data))
             polled.standings.append(_standing(result, start))
         return polled
 
@@ -319,12 +325,12 @@ def _decode(
 ) -> Polled:
     """Decode each partition up to the first batch that cannot be decoded. If there are no messages at all before such a
     batch, raise its error, which has the offset to skip to."""
-    polled = Polled(results[0].where.topic_id)
+    polled = Polled(results[0].topic_partition.topic_id)
     messages = min(request.messages_max, limits.poll_messages_max)
     room = min(request.bytes_max, limits.poll_bytes_max)
     unreadable: UnreadableBatch | None = None
     for result in results:
-        start = wanted[result.where.partition]
+        start = wanted[result.topic_partition.partition]
         stopped_at = None
         try:
             for record in _records(result, max(start, result.log_start), limits.decompressed_bytes_max):
@@ -333,7 +339,7 @@ def _decode(
                     stopped_at = record.offset
                     break
                 room -= size
-                polled.records.append((result.where.partition, record))
+                polled.records.append((result.topic_partition.partition, record))
         except UnreadableBatch as error:
             unreadable = error
             stopped_at = error.facts["offset"]
@@ -356,7 +362,7 @@ def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> It
                     following = record.offset + 1
         except InvalidInput as error:
             raise UnreadableBatch(
-                partition=result.where.partition,
+                partition=result.topic_partition.partition,
                 offset=following,
                 next_offset=header.next_offset,
                 reason=str(error).rstrip("."),
@@ -388,7 +394,7 @@ def _standing(result: FetchResult, start: int, stopped_at: int | None = None) ->
     if following == OLDEST:
         following = max(result.log_start, 0)
     return Standing(
-        result.where.partition,
+        result.topic_partition.partition,
         following if stopped_at is None else stopped_at,
         result.log_start,
         min(result.end_offset, result.last_stable_offset),

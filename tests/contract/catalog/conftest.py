@@ -61,22 +61,24 @@ class Catalog:
     ) -> Topic:
         return self.write(topics.create, name, count, overrides, now_ms=NOW, owner=owner)
 
-    def where(self, topic: Topic | None = None, partition: int = 0) -> TopicPartition:
+    def topic_partition(self, topic: Topic | None = None, partition: int = 0) -> TopicPartition:
         return TopicPartition((topic or self.topic()).id, partition)
 
-    def partition(self, where: TopicPartition) -> partitions.PartitionRow:
-        return self.read(partitions.read, where)
+    def partition(self, topic_partition: TopicPartition) -> partitions.PartitionRow:
+        return self.read(partitions.read, topic_partition)
 
     def append(self, *shares: appends.Share, to: NewObject | None = None) -> list[appends.ShareResult]:
         return self.write(appends.append, shares, to, now_ms=NOW)
 
-    def append_one(self, where: TopicPartition, records: int = 1, **named: Any) -> appends.ShareResult:
+    def append_one(
+        self, topic_partition: TopicPartition, records: int = 1, **named: Any
+    ) -> appends.ShareResult:
         to = named.pop("to", None)
-        return self.append(self.share(where, records, stored=to is not None, **named), to=to)[0]
+        return self.append(self.share(topic_partition, records, stored=to is not None, **named), to=to)[0]
 
     @staticmethod
     def share(
-        where: TopicPartition,
+        topic_partition: TopicPartition,
         records: int = 1,
         *,
         epoch: int = appends.FOREIGN,
@@ -88,7 +90,14 @@ class Catalog:
     ) -> appends.Share:
         inline = None if stored else b"b" * length
         return appends.Share(
-            where, epoch, position, length, records, *times, inline=inline, sequences=tuple(sequences)
+            topic_partition,
+            epoch,
+            position,
+            length,
+            records,
+            *times,
+            inline=inline,
+            sequences=tuple(sequences),
         )
 
     @staticmethod

@@ -104,14 +104,14 @@ def test_an_error_of_the_engine_undoes_the_whole_commit_and_is_not_hidden(catalo
 @pytest.mark.parametrize("value", ["\ud800", 2**63])
 @pytest.mark.parametrize("many", [True, False])
 def test_a_value_the_database_cannot_hold_refuses_its_operation_alone(catalog, value, many):
-    where = catalog.where()
-    offset = groups.GroupOffset(where, value if isinstance(value, int) else 1, -1, str(value))
+    topic_partition = catalog.topic_partition()
+    offset = groups.GroupOffset(topic_partition, value if isinstance(value, int) else 1, -1, str(value))
 
     def poisoned(tx):
         if many:
             groups.commit_offsets(tx, "g", [offset], now_ms=1)
         else:
-            tx.rows(groups.COMMIT, ("g", *where, offset.offset, -1, offset.metadata, 1))
+            tx.rows(groups.COMMIT, ("g", *topic_partition, offset.offset, -1, offset.metadata, 1))
 
     outcomes = catalog.committer().commit([create("a"), poisoned, create("b")])
     assert isinstance(outcomes[1].error, InvalidRequest)
@@ -120,7 +120,7 @@ def test_a_value_the_database_cannot_hold_refuses_its_operation_alone(catalog, v
 
 def test_a_nul_in_a_clients_text_never_fails_its_neighbours(catalog):
     """PostgreSQL cannot store it, SQLite can; neither may let one client fail another."""
-    offset = groups.GroupOffset(catalog.where(), 1, -1, "a\x00b")
+    offset = groups.GroupOffset(catalog.topic_partition(), 1, -1, "a\x00b")
     commit = lambda tx: groups.commit_offsets(tx, "g", [offset], now_ms=1)  # noqa: E731
     outcomes = catalog.committer().commit([create("a"), commit, create("b")])
     assert outcomes[1].error is None or isinstance(outcomes[1].error, InvalidRequest)
@@ -128,9 +128,9 @@ def test_a_nul_in_a_clients_text_never_fails_its_neighbours(catalog):
 
 
 def test_appends_of_one_commit_follow_each_other(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     outcomes = catalog.committer().commit(
-        [catalog.append_operation(catalog.share(where, 2)) for _ in range(3)]
+        [catalog.append_operation(catalog.share(topic_partition, 2)) for _ in range(3)]
     )
     placed = [appends.decode_results(outcome.value)[0].base_offset for outcome in outcomes]
     assert placed == [0, 2, 4]
@@ -144,12 +144,12 @@ def test_numbers_go_up_by_one(catalog):
 
 
 def test_committers_of_several_sessions_do_not_disturb_each_other(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     first, second = catalog.committer(), catalog.committer()
     for _ in range(3):
         for committer in (first, second):
-            committer.commit([catalog.append_operation(catalog.share(where))])
-    assert catalog.partition(where).end_offset == 6
+            committer.commit([catalog.append_operation(catalog.share(topic_partition))])
+    assert catalog.partition(topic_partition).end_offset == 6
 
 
 def test_a_committer_that_starts_again_on_its_session_goes_on(catalog):

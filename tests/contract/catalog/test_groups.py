@@ -29,12 +29,12 @@ def test_a_saved_group_is_found_by_name_and_by_shard(catalog):
 def test_a_group_write_of_a_coordinator_that_moved_on_is_refused_whole(catalog):
     shard = coordinators.shard_of("g1")
     (epoch,) = catalog.write(coordinators.claim, [shard], "me").values()
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
 
     def write(tx):
         coordinators.hold(tx, shard, "me", epoch)
         groups.save(tx, GROUP)
-        groups.commit_offsets(tx, "g1", [GroupOffset(where, 1)], now_ms=1)
+        groups.commit_offsets(tx, "g1", [GroupOffset(topic_partition, 1)], now_ms=1)
 
     catalog.write(coordinators.claim, [shard], "other")
     with pytest.raises(NotOwner):
@@ -45,7 +45,7 @@ def test_a_group_write_of_a_coordinator_that_moved_on_is_refused_whole(catalog):
 
 def test_the_latest_committed_offset_counts_even_if_it_is_lower(catalog):
     topic = catalog.topic(count=2)
-    first, second = catalog.where(topic), catalog.where(topic, 1)
+    first, second = catalog.topic_partition(topic), catalog.topic_partition(topic, 1)
     commit(catalog, "g1", GroupOffset(second, 9), GroupOffset(first, 5, 1, "five"))
     commit(catalog, "g1", GroupOffset(first, 3, 2, "three"))
     assert catalog.read(groups.committed_offsets, "g1") == [
@@ -57,12 +57,14 @@ def test_the_latest_committed_offset_counts_even_if_it_is_lower(catalog):
 
 def test_offsets_are_deleted_one_by_one_or_with_their_group(catalog):
     topic = catalog.topic(count=3)
-    wheres = [catalog.where(topic, number) for number in range(3)]
+    topic_partitions = [catalog.topic_partition(topic, number) for number in range(3)]
     catalog.write(groups.save, GROUP)
     for group_id in ("g1", "g2"):
-        commit(catalog, group_id, *(GroupOffset(where, 1) for where in wheres))
-    assert catalog.write(groups.delete_offsets, "g1", [wheres[0], wheres[0]]) == 1
-    assert [each.where for each in catalog.read(groups.committed_offsets, "g1")] == wheres[1:]
+        commit(catalog, group_id, *(GroupOffset(topic_partition, 1) for topic_partition in topic_partitions))
+    assert catalog.write(groups.delete_offsets, "g1", [topic_partitions[0], topic_partitions[0]]) == 1
+    assert [
+        each.topic_partition for each in catalog.read(groups.committed_offsets, "g1")
+    ] == topic_partitions[1:]
     assert catalog.write(groups.delete, "g1") is True
     assert catalog.write(groups.delete, "g1") is False
     assert catalog.read(groups.committed_offsets, "g1") == []
@@ -77,13 +79,15 @@ def begin_transaction(catalog, group_id, *offsets):
 
 def test_offsets_that_hang_on_a_transaction_are_known_and_deleted_with_the_others(catalog):
     topic = catalog.topic(count=3)
-    wheres = [catalog.where(topic, number) for number in range(3)]
-    producer = begin_transaction(catalog, "g1", *(GroupOffset(where, 9) for where in wheres[:2]))
-    assert sorted(catalog.read(groups.pending_offsets, "g1")) == wheres[:2]
+    topic_partitions = [catalog.topic_partition(topic, number) for number in range(3)]
+    producer = begin_transaction(
+        catalog, "g1", *(GroupOffset(topic_partition, 9) for topic_partition in topic_partitions[:2])
+    )
+    assert sorted(catalog.read(groups.pending_offsets, "g1")) == topic_partitions[:2]
     assert catalog.read(groups.pending_offsets, "g2") == []
     assert catalog.read(groups.has_offsets, "g1") is False
-    assert catalog.write(groups.delete_offsets, "g1", wheres[:1]) == 0
-    assert catalog.read(groups.pending_offsets, "g1") == wheres[1:2]
+    assert catalog.write(groups.delete_offsets, "g1", topic_partitions[:1]) == 0
+    assert catalog.read(groups.pending_offsets, "g1") == topic_partitions[1:2]
     assert catalog.write(groups.delete, "g1") is True
     assert catalog.write(groups.delete, "g1") is False
     catalog.write(transactions.end, producer, commit=True, bump_epoch=False, now_ms=2)
@@ -91,10 +95,10 @@ def test_offsets_that_hang_on_a_transaction_are_known_and_deleted_with_the_other
 
 
 def test_a_group_of_which_there_are_only_offsets_is_known(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     catalog.write(groups.save, GROUP)
-    commit(catalog, "g1", GroupOffset(where, 1))
-    commit(catalog, "g0", GroupOffset(where, 1))
+    commit(catalog, "g1", GroupOffset(topic_partition, 1))
+    commit(catalog, "g0", GroupOffset(topic_partition, 1))
     assert catalog.read(groups.all_groups) == [
         GroupName("g0", "", "Empty"),
         GroupName("g1", "consumer", "Stable"),
@@ -106,12 +110,12 @@ def test_a_group_of_which_there_are_only_offsets_is_known(catalog):
 
 
 def test_groups_with_neither_members_nor_offsets_are_forgotten(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     empty = dataclasses.replace(GROUP, state="Empty", members="{}")
     for group in (GROUP, *(dataclasses.replace(empty, group_id=name) for name in ("g2", "g3", "g4"))):
         catalog.write(groups.save, group)
-    commit(catalog, "g2", GroupOffset(where, 1))
-    begin_transaction(catalog, "g3", GroupOffset(where, 1))
+    commit(catalog, "g2", GroupOffset(topic_partition, 1))
+    begin_transaction(catalog, "g3", GroupOffset(topic_partition, 1))
     assert catalog.write(groups.forget_empty) == 1
     assert [each.group_id for each in catalog.read(groups.all_groups)] == ["g1", "g2", "g3"]
 
@@ -127,7 +131,10 @@ def test_groups_with_neither_members_nor_offsets_are_forgotten(catalog):
 )
 def test_offsets_expire_when_their_group_has_been_empty_and_silent_for_long(catalog, group, expired):
     topic = catalog.topic(count=2)
-    old, recent = GroupOffset(catalog.where(topic), 1), GroupOffset(catalog.where(topic, 1), 1)
+    old, recent = (
+        GroupOffset(catalog.topic_partition(topic), 1),
+        GroupOffset(catalog.topic_partition(topic, 1), 1),
+    )
     if group is not None:
         catalog.write(groups.save, group)
     commit(catalog, "g1", old, now_ms=499)

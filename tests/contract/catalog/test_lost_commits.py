@@ -118,8 +118,8 @@ def proxied(proxy, postgres_catalog):
     database.close()
 
 
-def append_one(catalog, where, records=3):
-    return [catalog.append_operation(catalog.share(where, records))]
+def append_one(catalog, topic_partition, records=3):
+    return [catalog.append_operation(catalog.share(topic_partition, records))]
 
 
 def base_offset(outcomes):
@@ -127,11 +127,11 @@ def base_offset(outcomes):
     return placed.base_offset
 
 
-def assert_appended(catalog, where, *runs):
-    found = catalog.read(extents.facts, where, 0, 100)
+def assert_appended(catalog, topic_partition, *runs):
+    found = catalog.read(extents.facts, topic_partition, 0, 100)
     assert [(each.base_offset, each.end_offset) for each in found] == list(runs)
-    assert catalog.partition(where).end_offset == runs[-1][1]
-    assert catalog.partition(where).bytes == 100 * len(runs)
+    assert catalog.partition(topic_partition).end_offset == runs[-1][1]
+    assert catalog.partition(topic_partition).bytes == 100 * len(runs)
 
 
 def wait_for_a_waiter(catalog):
@@ -145,25 +145,25 @@ def wait_for_a_waiter(catalog):
 @pytest.mark.parametrize("lost", [["lose after"], ["lose before"], ["lose before", "refuse", "lose after"]])
 def test_a_lost_commit_answer_retried_appends_once_on_sqlite(file_catalog, lost):
     catalog = file_catalog
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     committer = Committer(LossyDatabase(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
-    assert base_offset(committer.commit(append_one(catalog, where))) == 0
-    assert_appended(catalog, where, (0, 3))
-    assert base_offset(committer.commit(append_one(catalog, where))) == 3
-    assert_appended(catalog, where, (0, 3), (3, 6))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 0
+    assert_appended(catalog, topic_partition, (0, 3))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 3
+    assert_appended(catalog, topic_partition, (0, 3), (3, 6))
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
 def test_a_lost_commit_answer_retried_appends_once_on_postgresql(postgres_catalog, proxied, proxy, when):
     catalog = postgres_catalog
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     committer = Committer(proxied, catalog.writer())
     proxy.armed = when
-    assert base_offset(committer.commit(append_one(catalog, where))) == 0
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 0
     assert proxy.cuts == 1
-    assert_appended(catalog, where, (0, 3))
-    assert base_offset(committer.commit(append_one(catalog, where))) == 3
-    assert_appended(catalog, where, (0, 3), (3, 6))
+    assert_appended(catalog, topic_partition, (0, 3))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 3
+    assert_appended(catalog, topic_partition, (0, 3), (3, 6))
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
@@ -181,46 +181,46 @@ def test_a_retry_that_meets_its_undecided_first_try_waits_and_appends_once(
     postgres_catalog, proxied, proxy, commit
 ):
     catalog = postgres_catalog
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     committer = Committer(proxied, catalog.writer())
     proxy.armed = "hold"
     with ThreadPoolExecutor(1) as thread:
-        retried = thread.submit(committer.commit, append_one(catalog, where))
+        retried = thread.submit(committer.commit, append_one(catalog, topic_partition))
         wait_for_a_waiter(catalog)
-        assert catalog.partition(where).end_offset == 0
+        assert catalog.partition(topic_partition).end_offset == 0
         proxy.decide(commit=commit)
         assert base_offset(retried.result(timeout=10)) == 0
     assert proxy.cuts == 1
-    assert_appended(catalog, where, (0, 3))
-    assert base_offset(committer.commit(append_one(catalog, where))) == 3
+    assert_appended(catalog, topic_partition, (0, 3))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 3
 
 
 @pytest.mark.parametrize("loss", ["lose after", "lose before"])
 def test_an_earlier_commit_that_nobody_could_resolve_does_not_confuse_the_next(catalog, loss):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     plan = [loss, *["refuse"] * (ATTEMPTS_MAX - 1)]
     committer = Committer(LossyDatabase(catalog.database, *plan), catalog.writer(), sleep=lambda _: None)
     with pytest.raises(OutcomeUnknown):
-        committer.commit(append_one(catalog, where, 3))
+        committer.commit(append_one(catalog, topic_partition, 3))
     committed = loss == "lose after"
-    outcomes = committer.commit(append_one(catalog, where, 5))
+    outcomes = committer.commit(append_one(catalog, topic_partition, 5))
     assert base_offset(outcomes) == (3 if committed else 0)
-    assert_appended(catalog, where, *([(0, 3), (3, 8)] if committed else [(0, 5)]))
-    assert base_offset(committer.commit(append_one(catalog, where, 1))) == (8 if committed else 5)
+    assert_appended(catalog, topic_partition, *([(0, 3), (3, 8)] if committed else [(0, 5)]))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition, 1))) == (8 if committed else 5)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_earlier_commit_still_undecided_does_not_confuse_the_next(postgres_catalog, commit):
     """Its row lock makes the next wait; then the token tells that the number was not used by this one."""
     catalog = postgres_catalog
-    where, session = catalog.where(), catalog.writer()
+    topic_partition, session = catalog.topic_partition(), catalog.writer()
     decided = threading.Event()
     numbered = threading.Event()
 
     def earlier():
         with suppress(ZeroDivisionError), catalog.database.write() as tx:
             writers.take_number(tx, session, 0, 1, "another")
-            appends.append(tx, [catalog.share(where, 3)], None, now_ms=1)
+            appends.append(tx, [catalog.share(topic_partition, 3)], None, now_ms=1)
             writers.keep_result(tx, session, 0, '[["not yours"]]')
             numbered.set()
             decided.wait(10)
@@ -230,25 +230,25 @@ def test_an_earlier_commit_still_undecided_does_not_confuse_the_next(postgres_ca
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(earlier)
         assert numbered.wait(10)
-        second = threads.submit(catalog.committer(session).commit, append_one(catalog, where, 5))
+        second = threads.submit(catalog.committer(session).commit, append_one(catalog, topic_partition, 5))
         wait_for_a_waiter(catalog)
         decided.set()
         first.result(timeout=10)
         assert base_offset(second.result(timeout=10)) == (3 if commit else 0)
-    assert_appended(catalog, where, *([(0, 3), (3, 8)] if commit else [(0, 5)]))
+    assert_appended(catalog, topic_partition, *([(0, 3), (3, 8)] if commit else [(0, 5)]))
 
 
 def test_a_lost_answer_of_a_writer_declared_dead_meanwhile_is_still_found(catalog):
-    where, session = catalog.where(), catalog.writer()
+    topic_partition, session = catalog.topic_partition(), catalog.writer()
     bury = lambda _: catalog.write(writers.bury, session, 1)  # noqa: E731
     committer = Committer(LossyDatabase(catalog.database, "lose after"), session, sleep=bury)
-    assert base_offset(committer.commit(append_one(catalog, where))) == 0
-    assert_appended(catalog, where, (0, 3))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 0
+    assert_appended(catalog, topic_partition, (0, 3))
 
 
 def test_refusals_inside_a_lost_commit_come_back_as_they_were(catalog):
-    where = catalog.where()
-    fenced = catalog.append_operation(catalog.share(where, 2, epoch=9))
+    topic_partition = catalog.topic_partition()
+    fenced = catalog.append_operation(catalog.share(topic_partition, 2, epoch=9))
     committer = Committer(
         LossyDatabase(catalog.database, "lose after"), catalog.writer(), sleep=lambda _: None
     )
@@ -256,7 +256,7 @@ def test_refusals_inside_a_lost_commit_come_back_as_they_were(catalog):
     def refused(tx):
         raise CatalogUnavailable.__mro__[2]("a message", detail=5)
 
-    outcomes = committer.commit([*append_one(catalog, where), fenced, refused])
+    outcomes = committer.commit([*append_one(catalog, topic_partition), fenced, refused])
     assert base_offset(outcomes) == 0
     assert type(appends.decode_results(outcomes[1].value)[0]).__name__ == "NotOwner"
     assert (str(outcomes[2].error), outcomes[2].error.facts) == ("a message", {"detail": 5})
@@ -268,7 +268,7 @@ def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(
     monkeypatch.setattr("millpond.catalog.postgres.ACQUIRE_TIMEOUT_S", 30.0)
     catalog = postgres_catalog
     database = PostgresDatabase(postgres_url, schema=catalog.database._schema)
-    where, committer = catalog.where(), Committer(database, catalog.writer())
+    topic_partition, committer = catalog.topic_partition(), Committer(database, catalog.writer())
     with ThreadPoolExecutor(8) as threads:  # fill the pool
         barrier = threading.Barrier(8)
 
@@ -281,18 +281,18 @@ def test_a_server_that_dropped_every_connection_costs_a_retry_and_no_error(
     with catalog.database.read() as tx:
         tx.each("SELECT pg_terminate_backend(CAST(? AS INTEGER))", [(pid,) for pid in pids])
     time.sleep(0.1)
-    assert base_offset(committer.commit(append_one(catalog, where))) == 0
-    assert_appended(catalog, where, (0, 3))
+    assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 0
+    assert_appended(catalog, topic_partition, (0, 3))
     database.close()
 
 
 @pytest.mark.parametrize("lost", [["lose after"], ["lose before"], ["lose before", "refuse", "lose after"]])
 def test_an_end_whose_answer_was_lost_writes_one_marker_and_tells_where(catalog, lost):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
-    catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
+    catalog.write(transactions.add_partitions, producer, [topic_partition], now_ms=1)
     batch = catalog.batch(producer.identity, 0, 0, transactional=True)
-    catalog.append_one(where, sequences=[batch])
+    catalog.append_one(topic_partition, sequences=[batch])
     committer = Committer(LossyDatabase(catalog.database, *lost), catalog.writer(), sleep=lambda _: None)
 
     def end(tx):
@@ -302,7 +302,9 @@ def test_an_end_whose_answer_was_lost_writes_one_marker_and_tells_where(catalog,
 
     ended = transactions.decode_transition(committer.commit([end])[0].value)
     assert ended.producer.epoch == 1
-    assert [(each.where, each.offset, each.first_offset) for each in ended.markers.places] == [(where, 1, 0)]
-    assert catalog.partition(where).end_offset == 2
+    assert [(each.topic_partition, each.offset, each.first_offset) for each in ended.markers.places] == [
+        (topic_partition, 1, 0)
+    ]
+    assert catalog.partition(topic_partition).end_offset == 2
     again = transactions.decode_transition(committer.commit([end])[0].value)
     assert (again.producer, again.markers) == (ended.producer, None)

@@ -148,10 +148,10 @@ def version_4(request, tmp_path, monkeypatch):
 
 def test_extents_from_before_append_times_have_none_and_stay_as_they_are(version_4):
     version_4.migrate()
-    where = TopicPartition(TopicId(TOPIC), 0)
+    topic_partition = TopicPartition(TopicId(TOPIC), 0)
     with version_4.read() as tx:
         assert read_meta(tx, "schema_version") == str(CODE_VERSION)
-        found = extents.find(tx, where, 0, bytes_max=100, extents_max=10)
+        found = extents.find(tx, topic_partition, 0, bytes_max=100, extents_max=10)
     assert [(e.base_offset, e.end_offset, e.appended_at, e.inline) for e in found] == [
         (0, 5, NO_APPEND_TIME, b"data"),
         (5, 10, NO_APPEND_TIME, b"data"),
@@ -161,9 +161,9 @@ def test_extents_from_before_append_times_have_none_and_stay_as_they_are(version
 
 def test_version_4_may_run_beside_and_what_it_appends_has_no_append_time(version_4):
     version_4.migrate()
-    where = TopicPartition(TopicId(TOPIC), 0)
+    topic_partition = TopicPartition(TopicId(TOPIC), 0)
     with version_4.write() as tx:
         assert int(read_meta(tx, "min_code_version")) <= 4
         insert_as_version_4(tx, 10)
     with version_4.read() as tx:
-        assert extents.facts(tx, where, 10, 1)[0].appended_at == NO_APPEND_TIME
+        assert extents.facts(tx, topic_partition, 10, 1)[0].appended_at == NO_APPEND_TIME

@@ -13,16 +13,16 @@ def collectable(catalog, before=LATER, limit=100):
 
 def emptied(catalog, key="j1", session="s1", **named):
     """An object that had one extent, which retention took at time 50."""
-    where = catalog.where(catalog.topic(f"for-{key}"))
-    catalog.append_one(where, to=catalog.object(key, session, **named))
-    catalog.write(extents.remove_below, where, 1, limit=1, now_ms=50)
-    return where
+    topic_partition = catalog.topic_partition(catalog.topic(f"for-{key}"))
+    catalog.append_one(topic_partition, to=catalog.object(key, session, **named))
+    catalog.write(extents.remove_below, topic_partition, 1, limit=1, now_ms=50)
+    return topic_partition
 
 
 def test_a_growing_journal_adds_up_bytes_and_extents(catalog):
     topic = catalog.topic(count=3)
     journal = catalog.object("j1")
-    shares = [catalog.share(catalog.where(topic, number), stored=True) for number in range(3)]
+    shares = [catalog.share(catalog.topic_partition(topic, number), stored=True) for number in range(3)]
     catalog.append(*shares, to=journal)
     catalog.append(shares[0], to=journal)
     assert catalog.rows("SELECT bytes, extents, sealed FROM objects") == [(2000, 4, 0)]
@@ -36,22 +36,24 @@ def test_ids_are_stable_and_differ(catalog):
 
 def test_an_object_lives_until_its_last_extent_goes(catalog):
     topic = catalog.topic(count=2)
-    wheres = [catalog.where(topic, number) for number in range(2)]
-    catalog.append(*(catalog.share(w, stored=True) for w in wheres), to=catalog.object("j1", sealed=True))
-    catalog.write(extents.remove_below, wheres[0], 1, limit=1, now_ms=50)
+    topic_partitions = [catalog.topic_partition(topic, number) for number in range(2)]
+    catalog.append(
+        *(catalog.share(w, stored=True) for w in topic_partitions), to=catalog.object("j1", sealed=True)
+    )
+    catalog.write(extents.remove_below, topic_partitions[0], 1, limit=1, now_ms=50)
     assert collectable(catalog) == []
     assert catalog.rows("SELECT extents, dead_since FROM objects") == [(1, None)]
-    catalog.write(extents.remove_below, wheres[1], 1, limit=1, now_ms=60)
+    catalog.write(extents.remove_below, topic_partitions[1], 1, limit=1, now_ms=60)
     assert collectable(catalog) == ["j1"]
     assert collectable(catalog, before=59) == []
     assert collectable(catalog, before=60) == ["j1"]
 
 
 def test_several_extents_of_one_object_released_at_once_are_all_counted(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     for _ in range(3):
-        catalog.append_one(where, to=catalog.object("j1", sealed=True))
-    assert catalog.write(extents.remove_below, where, 3, limit=9, now_ms=50) == 3
+        catalog.append_one(topic_partition, to=catalog.object("j1", sealed=True))
+    assert catalog.write(extents.remove_below, topic_partition, 3, limit=9, now_ms=50) == 3
     assert catalog.rows("SELECT extents, dead_since FROM objects") == [(0, 50)]
 
 
@@ -86,8 +88,8 @@ def test_a_forgotten_session_leaves_nothing_uncollectable(catalog):
 
 def test_a_journal_that_grows_again_is_alive_again(catalog):
     catalog.writer("s1")
-    where = emptied(catalog)
-    catalog.append_one(where, to=catalog.object("j1"))
+    topic_partition = emptied(catalog)
+    catalog.append_one(topic_partition, to=catalog.object("j1"))
     assert catalog.rows("SELECT extents, dead_since FROM objects") == [(1, None)]
     catalog.write(writers.bury, "s1", 70)
     assert collectable(catalog) == []

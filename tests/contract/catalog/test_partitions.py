@@ -10,22 +10,22 @@ from millpond.model.ids import TopicPartition
 
 
 def test_a_claim_raises_the_epoch_and_fences_the_former_owner(catalog):
-    where = catalog.where()
-    first = catalog.write(partitions.claim, where, "s1")
-    second = catalog.write(partitions.claim, where, "s2")
+    topic_partition = catalog.topic_partition()
+    first = catalog.write(partitions.claim, topic_partition, "s1")
+    second = catalog.write(partitions.claim, topic_partition, "s2")
     assert (first, second) == (1, 2)
-    assert isinstance(catalog.append_one(where, epoch=first), NotOwner)
-    assert catalog.append_one(where, epoch=second) == Placed(0, 2, 0)
+    assert isinstance(catalog.append_one(topic_partition, epoch=first), NotOwner)
+    assert catalog.append_one(topic_partition, epoch=second) == Placed(0, 2, 0)
 
 
 def test_claiming_again_raises_the_epoch_even_for_the_same_owner(catalog):
-    where = catalog.where()
-    assert [catalog.write(partitions.claim, where, "s1") for _ in range(2)] == [1, 2]
+    topic_partition = catalog.topic_partition()
+    assert [catalog.write(partitions.claim, topic_partition, "s1") for _ in range(2)] == [1, 2]
 
 
 def test_claiming_all_takes_only_what_others_hold(catalog):
     topic = catalog.topic(count=3)
-    catalog.write(partitions.claim, catalog.where(topic, 1), "me")
+    catalog.write(partitions.claim, catalog.topic_partition(topic, 1), "me")
     assert catalog.write(partitions.claim_all, "me") == 2
     assert [row.epoch for row in catalog.read(partitions.owned_by, "me")] == [1, 1, 1]
     assert catalog.write(partitions.claim_all, "me") == 0
@@ -40,21 +40,21 @@ def test_a_partition_that_is_not_there_cannot_be_claimed(catalog):
 
 
 def test_the_log_start_only_moves_forward(catalog):
-    where = catalog.where()
-    catalog.append_one(where, 10)
-    assert catalog.write(partitions.advance_log_start, where, 4) == 4
-    assert catalog.write(partitions.advance_log_start, where, 2) == 4
-    assert catalog.write(partitions.advance_log_start, where, 10) == 10
-    assert catalog.partition(where).log_start == 10
-    assert catalog.append_one(where) == Placed(10, 0, 10)
+    topic_partition = catalog.topic_partition()
+    catalog.append_one(topic_partition, 10)
+    assert catalog.write(partitions.advance_log_start, topic_partition, 4) == 4
+    assert catalog.write(partitions.advance_log_start, topic_partition, 2) == 4
+    assert catalog.write(partitions.advance_log_start, topic_partition, 10) == 10
+    assert catalog.partition(topic_partition).log_start == 10
+    assert catalog.append_one(topic_partition) == Placed(10, 0, 10)
 
 
 def test_the_log_start_cannot_pass_the_end(catalog):
-    where = catalog.where()
-    catalog.append_one(where, 10)
+    topic_partition = catalog.topic_partition()
+    catalog.append_one(topic_partition, 10)
     with pytest.raises(OffsetOutOfRange, match="11 is outside the retained range 0 to 10"):
-        catalog.write(partitions.advance_log_start, where, 11)
-    assert catalog.partition(where).log_start == 0
+        catalog.write(partitions.advance_log_start, topic_partition, 11)
+    assert catalog.partition(topic_partition).log_start == 0
 
 
 def test_every_coordinator_shard_exists_from_the_start(catalog):

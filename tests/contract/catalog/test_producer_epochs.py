@@ -18,15 +18,15 @@ from millpond.model.errors import (
 # -- epochs on the partitions ---------------------------------------------------------------------------------
 
 
-def remembered(catalog, where, client):
-    found = catalog.read(producers.load, where).get(client.producer.producer_id)
+def remembered(catalog, topic_partition, client):
+    found = catalog.read(producers.load, topic_partition).get(client.producer.producer_id)
     return (found.epoch, len(found.batches)) if found is not None else None
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_bump_raises_the_epoch_on_every_partition_and_sequences_begin_anew(catalog, commit):
     topic = catalog.topic(count=3)
-    written, added, other = (catalog.where(topic, number) for number in range(3))
+    written, added, other = (catalog.topic_partition(topic, number) for number in range(3))
     client = Client(catalog)
     client.add(written, added)
     client.send(written)
@@ -43,7 +43,7 @@ def test_a_bump_raises_the_epoch_on_every_partition_and_sequences_begin_anew(cat
 
 def test_without_a_bump_sequences_go_on_and_a_partition_that_was_not_written_remembers_nothing(catalog):
     topic = catalog.topic(count=2)
-    written, added = catalog.where(topic), catalog.where(topic, 1)
+    written, added = catalog.topic_partition(topic), catalog.topic_partition(topic, 1)
     client = Client(catalog)
     client.add(written, added)
     client.send(written)
@@ -55,59 +55,59 @@ def test_without_a_bump_sequences_go_on_and_a_partition_that_was_not_written_rem
 
 
 def test_a_late_marker_does_not_lower_an_epoch(catalog):
-    where = catalog.where()
-    catalog.append_one(where, sequences=[catalog.batch((7, 5), 0, 0)])
-    catalog.write(producers.raise_epochs, [where], 7, 5, now_ms=1)
-    catalog.write(producers.raise_epochs, [where], 7, 4, now_ms=1)
-    state = catalog.read(producers.load, where)[7]
+    topic_partition = catalog.topic_partition()
+    catalog.append_one(topic_partition, sequences=[catalog.batch((7, 5), 0, 0)])
+    catalog.write(producers.raise_epochs, [topic_partition], 7, 5, now_ms=1)
+    catalog.write(producers.raise_epochs, [topic_partition], 7, 4, now_ms=1)
+    state = catalog.read(producers.load, topic_partition)[7]
     assert (state.epoch, len(state.batches)) == (5, 1)
 
 
 def test_the_marker_that_exhausts_the_epochs_fences_the_old_producer_id(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     old = exhausted(catalog)
-    old.add(where)
-    old.send(where)
+    old.add(topic_partition)
+    old.send(topic_partition)
     Client(catalog)
-    assert remembered(catalog, where, old) == (PRODUCER_EPOCH_MAX + 1, 0)
+    assert remembered(catalog, topic_partition, old) == (PRODUCER_EPOCH_MAX + 1, 0)
 
 
 # -- going on under another epoch (KIP-360, KIP-890) ----------------------------------------------------------
 
 
 def test_a_known_producer_goes_on_under_the_next_epoch_and_aborts_its_own_transaction(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     client = Client(catalog)
-    client.add(where)
-    client.send(where)
+    client.add(topic_partition)
+    client.send(topic_partition)
     again = Client(catalog, known=client.producer.identity)
     assert again.producer == Producer("tx", client.producer.producer_id, 1)
-    assert stable(catalog, where) == 2
-    again.add(where)
-    assert isinstance(again.send(where), Placed)
+    assert stable(catalog, topic_partition) == 2
+    again.add(topic_partition)
+    assert isinstance(again.send(topic_partition), Placed)
 
 
 def test_a_known_producer_that_asks_again_gets_the_same_answer(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     identity = Client(catalog).producer.identity
     first = Client(catalog, known=identity)
     assert Client(catalog, known=identity).producer == first.producer
-    first.add(where)
-    first.send(where)
+    first.add(topic_partition)
+    first.send(topic_partition)
     assert Client(catalog, known=identity).producer == first.producer
-    assert stable(catalog, where) == 0  # its transaction is left alone
+    assert stable(catalog, topic_partition) == 0  # its transaction is left alone
 
 
 def test_a_known_producer_is_fenced_once_another_instance_has_come(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     old = Client(catalog)
     new = Client(catalog)
-    new.add(where)
-    new.send(where)
+    new.add(topic_partition)
+    new.send(topic_partition)
     for stale in (old.producer.identity, ProducerEpoch(999, 0), ProducerEpoch(old.producer.producer_id, 7)):
         with pytest.raises(ProducerFenced):
             Client(catalog, known=stale)
-    assert stable(catalog, where) == 0  # and nothing was aborted
+    assert stable(catalog, topic_partition) == 0  # and nothing was aborted
 
 
 def test_a_known_producer_whose_transactional_id_was_forgotten_begins_anew(catalog):
@@ -122,9 +122,9 @@ def test_a_known_producer_past_the_last_epoch_gets_a_new_id_and_may_ask_again(ca
 
 
 def test_a_producer_that_lost_the_answer_to_an_end_with_a_bump_may_begin_again(catalog):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     client = Client(catalog)
-    client.add(where)
+    client.add(topic_partition)
     before = client.producer
     client.end(commit=True, bump_epoch=True)
     assert Client(catalog, known=before.identity).producer == client.producer
@@ -148,11 +148,11 @@ def test_an_abort_of_nothing_bumps_the_epoch_only_for_clients_that_can_be_told(c
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_abort_of_nothing_after_an_end_is_no_repeat_of_it(catalog, commit):
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     client = Client(catalog)
-    client.add(where)
+    client.add(topic_partition)
     client.end(commit=commit)
     client.end(commit=False, bump_epoch=True)
     assert client.producer.epoch == 1
-    client.add(where)
-    assert isinstance(client.send(where), Placed)
+    client.add(topic_partition)
+    assert isinstance(client.send(topic_partition), Placed)

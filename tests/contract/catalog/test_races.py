@@ -46,51 +46,53 @@ def wait_for_a_waiter(catalog):
         time.sleep(0.005)
 
 
-def open_transaction(catalog, where):
+def open_transaction(catalog, topic_partition):
     producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
-    catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
+    catalog.write(transactions.add_partitions, producer, [topic_partition], now_ms=1)
     batch = catalog.batch((producer.producer_id, producer.epoch), 0, 0, transactional=True)
-    share = catalog.share(where, sequences=[batch])
+    share = catalog.share(topic_partition, sequences=[batch])
     append = lambda tx: appends.append(tx, [share], None, now_ms=1)  # noqa: E731
     abort = lambda tx: transactions.end(tx, producer, commit=False, bump_epoch=False, now_ms=2)  # noqa: E731
     return producer, append, abort
 
 
 def test_an_abort_that_meets_the_first_batch_under_way_lists_it_as_aborted(catalog):
-    where = catalog.where()
-    producer, append, abort = open_transaction(catalog, where)
+    topic_partition = catalog.topic_partition()
+    producer, append, abort = open_transaction(catalog, topic_partition)
     with while_open(catalog, append, abort) as ended:
         ended.result(timeout=10)
-    assert catalog.read(transactions.aborted, where, 0, 10) == [Aborted(producer.producer_id, 0, 1)]
+    assert catalog.read(transactions.aborted, topic_partition, 0, 10) == [Aborted(producer.producer_id, 0, 1)]
 
 
 def test_a_batch_that_meets_its_transactions_end_under_way_is_refused(catalog):
-    where = catalog.where()
-    _, append, abort = open_transaction(catalog, where)
+    topic_partition = catalog.topic_partition()
+    _, append, abort = open_transaction(catalog, topic_partition)
     with while_open(catalog, abort, append) as appended:
         assert isinstance(appended.result(timeout=10)[0], InvalidTransactionState)
-    row = catalog.partition(where)
-    assert row.end_offset == catalog.read(transactions.last_stable_offset, where, row.end_offset) == 1
+    row = catalog.partition(topic_partition)
+    assert (
+        row.end_offset == catalog.read(transactions.last_stable_offset, topic_partition, row.end_offset) == 1
+    )
 
 
 def test_an_append_that_meets_a_claim_under_way_is_fenced(catalog):
-    where = catalog.where(catalog.topic(owner="s1"))
-    append = lambda tx: appends.append(tx, [catalog.share(where, epoch=1)], None, now_ms=1)  # noqa: E731
-    with while_open(catalog, lambda tx: partitions.claim(tx, where, "s2"), append) as appended:
+    topic_partition = catalog.topic_partition(catalog.topic(owner="s1"))
+    append = lambda tx: appends.append(tx, [catalog.share(topic_partition, epoch=1)], None, now_ms=1)  # noqa: E731
+    with while_open(catalog, lambda tx: partitions.claim(tx, topic_partition, "s2"), append) as appended:
         assert isinstance(appended.result(timeout=10)[0], NotOwner)
 
 
 def test_a_claim_waits_for_the_owners_append_and_counts_it(catalog):
-    where = catalog.where(catalog.topic(owner="s1"))
-    append = lambda tx: appends.append(tx, [catalog.share(where, 3, epoch=1)], None, now_ms=1)  # noqa: E731
-    with while_open(catalog, append, lambda tx: partitions.claim(tx, where, "s2")) as claimed:
+    topic_partition = catalog.topic_partition(catalog.topic(owner="s1"))
+    append = lambda tx: appends.append(tx, [catalog.share(topic_partition, 3, epoch=1)], None, now_ms=1)  # noqa: E731
+    with while_open(catalog, append, lambda tx: partitions.claim(tx, topic_partition, "s2")) as claimed:
         assert claimed.result(timeout=10) == 2
-    assert catalog.append_one(where, epoch=2) == Placed(3, 2, 0)
+    assert catalog.append_one(topic_partition, epoch=2) == Placed(3, 2, 0)
 
 
 def test_appends_of_two_writers_wait_for_each_other_and_leave_no_gap(catalog):
-    where = catalog.where()
-    append = lambda tx: appends.append(tx, [catalog.share(where, 3)], None, now_ms=1)  # noqa: E731
+    topic_partition = catalog.topic_partition()
+    append = lambda tx: appends.append(tx, [catalog.share(topic_partition, 3)], None, now_ms=1)  # noqa: E731
     with while_open(catalog, append, append) as second:
         assert second.result(timeout=10) == [Placed(3, 0, 0)]
 
@@ -140,21 +142,21 @@ def test_a_lane_that_meets_its_sessions_burial_under_way_is_not_opened(catalog):
 @pytest.mark.parametrize("change", ["merged", "expired"])
 def test_whoever_changes_extents_waits_for_an_append_before_it_touches_any(catalog, change):
     """Else the one that appended, and now changes extents as well, would wait for it in turn: a deadlock."""
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     for _ in range(4):
-        catalog.append_one(where)
-    old = catalog.read(extents.facts, where, 0, 10)
-    row = extents.NewExtent(where, 0, 4, 0, None, 0, 50, 4, 1, 1, 1, True, None, None)
+        catalog.append_one(topic_partition)
+    old = catalog.read(extents.facts, topic_partition, 0, 10)
+    row = extents.NewExtent(topic_partition, 0, 4, 0, None, 0, 50, 4, 1, 1, 1, True, None, None)
     segment = catalog.object("segments/a", sealed=True, kind="segment")
 
     def merge(tx):
         extents.replace(tx, old, row, segment, now_ms=1)
 
     def expire(tx):
-        return extents.remove_below(tx, where, 4, limit=9, now_ms=1)
+        return extents.remove_below(tx, topic_partition, 4, limit=9, now_ms=1)
 
     def append_and_expire(tx):
-        appends.append(tx, [catalog.share(where)], None, now_ms=1)
+        appends.append(tx, [catalog.share(topic_partition)], None, now_ms=1)
         waiting.submit(lambda: outcomes.append(_outcome(catalog, merge if change == "merged" else expire)))
         wait_for_a_waiter(catalog)
         return expire(tx)
@@ -163,7 +165,7 @@ def test_whoever_changes_extents_waits_for_an_append_before_it_touches_any(catal
     with ThreadPoolExecutor(1) as waiting:
         assert catalog.write(append_and_expire) == 4
     assert outcomes == [ExtentsChanged if change == "merged" else 0]
-    assert [e.base_offset for e in catalog.read(extents.facts, where, 0, 10)] == [4]
+    assert [e.base_offset for e in catalog.read(extents.facts, topic_partition, 0, 10)] == [4]
 
 
 def _outcome(catalog, operation):

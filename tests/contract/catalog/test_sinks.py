@@ -106,12 +106,12 @@ def test_locking_a_partition_that_is_not_there_names_it(catalog):
 
 def test_locked_partitions_are_kept_until_the_end(postgres_catalog):
     """Somebody else's append waits for the whole transaction."""
-    where = postgres_catalog.where()
+    topic_partition = postgres_catalog.topic_partition()
     with ThreadPoolExecutor(1) as pool:
         with postgres_catalog.database.write() as tx:
-            sinks.lock_partitions(tx, [where])
-            append = pool.submit(postgres_catalog.append_one, where, 5)
+            sinks.lock_partitions(tx, [topic_partition])
+            append = pool.submit(postgres_catalog.append_one, topic_partition, 5)
             with pytest.raises(TimeoutError):
                 append.result(timeout=0.3)
-            assert partitions.read(tx, where).end_offset == 0
+            assert partitions.read(tx, topic_partition).end_offset == 0
         assert append.result(timeout=10).base_offset == 0

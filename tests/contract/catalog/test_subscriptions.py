@@ -176,11 +176,14 @@ def test_dead_letters_come_in_the_order_of_their_messages_and_go_once(catalog, s
 
 
 def test_a_redrive_remembers_how_far_it_came(catalog, topic, subscription):
-    redriven, where = (subscriptions.redriven, subscription.id, topic.id), catalog.where(topic)
+    redriven, topic_partition = (
+        (subscriptions.redriven, subscription.id, topic.id),
+        catalog.topic_partition(topic),
+    )
     assert catalog.read(*redriven) == {}
     for before, after in ((0, 5), (5, 9)):
-        assert catalog.write(subscriptions.set_redriven, subscription.id, where, before, after)
-        assert not catalog.write(subscriptions.set_redriven, subscription.id, where, before, after)
+        assert catalog.write(subscriptions.set_redriven, subscription.id, topic_partition, before, after)
+        assert not catalog.write(subscriptions.set_redriven, subscription.id, topic_partition, before, after)
     assert catalog.read(*redriven) == {0: 9}
     assert catalog.read(subscriptions.redriven, subscription.id, catalog.topic("anew").id) == {}
 
@@ -195,7 +198,7 @@ def test_settled_offsets_above_the_floor_are_counted(catalog, subscription):
 
 def test_a_partition_that_changed_hands_is_taken_by_its_new_owner(catalog, topic, subscription):
     old = take(catalog, subscription)
-    catalog.write(partitions.claim, catalog.where(topic), "another")
+    catalog.write(partitions.claim, catalog.topic_partition(topic), "another")
     with pytest.raises(NotOwner):
         take(catalog, subscription)
     assert take(catalog, subscription, owner="another") == old + 1

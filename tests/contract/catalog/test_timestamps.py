@@ -18,34 +18,47 @@ STEPS = st.one_of(
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def step(catalog, tx, where, serial, kind, first, second):
+def step(catalog, tx, topic_partition, serial, kind, first, second):
     if kind == "append":
-        appends.append(tx, [catalog.share(where, second, times=(0, first))], None, now_ms=1)
+        appends.append(tx, [catalog.share(topic_partition, second, times=(0, first))], None, now_ms=1)
     elif kind == "refused":
         closed = catalog.batch((1, 0), 0, 0, transactional=True)
         appends.append(
-            tx, [catalog.share(where, second, times=(0, first), sequences=[closed])], None, now_ms=1
+            tx, [catalog.share(topic_partition, second, times=(0, first), sequences=[closed])], None, now_ms=1
         )
     elif kind == "remove":
-        extents.remove_below(tx, where, first, limit=second, now_ms=1)
+        extents.remove_below(tx, topic_partition, first, limit=second, now_ms=1)
     else:
         count = second if kind == "merge" else 1
         merge(
             catalog,
             tx,
-            where,
-            f"{where.topic_id.hex()}/{serial}",
-            extents.facts(tx, where, 0, 100)[first:][:count],
+            topic_partition,
+            f"{topic_partition.topic_id.hex()}/{serial}",
+            extents.facts(tx, topic_partition, 0, 100)[first:][:count],
             newest=0 if kind == "merge" else second,
         )
 
 
-def merge(catalog, tx, where, key, old, newest):
+def merge(catalog, tx, topic_partition, key, old, newest):
     if not old:
         return
     newest = max(newest, *(e.max_timestamp for e in old))
     new = extents.NewExtent(
-        where, old[0].base_offset, old[-1].end_offset, 0, None, 0, 9, 1, 0, newest, 0, True, None, None
+        topic_partition,
+        old[0].base_offset,
+        old[-1].end_offset,
+        0,
+        None,
+        0,
+        9,
+        1,
+        0,
+        newest,
+        0,
+        True,
+        None,
+        None,
     )
     extents.replace(tx, old, new, catalog.object(key, kind="segment", sealed=True), now_ms=1)
 
@@ -55,26 +68,26 @@ def merge(catalog, tx, where, key, old, newest):
 def test_a_time_is_found_where_a_scan_would_find_it(catalog, steps):
     with catalog.database.write() as tx:
         topic = topics.create(tx, f"t{len(topics.all_topics(tx))}", 1, {}, now_ms=1)
-        where = catalog.where(topic)
+        topic_partition = catalog.topic_partition(topic)
         for serial, each in enumerate(steps):
-            step(catalog, tx, where, serial, *each)
-        left = extents.facts(tx, where, 0, 100)
+            step(catalog, tx, topic_partition, serial, *each)
+        left = extents.facts(tx, topic_partition, 0, 100)
         for time in TIMES:
             expected = next((e.base_offset for e in left if e.max_timestamp >= time), None)
-            found = extents.first_with_timestamp(tx, where, time)
+            found = extents.first_with_timestamp(tx, topic_partition, time)
             assert (found and found.base_offset) == expected, time
         newest = max((e.max_timestamp for e in left), default=None)
         expected = next((e.base_offset for e in left if e.max_timestamp == newest), None)
-        found = extents.with_newest_timestamp(tx, where)
+        found = extents.with_newest_timestamp(tx, topic_partition)
         assert (found and found.base_offset) == expected
 
 
 def test_a_search_by_time_takes_few_statements_in_a_long_partition(memory_catalog):
     catalog = memory_catalog
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     with catalog.database.write() as tx:
         for time in range(2000):
-            appends.append(tx, [catalog.share(where, 3, times=(time, time))], None, now_ms=1)
+            appends.append(tx, [catalog.share(topic_partition, 3, times=(time, time))], None, now_ms=1)
 
     class Counting:
         statements = 0
@@ -86,7 +99,7 @@ def test_a_search_by_time_takes_few_statements_in_a_long_partition(memory_catalo
             Counting.statements += 1
             return self._tx.rows(*arguments)
 
-    found = catalog.read(lambda tx: extents.first_with_timestamp(Counting(tx), where, 1234))
+    found = catalog.read(lambda tx: extents.first_with_timestamp(Counting(tx), topic_partition, 1234))
     assert found.base_offset == 1234 * 3
     assert Counting.statements <= 16
 
@@ -97,9 +110,9 @@ def test_a_search_by_time_takes_few_statements_in_a_long_partition(memory_catalo
 @pytest.mark.parametrize("after", range(4))
 def test_retention_between_the_statements_of_a_search_is_no_error(durable_catalog, search, after):
     catalog = durable_catalog
-    where = catalog.where()
+    topic_partition = catalog.topic_partition()
     for time in (5, 9, 5, 5, 9, 5):
-        catalog.append_one(where, 2, times=(0, time))
+        catalog.append_one(topic_partition, 2, times=(0, time))
 
     class Emptied:
         """All extents go after so many statements."""
@@ -110,11 +123,11 @@ def test_retention_between_the_statements_of_a_search_is_no_error(durable_catalo
         def rows(self, *arguments):
             rows = self._tx.rows(*arguments)
             if self._left == 0:
-                catalog.write(extents.remove_below, where, 12, limit=9, now_ms=1)
+                catalog.write(extents.remove_below, topic_partition, 12, limit=9, now_ms=1)
             self._left -= 1
             return rows
 
-    catalog.read(lambda tx: search(Emptied(tx), where))
+    catalog.read(lambda tx: search(Emptied(tx), topic_partition))
 
 
 @QUICK
@@ -127,10 +140,10 @@ def test_retention_between_the_statements_of_a_search_is_no_error(durable_catalo
 def test_spans_and_the_oldest_time_are_those_of_a_scan(catalog, steps, start, end, offset):
     with catalog.database.write() as tx:
         topic = topics.create(tx, f"t{len(topics.all_topics(tx))}", 1, {}, now_ms=1)
-        where = catalog.where(topic)
+        topic_partition = catalog.topic_partition(topic)
         for serial, each in enumerate(steps):
-            step(catalog, tx, where, serial, *each)
-        left = extents.facts(tx, where, 0, 100)
+            step(catalog, tx, topic_partition, serial, *each)
+        left = extents.facts(tx, topic_partition, 0, 100)
         oldest = min((each.min_timestamp for each in left), default=None)
         assert extents.oldest_timestamp(tx, topic.id) == oldest
         spans = [
@@ -138,15 +151,15 @@ def test_spans_and_the_oldest_time_are_those_of_a_scan(catalog, steps, start, en
             for each in left
             if each.end_offset > offset and each.min_timestamp <= end and each.max_timestamp >= start
         ]
-        found = extents.spans_in_time(tx, where, start, end, offset=offset, limit=100)
+        found = extents.spans_in_time(tx, topic_partition, start, end, offset=offset, limit=100)
         assert found == spans
-        assert extents.spans_in_time(tx, where, start, end, offset=offset, limit=2) == spans[:2]
+        assert extents.spans_in_time(tx, topic_partition, start, end, offset=offset, limit=2) == spans[:2]
 
 
 def test_an_extent_without_a_time_may_be_of_any(catalog):
-    where = catalog.where()
-    catalog.append_one(where, 2, times=(-1, -1))
-    catalog.append_one(where, 2, times=(5, 5))
-    assert catalog.read(extents.spans_in_time, where, 7, 9, offset=0, limit=9) == [(0, 2)]
-    assert catalog.read(extents.oldest_timestamp, where.topic_id) == -1
+    topic_partition = catalog.topic_partition()
+    catalog.append_one(topic_partition, 2, times=(-1, -1))
+    catalog.append_one(topic_partition, 2, times=(5, 5))
+    assert catalog.read(extents.spans_in_time, topic_partition, 7, 9, offset=0, limit=9) == [(0, 2)]
+    assert catalog.read(extents.oldest_timestamp, topic_partition.topic_id) == -1
     assert catalog.read(extents.oldest_timestamp, b"nobody's topic..") is None

@@ -19,7 +19,7 @@ def test_a_created_topic_is_found_with_its_id_and_partitions(catalog):
     made = catalog.topic("orders", 3)
     assert catalog.read(topics.find, "orders") == made
     rows = catalog.read(partitions.of_topic, made.id)
-    assert [row.where.partition for row in rows] == [0, 1, 2]
+    assert [row.topic_partition.partition for row in rows] == [0, 1, 2]
     assert {(row.owner, row.epoch, row.log_start, row.end_offset, row.bytes) for row in rows} == {
         (None, 0, 0, 0, 0)
     }
@@ -109,7 +109,7 @@ def test_altering_sets_some_configs_clears_others_and_keeps_the_rest(catalog):
 
 def test_added_partitions_start_empty_and_old_ones_keep_their_offsets(catalog):
     topic = catalog.topic()
-    catalog.append_one(catalog.where(topic), 7)
+    catalog.append_one(catalog.topic_partition(topic), 7)
     grown = catalog.write(topics.add_partitions, "orders", 3, owner="s1")
     assert (grown.id, grown.partitions) == (topic.id, 3)
     rows = catalog.read(partitions.of_topic, topic.id)
@@ -143,16 +143,16 @@ def test_a_topic_that_does_not_exist_is_named_in_the_error(catalog, change):
 
 def test_a_topic_created_again_has_another_id_and_starts_at_nought(catalog):
     old = catalog.topic()
-    catalog.append_one(catalog.where(old), 5)
+    catalog.append_one(catalog.topic_partition(old), 5)
     catalog.write(topics.delete, "orders", now_ms=2)
     new = catalog.topic()
     assert new.id != old.id
-    assert catalog.partition(catalog.where(new)).end_offset == 0
+    assert catalog.partition(catalog.topic_partition(new)).end_offset == 0
     assert catalog.read(topics.deleted) == [(old.id, 1)]
 
 
 def test_a_commit_to_a_deleted_topic_is_refused_even_after_its_name_is_taken_again(catalog):
-    old = catalog.where(catalog.topic(owner="s1"))
+    old = catalog.topic_partition(catalog.topic(owner="s1"))
     catalog.write(topics.delete, "orders", now_ms=2)
     catalog.topic(owner="s1")
     assert isinstance(catalog.append_one(old, epoch=1), UnknownPartition)
@@ -161,18 +161,18 @@ def test_a_commit_to_a_deleted_topic_is_refused_even_after_its_name_is_taken_aga
 
 def test_a_deleted_topic_leaves_its_extents_to_maintenance_and_nothing_else(catalog):
     topic = catalog.topic()
-    where = catalog.where(topic)
-    catalog.append_one(where, sequences=[catalog.batch((1, 0), 0, 0)])
-    offset = groups.GroupOffset(where, 1)
+    topic_partition = catalog.topic_partition(topic)
+    catalog.append_one(topic_partition, sequences=[catalog.batch((1, 0), 0, 0)])
+    offset = groups.GroupOffset(topic_partition, 1)
     catalog.write(groups.commit_offsets, "g", [offset], now_ms=1)
     producer = catalog.write(transactions.begin_producer, "tx", 1000, now_ms=1).producer
-    catalog.write(transactions.add_partitions, producer, [where], now_ms=1)
+    catalog.write(transactions.add_partitions, producer, [topic_partition], now_ms=1)
     catalog.write(transactions.add_offsets, producer, "g", [offset], now_ms=1)
     catalog.write(topics.delete, "orders", now_ms=2)
     for table in ("partitions", "producers", "txn_partitions", "txn_offsets", "group_offsets"):
         assert catalog.rows(f"SELECT count(*) FROM {table} WHERE topic_id = ?", topic.id) == [(0,)], table
-    assert len(catalog.read(extents.facts, where, 0, 10)) == 1
-    assert catalog.write(extents.remove_below, where, 2**62, limit=10, now_ms=3) == 1
+    assert len(catalog.read(extents.facts, topic_partition, 0, 10)) == 1
+    assert catalog.write(extents.remove_below, topic_partition, 2**62, limit=10, now_ms=3) == 1
 
 
 def test_a_forgotten_topic_is_gone_and_a_living_one_cannot_be_forgotten(catalog):

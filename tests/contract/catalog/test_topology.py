@@ -68,14 +68,14 @@ def test_what_the_dead_owned_goes_to_the_living_under_a_new_epoch(catalog):
     catalog.write(topology.adopt)
     catalog.write(lambda tx: writers.bury(tx, Session("b"), NOW))
     before = catalog.read(topology.read)
-    lost = [where for where, owner in before.partitions.items() if owner.session == "b"]
+    lost = [topic_partition for topic_partition, owner in before.partitions.items() if owner.session == "b"]
     catalog.write(topology.adopt)
     after = catalog.read(topology.read)
     assert list(after.members) == ["a", "c"]
     assert sorted(owners(catalog)).count("b") == 0
     assert {owner.session for owner in after.shards.values()} == {"a", "c"}
-    for where, owner in after.partitions.items():
-        assert owner.epoch == before.partitions[where].epoch + (where in lost)
+    for topic_partition, owner in after.partitions.items():
+        assert owner.epoch == before.partitions[topic_partition].epoch + (topic_partition in lost)
     assert len(catalog.read(lambda tx: partitions.of_topic(tx, made.id))) == 9
 
 
@@ -83,14 +83,14 @@ def test_only_the_owner_gives_and_only_under_its_epoch(catalog):
     broker(catalog, "a")
     made = topic(catalog, "t", 1)
     broker(catalog, "b")
-    where = next(iter(catalog.read(topology.owners)))
-    assert where.topic_id == made.id
+    topic_partition = next(iter(catalog.read(topology.owners)))
+    assert topic_partition.topic_id == made.id
     give = topology.give
-    assert catalog.write(lambda tx: give(tx, "b", {where: (1, "b")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {where: (2, "b")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {where: (1, "nobody")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {where: (1, "b")})) == 1
-    assert catalog.read(topology.owners)[where] == ("b", 2)
+    assert catalog.write(lambda tx: give(tx, "b", {topic_partition: (1, "b")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (2, "b")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (1, "nobody")})) == 0
+    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (1, "b")})) == 1
+    assert catalog.read(topology.owners)[topic_partition] == ("b", 2)
 
 
 def test_shards_are_given_like_partitions(catalog):
@@ -127,8 +127,8 @@ def test_what_has_moved_since_is_enough_to_know_everything(catalog):
 
     def give(tx):
         topology.move(tx)
-        where, owner = next(each for each in known.partitions.items() if each[1].session == "a")
-        assert topology.give(tx, "a", {where: (owner.epoch, "b")}) == 1
+        topic_partition, owner = next(each for each in known.partitions.items() if each[1].session == "a")
+        assert topology.give(tx, "a", {topic_partition: (owner.epoch, "b")}) == 1
 
     def bury(tx):
         writers.bury(tx, Session("a"), NOW)

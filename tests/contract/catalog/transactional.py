@@ -23,20 +23,20 @@ class Client:
         self.producer = begun.producer
         self.sequences = {}
 
-    def add(self, *wheres, now_ms=1):
-        self.catalog.write(transactions.add_partitions, self.producer, wheres, now_ms=now_ms)
+    def add(self, *topic_partitions, now_ms=1):
+        self.catalog.write(transactions.add_partitions, self.producer, topic_partitions, now_ms=now_ms)
 
     def add_offsets(self, group, *offsets, opens=True):
         self.catalog.write(transactions.add_offsets, self.producer, group, offsets, now_ms=1, opens=opens)
 
-    def send(self, where):
-        sequence = self.sequences.get(where, 0)
+    def send(self, topic_partition):
+        sequence = self.sequences.get(topic_partition, 0)
         batch = self.catalog.batch(
             (self.producer.producer_id, self.producer.epoch), sequence, sequence, transactional=True
         )
-        result = self.catalog.append_one(where, sequences=[batch])
+        result = self.catalog.append_one(topic_partition, sequences=[batch])
         if isinstance(result, Placed):
-            self.sequences[where] = sequence + 1
+            self.sequences[topic_partition] = sequence + 1
         return result
 
     def end(self, *, commit, bump_epoch=False):
@@ -49,7 +49,7 @@ class Client:
 
 
 def offsets(markers):
-    return {marker.where: marker.offset for marker in markers.places} if markers is not None else {}
+    return {marker.topic_partition: marker.offset for marker in markers.places} if markers is not None else {}
 
 
 def is_fenced(result):
@@ -57,17 +57,23 @@ def is_fenced(result):
     return isinstance(result, FlushFailed) and "has been replaced by epoch" in str(result)
 
 
-def stable(catalog, where):
-    return catalog.read(transactions.last_stable_offset, where, catalog.partition(where).end_offset)
+def stable(catalog, topic_partition):
+    return catalog.read(
+        transactions.last_stable_offset, topic_partition, catalog.partition(topic_partition).end_offset
+    )
 
 
-def aborted(catalog, where, start=0, end=10**6):
-    return catalog.read(transactions.aborted, where, start, end)
+def aborted(catalog, topic_partition, start=0, end=10**6):
+    return catalog.read(transactions.aborted, topic_partition, start, end)
 
 
-def last_marker(catalog, where):
+def last_marker(catalog, topic_partition):
     (extent,) = catalog.read(
-        extents.find, where, catalog.partition(where).end_offset - 1, bytes_max=1, extents_max=1
+        extents.find,
+        topic_partition,
+        catalog.partition(topic_partition).end_offset - 1,
+        bytes_max=1,
+        extents_max=1,
     )
     header = read_header(extent.inline, 0)
     return read_marker(extent.inline), header.producer_id, header.producer_epoch

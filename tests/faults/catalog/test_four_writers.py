@@ -32,8 +32,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 deadline, commits = time.monotonic() + seconds, 0
 while time.monotonic() < deadline:
-    wheres = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
-    shares = [appends.Share(w, appends.FOREIGN, 0, 1024, 1, 0, 0, inline=bytes(1024)) for w in wheres]
+    topic_partitions = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
+    shares = [appends.Share(w, appends.FOREIGN, 0, 1024, 1, 0, 0, inline=bytes(1024)) for w in topic_partitions]
     (outcome,) = committer.commit([lambda tx: appends.encode_results(appends.append(tx, shares, None, now_ms=1))])
     assert outcome.error is None, outcome.error
     assert all(isinstance(each, appends.Placed) for each in appends.decode_results(outcome.value))

@@ -27,13 +27,13 @@ def alarms(caplog):
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.CRITICAL]
 
 
-async def refusals(brokers, where, count):
+async def refusals(brokers, topic_partition, count):
     """What comes of appends by everybody; none may be acknowledged."""
     found = []
     for _ in range(count):
         for broker in brokers:
             with pytest.raises(MillpondError) as refused:
-                await broker.log.append(where, batch(b"after"))
+                await broker.log.append(topic_partition, batch(b"after"))
             found.append(type(refused.value).__name__)
     return found
 
@@ -56,12 +56,16 @@ async def test_a_failover_to_a_replica_that_lags_halts_all_brokers(
             await brokers[0].log.append(owned(brokers[0])[0], batch(b"kept"))
             await asyncio.to_thread(postgres.keep_copy)
         await until(lambda: all(len(owned(each)) == 1 and each.lease.held for each in brokers))
-        wheres = [owned(broker)[0] for broker in brokers]
-        for broker, where in zip(brokers, wheres, strict=True):
+        topic_partitions = [owned(broker)[0] for broker in brokers]
+        for broker, topic_partition in zip(brokers, topic_partitions, strict=True):
             for number in range(FORGOTTEN):
-                await broker.log.append(where, batch(b"forgotten %d" % number))
+                await broker.log.append(topic_partition, batch(b"forgotten %d" % number))
         await asyncio.to_thread(postgres.fail_over_to_copy)
-        errors = [name for where in wheres for name in await refusals(brokers, where, 20)]
+        errors = [
+            name
+            for topic_partition in topic_partitions
+            for name in await refusals(brokers, topic_partition, 20)
+        ]
         causes = [await asyncio.wait_for(broker.failed(), 30) for broker in brokers]
         assert all(isinstance(cause, CatalogWentBack) for cause in causes), causes
         assert all(broker.lease.held for broker in brokers)

@@ -45,13 +45,13 @@ async def test_one_record_in_flight_waits_for_no_put(databases, s3_store, figure
     async with cluster([url, url], s3_store, parts=parts, flush_delay=250, lease=30_000) as brokers:
         topic = await shared_topic(brokers, partitions=2)
         broker = brokers[0]
-        where = broker.log.partitions()[0].where
+        topic_partition = broker.log.partitions()[0].topic_partition
         batch = bytes(build_batch([Record(b"x" * 1_000)], now_ms=time.time_ns() // 1_000_000))
         latencies, puts = [], 0
         for _ in range(SAMPLES):
             before = sum(each.log._flusher.flushes for each in brokers), uploads(broker)
             started = time.perf_counter()
-            await broker.log.append(where, batch)
+            await broker.log.append(topic_partition, batch)
             latencies.append(time.perf_counter() - started)
             puts += uploads(broker) - before[1]
         assert puts == 0, "a single small record has waited for an upload"

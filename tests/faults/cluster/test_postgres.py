@@ -89,27 +89,27 @@ async def test_while_postgres_is_away_appends_are_refused_and_after_the_lease_be
     batch = build_batch([Record(b"x")], now_ms=1)
     async with cluster([url, url], s3_store) as brokers:
         await shared_topic(brokers, partitions=PARTITIONS)
-        broker, where = brokers[0], owned(brokers[0])[0]
-        assert (await broker.log.append(where, batch)).base_offset == 0
+        broker, topic_partition = brokers[0], owned(brokers[0])[0]
+        assert (await broker.log.append(topic_partition, batch)).base_offset == 0
         postgres.stop("immediate")
         try:
             started = time.perf_counter()
             with pytest.raises(MillpondError) as refused:
-                await broker.log.append(where, batch)
+                await broker.log.append(topic_partition, batch)
             refused_s = time.perf_counter() - started
             assert refused.value.retriable
             await until(lambda: not broker.lease.held)
             flushes = broker.log._flusher.flushes
             with pytest.raises(Fenced) as fenced:
-                await broker.log.append(where, batch)
+                await broker.log.append(topic_partition, batch)
             assert fenced.value.retriable
             assert broker.log._flusher.flushes == flushes
             assert broker.log.held_bytes == 0
         finally:
             postgres.start()
         started = time.perf_counter()
-        sender = Sender(where.partition, idempotent=False)
-        await send_all([sender], brokers, where.topic_id, 1)
+        sender = Sender(topic_partition.partition, idempotent=False)
+        await send_all([sender], brokers, topic_partition.topic_id, 1)
         back_s = time.perf_counter() - started
         assert sender.acknowledged == {0: 1}, "what was refused has got an offset"
     figures.append(

@@ -115,5 +115,5 @@ async def test_old_listings_delete_nothing_that_is_needed_and_keep_nothing_for_e
     figures.append(f"old listings: deletions {swept}, lost 0, orphans left 0")
 
 
-async def append(broker, where, value):
-    return (await broker.log.append(where, build_batch([Record(value)], now_ms=1))).base_offset
+async def append(broker, topic_partition, value):
+    return (await broker.log.append(topic_partition, build_batch([Record(value)], now_ms=1))).base_offset

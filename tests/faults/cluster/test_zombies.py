@@ -32,22 +32,26 @@ async def test_a_commit_after_a_pause_longer_than_the_lease_is_refused(
     async with cluster([url, url], s3_store, parts=parts, inline_bytes_max=inline_bytes_max) as brokers:
         zombie, heir = brokers
         topic = await shared_topic(brokers, partitions=2)
-        where = owned(zombie)[0]
-        assert (await zombie.log.append(where, batch(b"before"))).base_offset == 0
+        topic_partition = owned(zombie)[0]
+        assert (await zombie.log.append(topic_partition, batch(b"before"))).base_offset == 0
         point.armed = True
-        late = [asyncio.create_task(zombie.log.append(where, batch(b"late %d" % n))) for n in range(3)]
+        late = [
+            asyncio.create_task(zombie.log.append(topic_partition, batch(b"late %d" % n))) for n in range(3)
+        ]
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
-        await until(lambda: where in owned(heir))
-        placed = [(await heir.log.append(where, batch(b"after %d" % n))).base_offset for n in range(3)]
+        await until(lambda: topic_partition in owned(heir))
+        placed = [
+            (await heir.log.append(topic_partition, batch(b"after %d" % n))).base_offset for n in range(3)
+        ]
         assert placed == [1, 2, 3]
         stored_before = contents(heir)
         point.released.set()
         results = await asyncio.gather(*late, return_exceptions=True)
         assert all(isinstance(result, Fenced) for result in results), results
         with pytest.raises(NotOwner):
-            await zombie.log.append(where, batch(b"again"))
+            await zombie.log.append(topic_partition, batch(b"again"))
         assert stored_before.items() <= contents(heir).items(), "the zombie has overwritten an object"
-        values = [record.value for record in await heir.read("t", partition=where.partition)]
+        values = [record.value for record in await heir.read("t", partition=topic_partition.partition)]
         assert values == [b"before", b"after 0", b"after 1", b"after 2"]
         assert (await zombie.failed()).facts["session"] == zombie.session
         assert len(await heir.log.read(lambda tx: topology.read(tx).partitions)) == topic.partitions
@@ -70,19 +74,21 @@ async def test_one_stopped_in_the_middle_of_a_commit_does_not_keep_what_it_has_l
     parts = [{"wrap_database": lambda database: StoppingDatabase(database, point)}, {}]
     async with cluster([url, url], s3_store, parts=parts) as (zombie, heir):
         await shared_topic([zombie, heir], partitions=2)
-        where = owned(zombie)[0]
+        topic_partition = owned(zombie)[0]
         point.armed = True
-        late = asyncio.create_task(zombie.log.append(where, batch(b"late")))
+        late = asyncio.create_task(zombie.log.append(topic_partition, batch(b"late")))
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
         started = time.perf_counter()
-        await until(lambda: where in owned(heir))
+        await until(lambda: topic_partition in owned(heir))
         taken_s = time.perf_counter() - started
-        assert (await heir.log.append(where, batch(b"mine"))).base_offset == 0
+        assert (await heir.log.append(topic_partition, batch(b"mine"))).base_offset == 0
         point.armed = False
         point.released.set()
         with pytest.raises(Fenced):
             await late
-        assert [record.value for record in await heir.read("t", partition=where.partition)] == [b"mine"]
+        assert [record.value for record in await heir.read("t", partition=topic_partition.partition)] == [
+            b"mine"
+        ]
     figures.append(f"stopped inside a commit, its rows locked: taken over after {taken_s:.1f} s")
 
 
@@ -99,8 +105,8 @@ async def test_who_needs_what_a_paused_broker_has_locked_keeps_its_own_lease(dat
             )
             until_ms = time.monotonic() * 1000 + 1.5 * LONGER_MS
             while time.monotonic() * 1000 < until_ms:
-                for where, found in answers.items():
-                    found.append(await refusal(brokers[0].log.append(where, batch(b"x"))))
+                for topic_partition, found in answers.items():
+                    found.append(await refusal(brokers[0].log.append(topic_partition, batch(b"x"))))
                     assert brokers[0].lease.held
                     await asyncio.sleep(0.25)  # after a failure everything is refused for a moment
             assert all(isinstance(each, Unavailable) for each in answers[locked]), answers
@@ -120,7 +126,7 @@ async def refusal(appending):
         return error
 
 
-async def until_taken(broker, where):
+async def until_taken(broker, topic_partition):
     async with asyncio.timeout(20):
-        while await refusal(broker.log.append(where, batch(b"after"))) is not None:
+        while await refusal(broker.log.append(topic_partition, batch(b"after"))) is not None:
             await asyncio.sleep(0.05)

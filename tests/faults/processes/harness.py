@@ -227,11 +227,18 @@ class Brokers:
 
     def owned(self) -> dict[tuple[str, int], str]:
         """(topic, partition) -> the gRPC address of who owns it, of those with a living owner."""
-        return {(topic, number): json.loads(where)["grpc"] for topic, number, where in self.rows(OWNED)}
+        return {
+            (topic, number): json.loads(topic_partition)["grpc"]
+            for topic, number, topic_partition in self.rows(OWNED)
+        }
 
     def owned_by(self, node: Node, topic: str) -> set[int]:
         mine = node.listeners["grpc"]
-        return {number for (name, number), where in self.owned().items() if name == topic and where == mine}
+        return {
+            number
+            for (name, number), topic_partition in self.owned().items()
+            if name == topic and topic_partition == mine
+        }
 
     def is_balanced(self) -> bool:
         """The members are those that run, every partition is owned, and shares differ by one at most."""

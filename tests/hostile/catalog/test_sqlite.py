@@ -36,38 +36,38 @@ def made(path):
     database = SqliteDatabase(path)
     database.migrate()
     with database.write() as tx:
-        where = TopicPartition(topics.create(tx, "orders", 1, {}, now_ms=1).id, 0)
-    return database, where
+        topic_partition = TopicPartition(topics.create(tx, "orders", 1, {}, now_ms=1).id, 0)
+    return database, topic_partition
 
 
-def append(database, where, length=16_384):
-    share = appends.Share(where, appends.FOREIGN, 0, length, 1, 0, 0, inline=bytes(length))
+def append(database, topic_partition, length=16_384):
+    share = appends.Share(topic_partition, appends.FOREIGN, 0, length, 1, 0, 0, inline=bytes(length))
     with database.write() as tx:
         return appends.append(tx, [share], None, now_ms=1)[0].base_offset
 
 
-def append_until_refused(database, where):
+def append_until_refused(database, topic_partition):
     acknowledged = []
     while True:
         try:
-            acknowledged.append(append(database, where))
+            acknowledged.append(append(database, topic_partition))
         except CatalogUnavailable as refused:
             return acknowledged, refused
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_room(small_disk):
     (small_disk / "ballast").write_bytes(bytes(1_000_000))
-    database, where = made(small_disk / "catalog.db")
-    acknowledged, refused = append_until_refused(database, where)
+    database, topic_partition = made(small_disk / "catalog.db")
+    acknowledged, refused = append_until_refused(database, topic_partition)
     assert not isinstance(refused, CatalogFailed)
     assert "full" in str(refused)
     with database.read() as tx:
-        assert partitions.read(tx, where).end_offset == len(acknowledged) == acknowledged[-1] + 1
-        assert len(extents.facts(tx, where, 0, 1000)) == len(acknowledged)
+        assert partitions.read(tx, topic_partition).end_offset == len(acknowledged) == acknowledged[-1] + 1
+        assert len(extents.facts(tx, topic_partition, 0, 1000)) == len(acknowledged)
     with pytest.raises(CatalogUnavailable):
-        append(database, where)
+        append(database, topic_partition)
     (small_disk / "ballast").unlink()
-    assert append(database, where) == len(acknowledged)
+    assert append(database, topic_partition) == len(acknowledged)
     database.close()
 
 
@@ -76,17 +76,17 @@ def test_a_disk_that_fills_up_inside_one_operation_of_many_is_a_clear_error(smal
     from millpond.catalog.commits import Committer
     from millpond.model.ids import new_session
 
-    database, where = made(small_disk / "catalog.db")
+    database, topic_partition = made(small_disk / "catalog.db")
     session = new_session()
     with database.write() as tx:
         writers.register(tx, session, kind="broker", address="", lease_ms=1000)
         tx.rows("PRAGMA max_page_count = 60")
-    large = appends.Share(where, appends.FOREIGN, 0, 1, 1, 0, 0, inline=bytes(300_000))
+    large = appends.Share(topic_partition, appends.FOREIGN, 0, 1, 1, 0, 0, inline=bytes(300_000))
     operation = lambda tx: appends.encode_results(appends.append(tx, [large], None, now_ms=1))  # noqa: E731
     committer = Committer(database, session, sleep=lambda _: None)
     with pytest.raises(CatalogUnavailable, match="full"):
         committer.commit([lambda tx: 1, operation, lambda tx: 2])
-    assert append(database, where, 100) == 0
+    assert append(database, topic_partition, 100) == 0
     database.close()
 
 
@@ -109,14 +109,14 @@ def test_a_directory_in_the_place_of_the_file_is_a_clear_error(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_a_clear_error(small_disk):
     path = small_disk / "catalog.db"
-    database, where = made(path)
+    database, topic_partition = made(path)
     database.close()
     mounted(path, "--bind", str(path))
     try:
         mounted(path, "-o", "remount,bind,ro")
         database = SqliteDatabase(path)
         with pytest.raises(CatalogUnavailable, match="cannot be written"):
-            append(database, where)
+            append(database, topic_partition)
         database.close()
     finally:
         subprocess.run(["umount", str(path)], check=True)
@@ -133,9 +133,9 @@ def test_a_file_that_is_no_database_is_called_damaged_and_left_alone(tmp_path):
 @pytest.mark.parametrize("damage", ["garbage", "cut"])
 def test_a_damaged_catalog_is_called_damaged(tmp_path, damage):
     path = tmp_path / "catalog.db"
-    database, where = made(path)
+    database, topic_partition = made(path)
     for _ in range(40):
-        append(database, where, 3000)
+        append(database, topic_partition, 3000)
     database.close()
     size = path.stat().st_size
     if damage == "cut":
@@ -149,7 +149,9 @@ def test_a_damaged_catalog_is_called_damaged(tmp_path, damage):
         database = SqliteDatabase(path)
         try:
             with database.read() as tx:
-                return [extents.find(tx, where, n, bytes_max=10**9, extents_max=100) for n in (0, 39)]
+                return [
+                    extents.find(tx, topic_partition, n, bytes_max=10**9, extents_max=100) for n in (0, 39)
+                ]
         finally:
             database.close()
 

@@ -58,13 +58,15 @@ def partition(path: Path | Place, topic: str, number: int = 0) -> TopicPartition
 
 def stored(path: Path | Place, topic: str, number: int = 0):
     """(offset, key, value) of everything that is stored of a partition, from its log start on."""
-    where = partition(path, topic, number)
+    topic_partition = partition(path, topic, number)
     [(offset, end)] = rows(
-        path, "SELECT log_start, end_offset FROM partitions WHERE topic_id = ? AND partition = ?", *where
+        path,
+        "SELECT log_start, end_offset FROM partitions WHERE topic_id = ? AND partition = ?",
+        *topic_partition,
     )
     found = []
     while offset < end:
-        runs = reader(place_of(path)).read_runs(where, offset, 8 * MIB)
+        runs = reader(place_of(path)).read_runs(topic_partition, offset, 8 * MIB)
         if not runs:
             break
         for run in runs:
@@ -118,10 +120,10 @@ def expire_leases(path: Path) -> None:
 
 def merge_extents(path: Path, topic: str, number: int, chosen: slice) -> None:
     """Merge these extents of a partition into one, here and now, as a task and its commit do."""
-    job, where = job_at(path), partition(path, topic, number)
+    job, topic_partition = job_at(path), partition(path, topic, number)
     with job.database.read() as tx:
-        group = tuple(catalog_extents.facts(tx, where, 0, 1_000)[chosen])
-    item = MergeItem(job.place, where, (group,))
+        group = tuple(catalog_extents.facts(tx, topic_partition, 0, 1_000)[chosen])
+    item = MergeItem(job.place, topic_partition, (group,))
     assert merge._commit(job, item, merge.work(item), merge.Tally())
 
 

@@ -143,9 +143,9 @@ async def test_tombstones_go_when_their_time_has_come(spark, tmp_path):
 async def test_open_transactions_bound_it_and_everything_above_stays(spark, tmp_path):
     await filled(tmp_path, partitions=1)
     async with serving(tmp_path) as broker:
-        where = broker.log.topics.partition("state", 0)
+        topic_partition = broker.log.topics.partition("state", 0)
         await append(broker, "state", 0, [Record(b"above", b"key 1")] * 50)
-        assert broker.log.partition(where).end_offset == 1_550
+        assert broker.log.partition(topic_partition).end_offset == 1_550
     before = stored(tmp_path, "state")
     change(
         tmp_path,

@@ -62,10 +62,10 @@ async def test_of_two_merges_of_the_same_extents_one_wins_and_the_other_yields(s
 async def test_of_two_compactions_of_a_partition_one_wins_and_the_other_yields(spark, tmp_path, monkeypatch):
     async with serving(tmp_path) as broker:
         await broker.log.create_topic("orders", 1, TOPICS["state"])
-        where = broker.log.topics.partition("orders", 0)
+        topic_partition = broker.log.topics.partition("orders", 0)
         for n in range(40):
             records = [Record(b"%d" % n, b"key %d" % key) for key in range(10)]
-            await broker.log.append(where, build_batch(records, now_ms=n))
+            await broker.log.append(topic_partition, build_batch(records, now_ms=n))
     expected = stored(tmp_path, "orders")[-10:]
     meet(monkeypatch, compact)
     reports = await two_at_once(compact.run, [CompactRequest(force=True)] * 2, tmp_path, spark)

@@ -151,7 +151,7 @@ async def test_a_merge_that_lost_a_race_is_planned_again_and_its_objects_are_gar
 
     def commit_after_the_broker(job, item, result, tally):
         if not raced:
-            raced.append(item.where)
+            raced.append(item.topic_partition)
             asyncio.run(_merge_elsewhere(tmp_path))
         return genuine(job, item, result, tally)
 

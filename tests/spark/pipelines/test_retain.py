@@ -206,9 +206,9 @@ async def test_what_was_aborted_stays_listed_until_the_next_run(spark, tmp_path)
     """A reader that does not know of the new log start yet would otherwise be shown aborted records."""
     await filled(tmp_path, **{"retention.ms": str(4 * HOUR_MS + 1)})
     insert = "INSERT INTO aborted_txns (topic_id, partition, first_offset, last_offset, producer_id) VALUES (?,?,?,?,?)"
-    where = partition(tmp_path, "orders")
-    change(tmp_path, insert, *where, 10, 12, 7)
-    change(tmp_path, insert, *where, 130, 135, 7)
+    topic_partition = partition(tmp_path, "orders")
+    change(tmp_path, insert, *topic_partition, 10, 12, 7)
+    change(tmp_path, insert, *topic_partition, 130, 135, 7)
     retained(tmp_path, spark)
     assert rows(tmp_path, "SELECT count(*) FROM aborted_txns") == [(2,)]
     retained(tmp_path, spark, now_ms=NOW_MS + HOUR_MS, request=RetainRequest(trust_clock=True))

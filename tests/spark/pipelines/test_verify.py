@@ -197,9 +197,9 @@ async def test_a_row_that_does_not_say_what_its_segment_says_is_found(data, spar
 
 def test_a_row_that_points_at_the_bytes_of_another_partition_is_found():
     batch = build_batch([Record(b"value", timestamp=5)] * 3, now_ms=5)
-    where, other = TopicPartition(TopicId(b"t" * 16), 1), TopicPartition(TopicId(b"t" * 16), 2)
-    extent = Extent(where, 10, 13, 0, 64, len(batch), 3, 5, 5, False, "journal/s/0", None)
-    assert check_journal_extent(extent, pack_frame(where, 1, 3, len(batch)) + batch) == []
+    topic_partition, other = TopicPartition(TopicId(b"t" * 16), 1), TopicPartition(TopicId(b"t" * 16), 2)
+    extent = Extent(topic_partition, 10, 13, 0, 64, len(batch), 3, 5, 5, False, "journal/s/0", None)
+    assert check_journal_extent(extent, pack_frame(topic_partition, 1, 3, len(batch)) + batch) == []
     [found] = check_journal_extent(extent, pack_frame(other, 1, 3, len(batch)) + batch)
     assert (found.reason, found.base_offset) == ("the frame before its bytes speaks of others", 10)
 
@@ -230,20 +230,20 @@ async def test_an_index_that_points_between_batches_is_found(spark, tmp_path):
 
 
 async def test_aborted_transactions_must_end_with_their_markers(data, spark):
-    where = partition(data, "orders", 2)
+    topic_partition = partition(data, "orders", 2)
     insert = "INSERT INTO aborted_txns (topic_id, partition, first_offset, last_offset, producer_id) VALUES (?,?,?,?,?)"
-    change(data, insert, *where, 10, 12, 77)
-    change(data, insert, *where, 40, 99, 78)
+    change(data, insert, *topic_partition, 10, 12, 77)
+    change(data, insert, *topic_partition, 40, 99, 78)
     found = verified(data, spark)["inconsistent"]
     assert [(e["base_offset"], e["end_offset"]) for e in found if "77" in e["reason"]] == [(10, 13)]
     assert [(e["base_offset"], e["end_offset"]) for e in found if "78" in e["reason"]] == [(40, 100)]
 
 
 async def test_orphans_are_told_from_objects_on_their_way_and_neither_is_damage(data, spark):
-    where = partition(data, "orders")
+    topic_partition = partition(data, "orders")
     dead, unknown = new_session(), new_session()
     place = Place.at(data)
-    keys = [segment_key(session, *where, 0, 1) for session in (dead, unknown)]
+    keys = [segment_key(session, *topic_partition, 0, 1) for session in (dead, unknown)]
     for key in keys:
         store(place).put(key, [b"left over"])
     change(
@@ -251,7 +251,7 @@ async def test_orphans_are_told_from_objects_on_their_way_and_neither_is_damage(
         " VALUES (?, 0, 'spark', '', '', 0, 1)", dead,
     )  # fmt: skip
     with TaskWriter(place) as writer:
-        writer.store.put(segment_key(writer.session, *where, 0, 1), [b"on its way"])
+        writer.store.put(segment_key(writer.session, *topic_partition, 0, 1), [b"on its way"])
         report = verified(data, spark)
     assert report["state"] == "ok"
     assert (report["orphaned"], report["on_their_way"]) == (2, 1)
@@ -300,12 +300,14 @@ async def test_what_is_merged_away_under_the_check_is_no_damage(data, spark, mon
     are."""
     job = job_at(data)
     places = [partition(data, "orders", n) for n in range(3)]
-    items = [item for where in places for item in verify.plan(job.database, job.place, where)]
+    items = [
+        item for topic_partition in places for item in verify.plan(job.database, job.place, topic_partition)
+    ]
     genuine = verify._check
     raced = []
 
     def check_late(objects, extent, aborted):
-        if not raced and extent.where.partition == 1 and not extent.stamped:
+        if not raced and extent.topic_partition.partition == 1 and not extent.stamped:
             raced.append(extent.key)
             merge.run(job_at(data, spark), MergeRequest())
             asyncio.run(collect_at(data))
@@ -339,6 +341,6 @@ async def test_what_is_merged_of_extents_checked_and_unchecked_is_checked(data, 
     result = verify.work(item)
     assert checked == [(0, 400), (400, 410), (410, 420), (400, 450)]
     assert (result.extents, result.findings) == (3, ())
-    later_item = verify.VerifyItem(job.place, item.where, 420, item.end, 3, 0)
+    later_item = verify.VerifyItem(job.place, item.topic_partition, 420, item.end, 3, 0)
     verify.work(later_item)
     assert checked[4:] == [(400, 450)]

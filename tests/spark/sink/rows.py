@@ -55,10 +55,10 @@ def buffers(place: Place, topic: str) -> dict[int, list[bytearray]]:
     for row in rows:
         offset, runs = row.log_start, []
         while offset < row.end_offset:
-            more = reader(place).read_runs(row.where, offset, READ_BYTES)
+            more = reader(place).read_runs(row.topic_partition, offset, READ_BYTES)
             runs += [run.data for run in more]
             offset = more[-1].end_offset
-        found[row.where.partition] = runs
+        found[row.topic_partition.partition] = runs
     return found
 
 

@@ -64,14 +64,18 @@ def pack(database, rows, topic=None, codec=Codec.NONE, turn=0):
     found = {}
     for (position, frame), share in zip(walk_journal(data), packed.shares, strict=True):
         payload = data[position : position + frame.length]
-        assert (share.where, share.position, share.length) == (frame.where, position, frame.length)
+        assert (share.topic_partition, share.position, share.length) == (
+            frame.topic_partition,
+            position,
+            frame.length,
+        )
         headers = [header for _, header in validate_unless_appended(payload)]
         records = list(iter_records(payload, decompressed_bytes_max=PLENTY))
         assert frame.batches == len(headers)
         assert frame.records == share.records == sum(header.record_count for header in headers)
         times = [record.timestamp for record in records]
         assert (share.min_timestamp, share.max_timestamp) == (min(times), max(times))
-        found[names[frame.where.topic_id], frame.where.partition] = records
+        found[names[frame.topic_partition.topic_id], frame.topic_partition.partition] = records
     return found
 
 
@@ -131,7 +135,7 @@ def test_every_row_is_there_once_in_its_order_and_its_partition(database, rows, 
         record = (key, value, tuple(header or ()), NOW if time is None else time)
         expected.setdefault(("five", partition), []).append(record)
     found = pack(database, slices, "five", turn=2)
-    assert {where: plain(records) for where, records in found.items()} == expected
+    assert {topic_partition: plain(records) for topic_partition, records in found.items()} == expected
 
 
 def test_a_batch_is_byte_for_byte_what_the_builder_makes(database):

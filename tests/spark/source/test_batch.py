@@ -130,9 +130,9 @@ async def test_a_time_ago(broker, tmp_path):
 
 async def test_a_consumer_groups_offsets_are_a_start(broker, tmp_path):
     await fill(broker, "orders", 2, 10)
-    where = broker.log.topics.partition("orders", 1)
+    topic_partition = broker.log.topics.partition("orders", 1)
     with place.database(parse_options(options(tmp_path, subscribe="x")).place).write() as tx:
-        groups.commit_offsets(tx, "billing", [GroupOffset(where, 7)], now_ms=1)
+        groups.commit_offsets(tx, "billing", [GroupOffset(topic_partition, 7)], now_ms=1)
     got = batch_offsets(tmp_path, subscribe="orders", startingOffsets="group:billing")
     assert got == {0: list(range(10)), 1: [7, 8, 9]}
     with pytest.raises(UnknownGroup, match="'nobody'"):
@@ -455,7 +455,7 @@ async def test_a_batch_that_cannot_be_decoded_is_named(broker, tmp_path):
 async def test_a_forward_gap_is_no_loss(broker, tmp_path):
     """As compaction leaves them: offsets 0, 5 and 9 of a batch that goes up to 19."""
     await broker.log.create_topic("orders", 1, {})
-    where = broker.log.topics.partition("orders", 0)
+    topic_partition = broker.log.topics.partition("orders", 0)
     await append(broker, "orders", 0, [Record(b"v") for _ in range(20)])
     from millpond.records import build_batch
 
@@ -463,6 +463,6 @@ async def test_a_forward_gap_is_no_loss(broker, tmp_path):
     gaps = build_batch(kept, base_offset=0, last_offset=19)
     with place.database(parse_options(options(tmp_path, subscribe="x")).place).write() as tx:
         statement = "UPDATE extents SET inline = ?, length = ?, stamped = 1 WHERE topic_id = ?"
-        tx.rows(statement, (gaps, len(gaps), where.topic_id))
+        tx.rows(statement, (gaps, len(gaps), topic_partition.topic_id))
     assert batch_offsets(tmp_path, subscribe="orders") == {0: [0, 5, 9]}
     assert batch_offsets(tmp_path, subscribe="orders", maxRecordsPerPartition=5) == {0: [0, 5, 9]}

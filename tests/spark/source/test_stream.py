@@ -293,7 +293,10 @@ async def test_progress_is_committed_to_a_group(tmp_path):
         reader.commit(at(10, -1))
         committed = (await broker.groups.committed_offsets("spark-orders")).offsets
         topics = broker.log.topics
-        assert {where.partition: each.offset for where, each in committed.items()} == {0: 10, 1: 9}
+        assert {topic_partition.partition: each.offset for topic_partition, each in committed.items()} == {
+            0: 10,
+            1: 9,
+        }
         assert set(committed) == {topics.partition("orders", 0), topics.partition("orders", 1)}
         stream_reader(tmp_path, subscribe="orders").commit(at(1, 1))
         assert (await broker.groups.committed_offsets("spark-orders")).offsets == committed

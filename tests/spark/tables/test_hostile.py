@@ -182,7 +182,7 @@ async def test_a_rival_that_has_read_further_than_we_saw_is_no_error(
         if len(looks) > 1:
             return found
         bounds = found["orders"][0]
-        return {"orders": {0: Bounds(bounds.where, bounds.log_start, 2)}}
+        return {"orders": {0: Bounds(bounds.topic_partition, bounds.log_start, 2)}}
 
     monkeypatch.setattr(pipeline, "look", look_early)
     assert (run(job_on(data, spark), request)["rows"], len(looks)) == (0, 2)

@@ -85,9 +85,9 @@ async def test_nothing_past_the_last_stable_offset_is_read(tmp_path: Path):
     async with serving(tmp_path) as broker:
         await fill(broker, "orders", 1, 10)
         job = job_on(tmp_path)
-        where = broker.log.topics.partition("orders", 0)
+        topic_partition = broker.log.topics.partition("orders", 0)
         with job.database.write() as tx:
-            tx.rows(transactions.ADD_PARTITION, (*where, 1, 0))
+            tx.rows(transactions.ADD_PARTITION, (*topic_partition, 1, 0))
             tx.rows("UPDATE txn_partitions SET first_offset = 4")
         assert look(job.database, job.topics(["orders"]))["orders"][0].end == 4
 

@@ -86,7 +86,7 @@ def test_lines_do_not_depend_on_how_they_are_read(content, step):
     source._file.close()
     expected = content.removesuffix(b"\n").split(b"\n") if content else []
     assert [line.content for line in lines] == expected
-    assert [line.where for line in lines] == [f"line {number}" for number in range(1, len(expected) + 1)]
+    assert [line.location for line in lines] == [f"line {number}" for number in range(1, len(expected) + 1)]
 
 
 def test_a_line_without_end_is_given_up(tmp_path, monkeypatch):

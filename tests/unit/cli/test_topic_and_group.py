@@ -150,9 +150,9 @@ def test_unknown_lag_is_shown_as_unknown(topic):
         shown = millpond.inside("group", "describe", "g").lines
         assert shown[0] == "g  Stable, 1 member, lag unknown: nothing is committed"
         assert [line.split()[-1] for line in shown[3:5]] == ["unknown", "unknown"]
-        where = TopicPartition(pond.broker.log.topics.named(topic).id, 1)
+        topic_partition = TopicPartition(pond.broker.log.topics.named(topic).id, 1)
         identity = MemberIdentity(member.member_id, 1)
-        run_in_background(groups.commit_offsets("g", [GroupOffset(where, 2)], identity))
+        run_in_background(groups.commit_offsets("g", [GroupOffset(topic_partition, 2)], identity))
         found = millpond.inside("group", "describe", "g", "--json").json
         assert [(each["read_from"], each["lag"]) for each in found["positions"]] == [(None, None), (3, 3)]
         assert found["lag"] is None

@@ -195,9 +195,9 @@ async def test_a_position_inside_a_batch(setting):
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_batches_of_every_compression(setting, codec):
     await setting.create("t")
-    where = setting.broker.log.topics.partition("t", 0)
+    topic_partition = setting.broker.log.topics.partition("t", 0)
     records = [Record(b"%d" % number, b"k", (("h", b"v"), ("h", None))) for number in range(3)]
-    await setting.broker.log.append(where, build_batch(records, compression=codec, now_ms=1_234))
+    await setting.broker.log.append(topic_partition, build_batch(records, compression=codec, now_ms=1_234))
     async with setting.consumer("t") as consumer:
         messages = (await consumer.poll()).messages
     assert [message.value for message in messages] == [b"0", b"1", b"2"]

@@ -74,9 +74,9 @@ def test_a_header_that_says_nothing_is_passed_over_to_where_the_broker_goes_on(w
 async def damaged(setting):
     """Numbers 1 to 3, a batch of 4 that nobody can read, and number 8."""
     await setting.create("t")
-    where = setting.broker.log.topics.partition("t", 0)
+    topic_partition = setting.broker.log.topics.partition("t", 0)
     for data in (batch(0, 3), unreadable(0, 4), batch(7, 1)):
-        await setting.broker.log.append(where, data)
+        await setting.broker.log.append(topic_partition, data)
     return setting
 
 

@@ -93,10 +93,10 @@ async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends
     feed = setting.broker.queues._feed
     read = feed.read
 
-    async def read_some(where, offset):
-        if where.partition == 0:
+    async def read_some(topic_partition, offset):
+        if topic_partition.partition == 0:
             raise StoreUnavailable(reason="away")
-        return await read(where, offset)
+        return await read(topic_partition, offset)
 
     async with setting.subscriber() as subscriber:
         async with asyncio.timeout(WAIT_SECONDS_MAX):

@@ -237,12 +237,12 @@ async def test_kafkas_tools_see_the_positions_of_a_group(setting):
     await setting.produce("t", b"a", b"b", b"c")
     async with setting.consumer("t", group="g") as consumer:
         await consumer.poll(messages_max=2)
-    where = confluent_kafka.TopicPartition("t", 0)
+    topic_partition = confluent_kafka.TopicPartition("t", 0)
     kafka = confluent_kafka.Consumer(
         {"bootstrap.servers": setting.broker.listeners["kafka"], "group.id": "g"}
     )
     try:
-        [found] = await asyncio.to_thread(kafka.committed, [where], 10)
+        [found] = await asyncio.to_thread(kafka.committed, [topic_partition], 10)
         assert found.offset == 2
     finally:
         await asyncio.to_thread(kafka.close)

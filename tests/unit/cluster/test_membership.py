@@ -109,9 +109,9 @@ async def test_what_was_accepted_before_a_handover_is_answered(brokers):
     assert all(isinstance(each, NotOwner) for each in outcomes if isinstance(each, BaseException))
     found = 0
     for number in range(8):
-        where = first.log.topics.partition("t", number)
-        holder = first if where in owned(first) else second
-        found += holder.log.partition(where).end_offset
+        topic_partition = first.log.topics.partition("t", number)
+        holder = first if topic_partition in owned(first) else second
+        found += holder.log.partition(topic_partition).end_offset
     assert found == kept
 
 
@@ -121,8 +121,8 @@ async def test_what_does_not_finish_in_time_is_served_on_and_handed_over_later(b
     await first.log.create_topic("t", 2)
     can_finish, let_go = asyncio.Event(), first.log.let_go
 
-    async def let_go_later(wheres):
-        await let_go(wheres)
+    async def let_go_later(topic_partitions):
+        await let_go(topic_partitions)
         await can_finish.wait()
 
     monkeypatch.setattr(first.log, "let_go", let_go_later)
@@ -152,13 +152,13 @@ async def test_one_that_is_declared_dead_commits_nothing_more(brokers):
     first, second = await brokers.add(), await brokers.add()
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
     await first.log.create_topic("t", 2)
-    where = next(iter(owned(second)))
-    await second.produce("t", b"one", partition=where.partition)
+    topic_partition = next(iter(owned(second)))
+    await second.produce("t", b"one", partition=topic_partition.partition)
     await declare_dead(first, second)
     with pytest.raises(Fenced):  # by the commit, or because it has heard of it before
-        await second.produce("t", b"zombie", partition=where.partition)
+        await second.produce("t", b"zombie", partition=topic_partition.partition)
     assert isinstance(await second.failed(), WriterDead)
-    assert [record.value for record in await first.read("t", partition=where.partition)] == [b"one"]
+    assert [record.value for record in await first.read("t", partition=topic_partition.partition)] == [b"one"]
 
 
 async def test_groups_move_with_their_shards(brokers):
@@ -292,9 +292,9 @@ async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is
     async def look_first():
         owners = await first.log.read(topology.owners)
         served.extend(
-            where
-            for where, owner in owners.items()
-            if owner.session != first.session and first.log.owns(where)
+            topic_partition
+            for topic_partition, owner in owners.items()
+            if owner.session != first.session and first.log.owns(topic_partition)
         )
         await refresh()
 

@@ -18,7 +18,7 @@ async def test_a_subscription_does_not_begin_on_a_partition_that_is_being_handed
 
     at_work._take = take_while_one_goes
     attachment = await first.queues.attach("t", "s", "c")
-    assert [queue.where for queue in attachment.queues.values()] == [kept]
+    assert [queue.topic_partition for queue in attachment.queues.values()] == [kept]
     at_work._take = take
     first.queues.keep([given])
     await until(lambda: len(attachment.queues) == 2)

@@ -35,10 +35,10 @@ async def test_the_owner_of_a_partition_lets_it_join_a_transaction_that_another_
     first, second = await two(brokers, 4)
     transactional_id = named_where("tx", first.groups._store.keeps)
     producer = await first.transactions.begin_producer(transactional_id, 60_000)
-    where, other = sorted(owned(second))
-    await second.transactions.ensure_partitions(producer, [where])
-    assert await first.transactions.partitions_of(producer) == [where]
-    assert second.log.partition(where).ongoing.includes(*producer.identity)
+    topic_partition, other = sorted(owned(second))
+    await second.transactions.ensure_partitions(producer, [topic_partition])
+    assert await first.transactions.partitions_of(producer) == [topic_partition]
+    assert second.log.partition(topic_partition).ongoing.includes(*producer.identity)
     await first.transactions.begin_producer(transactional_id, 60_000)
     with pytest.raises(ProducerFenced):
         await second.transactions.ensure_partitions(producer, [other])
@@ -49,14 +49,14 @@ async def test_a_transaction_takes_offsets_of_a_group_that_another_broker_coordi
     first, second = await two(brokers, 2)
     transactional_id = named_where("tx", first.groups._store.keeps)
     group = named_where("g", second.groups._store.keeps)
-    where = next(iter(owned(second)))
+    topic_partition = next(iter(owned(second)))
     producer = await first.transactions.begin_producer(transactional_id, 60_000)
     await first.transactions.add_group(producer, group)
-    await second.transactions.add_offsets(producer, group, [GroupOffset(where, 7)])
+    await second.transactions.add_offsets(producer, group, [GroupOffset(topic_partition, 7)])
     await first.transactions.end(producer, commit=True, bump_epoch=False)
-    assert (await second.groups.committed_offsets(group)).offsets[where].offset == 7
+    assert (await second.groups.committed_offsets(group)).offsets[topic_partition].offset == 7
     with pytest.raises(NotOwner):
-        await first.transactions.add_offsets(producer, group, [GroupOffset(where, 8)])
+        await first.transactions.add_offsets(producer, group, [GroupOffset(topic_partition, 8)])
 
 
 async def test_confluent_kafka_sends_offsets_of_a_group_that_another_broker_coordinates(brokers):

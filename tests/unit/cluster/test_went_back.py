@@ -32,7 +32,7 @@ async def test_a_halted_partition_is_given_to_nobody(brokers):
     other = await brokers.add()
     await until(lambda: len(other.log.partitions()) == 1)
     await until(lambda: broker.membership._balanced == broker.log.topology.version)
-    assert halted < {partition.where for partition in broker.log.partitions()}
+    assert halted < {partition.topic_partition for partition in broker.log.partitions()}
 
 
 async def test_a_broker_that_ends_for_it_hands_nothing_over(brokers):

@@ -61,20 +61,24 @@ class Engine:
         self.topic_id = (await self.log.create_topic(name, partitions, overrides)).id
         return self
 
-    def where(self, partition=0):
+    def topic_partition(self, partition=0):
         return TopicPartition(self.topic_id, partition)
 
     def partition(self, number=0):
-        return self.log.partition(self.where(number))
+        return self.log.partition(self.topic_partition(number))
 
     async def append(self, *values, partition=0, **named):
-        return await self.log.append(self.where(partition), batch(*values, at=self.clock.now_ms(), **named))
+        return await self.log.append(
+            self.topic_partition(partition), batch(*values, at=self.clock.now_ms(), **named)
+        )
 
     async def submit(self, *values, partition=0, **named):
-        return await self.log.submit(self.where(partition), batch(*values, at=self.clock.now_ms(), **named))
+        return await self.log.submit(
+            self.topic_partition(partition), batch(*values, at=self.clock.now_ms(), **named)
+        )
 
     async def fetch(self, offset=0, *, partition=0, room=MIB, **named):
-        request = FetchRequest(self.where(partition), offset, room)
+        request = FetchRequest(self.topic_partition(partition), offset, room)
         return (await self.log.fetch([request], bytes_max=room, **named))[0]
 
     async def values(self, offset=0, *, partition=0, **named):
@@ -96,7 +100,7 @@ class Engine:
         data = batch(*values, at=self.clock.now_ms())
         times = self.clock.now_ms(), self.clock.now_ms()
         share = appends.Share(
-            self.where(partition), appends.FOREIGN, 0, len(data), len(values), *times, inline=data
+            self.topic_partition(partition), appends.FOREIGN, 0, len(data), len(values), *times, inline=data
         )
         other = SqliteDatabase(self.broker.settings.data_dir / "catalog.db")
         with other.write() as tx:

@@ -50,7 +50,7 @@ class HeldThreads:
 
 async def accepted_in_turn(engine, batches):
     """Submits that begin in this order, all at once."""
-    tasks = [asyncio.ensure_future(engine.log.submit(engine.where(), batch)) for batch in batches]
+    tasks = [asyncio.ensure_future(engine.log.submit(engine.topic_partition(), batch)) for batch in batches]
     await asyncio.sleep(0)
     return tasks
 
@@ -90,7 +90,7 @@ async def test_any_mix_with_many_in_flight_stays_in_order(start, seed):
         expected += values
     tasks = []
     for batch in batches:
-        tasks.append(asyncio.ensure_future(engine.log.submit(engine.where(), batch)))
+        tasks.append(asyncio.ensure_future(engine.log.submit(engine.topic_partition(), batch)))
         if choice.random() < 0.5:
             await asyncio.sleep(0)
     for task in tasks:
@@ -160,7 +160,7 @@ async def test_current_headers_never_leave_the_loop_and_wait_for_nothing(start, 
 async def test_what_is_small_is_looked_into_on_the_loop(start, no_thread):
     engine = await start()
     no_thread(engine)
-    await engine.log.append(engine.where(), claiming([Record(b"v", timestamp=OLD_MS)]))
+    await engine.log.append(engine.topic_partition(), claiming([Record(b"v", timestamp=OLD_MS)]))
     assert engine.partition().end_offset == 1
 
 
@@ -168,7 +168,7 @@ async def test_a_small_batch_that_becomes_large_is_looked_into_on_a_thread(start
     engine = await start()
     value = b"v" * (2 * appender.LOOKED_AT_ON_LOOP_BYTES)
     batch = claiming([Record(value, timestamp=OLD_MS)], newest=0, codec=Codec.ZSTD)
-    await engine.log.append(engine.where(), batch)
+    await engine.log.append(engine.topic_partition(), batch)
     assert engine.rows("SELECT max_timestamp FROM extents") == [(OLD_MS,)]
 
 
@@ -191,9 +191,9 @@ async def test_header_and_extent_have_the_times_of_the_records(start, codec, joi
     records = [Record(b"v", timestamp=time) for time in times]
     batch = claiming(records, newest=OLD_MS, codec=codec)
     if joint:
-        await engine.log.append_jointly({engine.where(): batch}, lambda tx: None)
+        await engine.log.append_jointly({engine.topic_partition(): batch}, lambda tx: None)
     else:
-        await engine.log.append(engine.where(), batch)
+        await engine.log.append(engine.topic_partition(), batch)
     [data] = (await engine.fetch(0)).batches
     header = read_header(data)
     check_crc(data, 0, header)
@@ -204,7 +204,9 @@ async def test_header_and_extent_have_the_times_of_the_records(start, codec, joi
 
 async def test_records_without_a_time_are_read_as_they_were_sent_and_have_the_age_of_their_append(start):
     engine = await start()
-    await engine.log.append(engine.where(), claiming([Record(b"a"), Record(b"b")], base=-1, newest=0))
+    await engine.log.append(
+        engine.topic_partition(), claiming([Record(b"a"), Record(b"b")], base=-1, newest=0)
+    )
     [data] = (await engine.fetch(0)).batches
     assert {r.timestamp for r in iter_records(data, decompressed_bytes_max=1 << 20)} == {NO_TIMESTAMP}
     now = engine.clock.now_ms()
@@ -215,7 +217,7 @@ async def test_records_without_a_time_are_read_as_they_were_sent_and_have_the_ag
 async def test_under_append_time_the_producers_times_say_nothing(start, base):
     engine = await (await start(topic=False)).topic(**{"message.timestamp.type": "LogAppendTime"})
     await engine.log.append(
-        engine.where(), claiming([Record(b"a", timestamp=OLD_MS)], base=base, newest=base)
+        engine.topic_partition(), claiming([Record(b"a", timestamp=OLD_MS)], base=base, newest=base)
     )
     now = engine.clock.now_ms()
     assert await stored_times(engine) == (now, now, now)
@@ -227,8 +229,8 @@ async def test_the_sparse_index_has_the_newest_time_of_each_stretch(start):
     old = [Record(b"v" * 70_000, timestamp=OLD_MS)]
     current = [Record(b"v" * 70_000, timestamp=OLD_MS), Record(b"v", timestamp=now)]
     batches = [claiming(records, newest=0) for records in (old, current, old)]
-    await engine.log.append(engine.where(), b"".join(batches))
-    [extent] = engine.log.reader.find_extents(engine.where(), 0, 1)
+    await engine.log.append(engine.topic_partition(), b"".join(batches))
+    [extent] = engine.log.reader.find_extents(engine.topic_partition(), 0, 1)
     assert [entry.max_timestamp for entry in extent.index] == [OLD_MS, now, OLD_MS]
 
 
@@ -239,5 +241,5 @@ async def test_what_is_checked_before_anything_is_accepted_is_checked_by_the_rec
     batch = claiming(too_new, newest=OLD_MS)
     for check in (engine.log.check, engine.log.check_joint):
         with pytest.raises(InvalidTimestamp):
-            check(engine.where(), batch)
-        check(engine.where(), claiming([Record(b"v", timestamp=OLD_MS)]))
+            check(engine.topic_partition(), batch)
+        check(engine.topic_partition(), claiming([Record(b"v", timestamp=OLD_MS)]))

@@ -16,12 +16,14 @@ EPOCHS = {A: 3, B: 4}
 
 @pytest.fixture
 async def buffer(make_batch):
-    def pending(where, data):
-        return Pending(where, data, list(walk(data)), asyncio.get_running_loop().create_future(), -1)
+    def pending(topic_partition, data):
+        return Pending(
+            topic_partition, data, list(walk(data)), asyncio.get_running_loop().create_future(), -1
+        )
 
     class Filled(FlushBuffer):
-        def put(self, where, data):
-            self.add(pending(where, data))
+        def put(self, topic_partition, data):
+            self.add(pending(topic_partition, data))
 
     return Filled(0.0)
 
@@ -33,15 +35,15 @@ async def test_every_partition_gets_a_frame_and_its_batches_in_arrival_order(buf
     buffer.put(A, third)
     layout = lay_out(buffer, EPOCHS)
     data = b"".join(layout.parts)
-    frames = {frame.where: (position, frame) for position, frame in walk_journal(data)}
+    frames = {frame.topic_partition: (position, frame) for position, frame in walk_journal(data)}
     assert layout.length == len(data) == 2 * FRAME_BYTES + buffer.bytes
     for share in layout.shares:
-        position, frame = frames[share.where]
+        position, frame = frames[share.topic_partition]
         assert (share.position, share.length) == (position, frame.length)
-        assert (share.records, share.epoch) == (frame.records, EPOCHS[share.where])
-    bytes_of = {s.where: data[s.position : s.position + s.length] for s in layout.shares}
+        assert (share.records, share.epoch) == (frame.records, EPOCHS[share.topic_partition])
+    bytes_of = {s.topic_partition: data[s.position : s.position + s.length] for s in layout.shares}
     assert bytes_of == {A: first + third, B: second}
-    assert {where: frame.batches for where, (_, frame) in frames.items()} == {A: 2, B: 1}
+    assert {topic_partition: frame.batches for topic_partition, (_, frame) in frames.items()} == {A: 2, B: 1}
 
 
 async def test_inline_shares_carry_their_own_bytes(buffer, make_batch):
@@ -77,7 +79,7 @@ async def test_a_large_share_has_an_index_into_its_own_bytes_and_a_small_one_has
         buffer.put(A, big)
     buffer.put(B, make_batch(b"small"))
     layout = lay_out(buffer, EPOCHS)
-    indexes = {share.where: share.sparse_index for share in layout.shares}
+    indexes = {share.topic_partition: share.sparse_index for share in layout.shares}
     assert indexes[B] is None
     entries = unpack_index(indexes[A])
     assert [(e.offset, e.position) for e in entries] == [(0, 0), (4, 2 * len(big)), (8, 4 * len(big))]
@@ -89,7 +91,7 @@ async def test_a_partition_is_given_up_with_its_bytes(buffer, make_batch):
     buffer.put(B, make_batch(b"b"))
     before = buffer.bytes
     [taken] = buffer.take_partition(A)
-    assert taken.where == A
+    assert taken.topic_partition == A
     assert buffer.bytes == before - taken.size
     assert buffer.take_partition(A) == []
     assert list(buffer.appends) == [B]

@@ -129,7 +129,7 @@ async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
 
     seal(good, 0, len(good))
     with pytest.raises(CorruptBatch):
-        await engine.log.append(engine.where(), good)
+        await engine.log.append(engine.topic_partition(), good)
 
 
 @pytest.mark.parametrize(

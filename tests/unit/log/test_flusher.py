@@ -501,7 +501,7 @@ async def test_an_object_whose_rest_fails_is_sealed_all_the_same(start, loop_tim
     found = await outcomes([first, behind])
     assert [type(each) for each in found] == [StoreUnavailable, FlushFailed]
     store.append = append
-    await engine.log.delete_records(engine.where(1), -1)
+    await engine.log.delete_records(engine.topic_partition(1), -1)
     rows = engine.rows("SELECT extents, sealed FROM objects WHERE extents = 0")
     assert rows
     assert all(sealed for _, sealed in rows)

@@ -29,7 +29,7 @@ async def engine(start, make_batch):
         places.append((base, len(data), newest))
         data += batch
     made = extents.NewExtent(
-        where=engine.where(),
+        topic_partition=engine.topic_partition(),
         base_offset=0,
         end_offset=END,
         epoch=1,
@@ -56,7 +56,9 @@ async def in_time(awaitable):
 
 
 async def test_a_slice_reaches_to_where_the_next_one_begins(engine):
-    [extent] = await engine.log.in_pool(lambda: engine.log.reader.find_extents(engine.where(), 0, 1))
+    [extent] = await engine.log.in_pool(
+        lambda: engine.log.reader.find_extents(engine.topic_partition(), 0, 1)
+    )
     pieces = [slice_extent(extent, offset, 1) for offset in (0, 5, 10, 29, 30, 39)]
     assert [(each.base_offset, each.end_offset) for each in pieces] == [
         *((0, 10), (0, 10)),
@@ -71,7 +73,7 @@ async def test_a_reader_in_a_gap_comes_to_what_follows(engine, offset):
     def read():
         """As small as it goes: one stretch of the index at a time."""
         at, found = offset, []
-        while runs := engine.log.reader.read_runs(engine.where(), at, 1):
+        while runs := engine.log.reader.read_runs(engine.topic_partition(), at, 1):
             found += iter_records(runs[0].data, decompressed_bytes_max=0)
             assert runs[0].end_offset > at
             at = runs[0].end_offset
@@ -79,19 +81,19 @@ async def test_a_reader_in_a_gap_comes_to_what_follows(engine, offset):
 
     assert await in_time(engine.log.in_pool(read)) == [at for at in TIMES if at >= offset]
     assert await in_time(engine.values(offset)) == [b"%d" % at for at in TIMES if at >= offset]
-    request = FetchRequest(engine.where(), offset, 1)
+    request = FetchRequest(engine.topic_partition(), offset, 1)
     [result] = await in_time(engine.log.fetch([request], bytes_max=1))
     assert result.batches
 
 
 @pytest.mark.parametrize("log_start", [0, 1, 2, 10, 11, 12, 30, 31])
 async def test_offsets_by_time_are_found_across_gaps(engine, log_start):
-    await engine.log.delete_records(engine.where(), log_start)
+    await engine.log.delete_records(engine.topic_partition(), log_start)
     retained = {at: time for at, time in TIMES.items() if at >= log_start}
     newest = max(retained.items(), key=lambda each: each[1], default=None)
-    found = await in_time(engine.log.newest_offset(engine.where()))
+    found = await in_time(engine.log.newest_offset(engine.topic_partition()))
     assert (found and (found.offset, found.timestamp)) == newest
     for wanted in (1, 150, 250, 350, 401, 901):
         first = next(((at, time) for at, time in retained.items() if time >= wanted), None)
-        found = await in_time(engine.log.offset_at(engine.where(), wanted))
+        found = await in_time(engine.log.offset_at(engine.topic_partition(), wanted))
         assert (found and (found.offset, found.timestamp)) == first

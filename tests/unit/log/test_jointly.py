@@ -48,9 +48,12 @@ def give_to_another(engine):
 async def test_batches_and_operation_happen_together(start, make_batch, uploads, value):
     engine = await start(partitions=2, uploads=uploads)
     await engine.append(b"before", partition=1)
-    appends = {engine.where(0): make_batch(value, b"a"), engine.where(1): make_batch(value, b"b")}
+    appends = {
+        engine.topic_partition(0): make_batch(value, b"a"),
+        engine.topic_partition(1): make_batch(value, b"b"),
+    }
     placed = await engine.log.append_jointly(appends, note("done"))
-    assert [placed[engine.where(n)].base_offset for n in (0, 1)] == [0, 1]
+    assert [placed[engine.topic_partition(n)].base_offset for n in (0, 1)] == [0, 1]
     assert await engine.values(partition=0) == [value, b"a"]
     assert await engine.values(partition=1) == [b"before", value, b"b"]
     assert notes(engine) == ["done"]
@@ -59,7 +62,7 @@ async def test_batches_and_operation_happen_together(start, make_batch, uploads,
 @pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
 async def test_an_operation_that_refuses_takes_the_batches_with_it(start, make_batch, uploads):
     engine = await start(partitions=2, uploads=uploads)
-    appends = {engine.where(0): make_batch(b"a"), engine.where(1): make_batch(b"b")}
+    appends = {engine.topic_partition(0): make_batch(b"a"), engine.topic_partition(1): make_batch(b"b")}
     with pytest.raises(NotOwner):
         await engine.log.append_jointly(appends, refuse)
     assert await engine.append(b"next") == (0, 0, -1)
@@ -69,7 +72,9 @@ async def test_an_operation_that_refuses_takes_the_batches_with_it(start, make_b
 
 
 async def test_appends_behind_a_refused_one_are_not_refused(engine, make_batch):
-    joint = asyncio.ensure_future(engine.log.append_jointly({engine.where(): make_batch(b"a")}, refuse))
+    joint = asyncio.ensure_future(
+        engine.log.append_jointly({engine.topic_partition(): make_batch(b"a")}, refuse)
+    )
     await asyncio.sleep(0)
     later = [asyncio.ensure_future(engine.append(b"%d" % n, producer=(7, 0, n))) for n in range(3)]
     with pytest.raises(NotOwner):
@@ -80,7 +85,7 @@ async def test_appends_behind_a_refused_one_are_not_refused(engine, make_batch):
 async def test_a_partition_that_refuses_undoes_the_others(start, make_batch):
     engine = await start(partitions=2)
     missing = TopicPartition(engine.topic_id, 9)
-    appends = {engine.where(0): make_batch(b"a"), missing: make_batch(b"b")}
+    appends = {engine.topic_partition(0): make_batch(b"a"), missing: make_batch(b"b")}
     with pytest.raises(Exception, match="partition 9"):
         await engine.log.append_jointly(appends, note("never"))
     assert await engine.values(partition=0) == []
@@ -88,11 +93,13 @@ async def test_a_partition_that_refuses_undoes_the_others(start, make_batch):
 
 
 async def test_bad_batches_are_refused_before_anything_happens(engine, make_batch):
-    where = engine.where()
+    topic_partition = engine.topic_partition()
     with pytest.raises(InvalidRequest, match="no batches with sequences"):
-        await engine.log.append_jointly({where: make_batch(b"a", producer=(7, 0, 0))}, note("never"))
+        await engine.log.append_jointly(
+            {topic_partition: make_batch(b"a", producer=(7, 0, 0))}, note("never")
+        )
     with pytest.raises(RecordTooLarge):
-        await engine.log.append_jointly({where: make_batch(bytes(2_000_000))}, note("never"))
+        await engine.log.append_jointly({topic_partition: make_batch(bytes(2_000_000))}, note("never"))
     with pytest.raises(UnknownTopic):
         await engine.log.append_jointly({TopicPartition(bytes(16), 0): make_batch(b"a")}, note("never"))
     assert notes(engine) == []
@@ -104,9 +111,9 @@ async def test_a_partition_of_another_broker_takes_them_too(engine, make_batch):
         tx.rows("UPDATE partitions SET owner = 'another', epoch = epoch + 1")
     await engine.log.refresh()
     with pytest.raises(NotOwner):
-        engine.log.partition(engine.where())
-    placed = await engine.log.append_jointly({engine.where(): make_batch(b"a")}, note("done"))
-    assert placed[engine.where()].base_offset == 0
+        engine.log.partition(engine.topic_partition())
+    placed = await engine.log.append_jointly({engine.topic_partition(): make_batch(b"a")}, note("done"))
+    assert placed[engine.topic_partition()].base_offset == 0
     with pytest.raises(NotOwner):
         await engine.append(b"its former owner may not append as its owner")
 
@@ -118,9 +125,9 @@ async def test_a_halted_partition_takes_nothing_jointly_either(start, make_batch
     with engine.broker.database.write() as tx:
         tx.rows("UPDATE partitions SET end_offset = 1 WHERE partition = 0")
     await engine.log.refresh()
-    appends = {engine.where(number): make_batch(b"x") for number in (1, 0)}
+    appends = {engine.topic_partition(number): make_batch(b"x") for number in (1, 0)}
     with pytest.raises(PartitionHalted):
-        engine.log.check_joint(engine.where(), make_batch(b"x"))
+        engine.log.check_joint(engine.topic_partition(), make_batch(b"x"))
     with pytest.raises(PartitionHalted):
         await engine.log.append_jointly(appends, note("never"))
     with pytest.raises(PartitionHalted):
@@ -132,21 +139,21 @@ async def test_a_halted_partition_takes_nothing_jointly_either(start, make_batch
 @pytest.mark.parametrize("uploads", [False, True], ids=["local", "uploads"])
 async def test_a_partition_is_let_go_while_others_go_on_appending_jointly(start, make_batch, uploads):
     engine = await start(partitions=2, uploads=uploads)
-    wheres = [engine.where(0), engine.where(1)]
+    topic_partitions = [engine.topic_partition(0), engine.topic_partition(1)]
     going_on, answered = True, []
 
     async def append_on():
         while going_on:
             placed = await engine.log.append_jointly(
-                {each: make_batch(b"j") for each in wheres}, note_nothing
+                {each: make_batch(b"j") for each in topic_partitions}, note_nothing
             )
-            answered.append(placed[wheres[0]].base_offset)
+            answered.append(placed[topic_partitions[0]].base_offset)
 
     appending = [asyncio.ensure_future(append_on()) for _ in range(4)]
     accepted = await engine.submit(b"accepted before")
     try:
         async with asyncio.timeout(10):
-            await engine.log.let_go(wheres[:1])
+            await engine.log.let_go(topic_partitions[:1])
         assert accepted.done(), "what was accepted is answered first"
         give_to_another(engine)
         count = len(answered)
@@ -166,11 +173,11 @@ async def test_what_is_appended_jointly_while_it_is_handed_over_tells_the_new_ow
     """The commit comes after the hand-over, of which this broker has not heard yet."""
     told = []
     monkeypatch.setattr(engine.log._landing, "_tell_owner", told.append)
-    await engine.log.let_go([engine.where()])
+    await engine.log.let_go([engine.topic_partition()])
     give_to_another(engine)
-    placed = await engine.log.append_jointly({engine.where(): make_batch(b"a")}, note("done"))
-    assert placed[engine.where()].base_offset == 0
-    assert told == [engine.where()]
+    placed = await engine.log.append_jointly({engine.topic_partition(): make_batch(b"a")}, note("done"))
+    assert placed[engine.topic_partition()].base_offset == 0
+    assert told == [engine.topic_partition()]
     [partition] = engine.log.partitions()
     assert partition.end_offset == 0, "it is no longer this broker's"
 
@@ -183,7 +190,10 @@ async def test_submits_stay_in_order_when_some_are_joint(start, make_batch, uplo
     for number in range(24):
         value = b"%d " % number + padding
         if number % 3 == 1:
-            appends = {engine.where(0): make_batch(value), engine.where(1): make_batch(b"beside")}
+            appends = {
+                engine.topic_partition(0): make_batch(value),
+                engine.topic_partition(1): make_batch(b"beside"),
+            }
             answers.append(await engine.log.submit_jointly(appends, lambda _: None))
         else:
             answers.append(await engine.submit(value))
@@ -198,7 +208,7 @@ async def test_submits_stay_in_order_when_some_are_joint(start, make_batch, uplo
 
 async def test_joint_appends_one_after_the_other_do_not_hold_up_ordinary_ones(start, make_batch):
     engine = await start(partitions=2)
-    joint, ordinary, appended = engine.where(1), 0, []
+    joint, ordinary, appended = engine.topic_partition(1), 0, []
     begun, may_end = threading.Event(), threading.Event()
 
     def slow(_):
@@ -236,6 +246,6 @@ async def test_a_joint_append_that_its_operation_refuses_fails_alone(engine, mak
         raise FlushFailed("another writer was first")
 
     with pytest.raises(FlushFailed):
-        await engine.log.append_jointly({engine.where(): make_batch(b"joint")}, refuse_flush)
+        await engine.log.append_jointly({engine.topic_partition(): make_batch(b"joint")}, refuse_flush)
     await engine.append(b"ordinary")
     assert await engine.values() == [b"ordinary"]

@@ -61,14 +61,14 @@ async def test_many_topics_made_at_once_are_all_there(engine):
 
 async def test_a_topic_made_again_under_its_name_is_another_and_starts_at_nought(engine):
     await engine.append(b"old", b"older")
-    old = engine.where()
+    old = engine.topic_partition()
     await engine.log.delete_topic("orders")
     with pytest.raises(UnknownTopic):
         engine.log.topics.named("orders")
     with pytest.raises(UnknownTopic):
         await engine.log.append(old, b"")
     await engine.topic()
-    assert engine.where() != old
+    assert engine.topic_partition() != old
     assert (await engine.append(b"new")).base_offset == 0
     assert await engine.values() == [b"new"]
 
@@ -153,7 +153,7 @@ async def test_topics_and_records_survive_a_restart(start, tmp_path):
 async def test_a_bad_request_fails_alone(engine):
     results = await asyncio.gather(
         engine.append(b"a"),
-        engine.log.append(engine.where(), b"not a batch" * 20),
+        engine.log.append(engine.topic_partition(), b"not a batch" * 20),
         engine.append(b"b"),
         return_exceptions=True,
     )
@@ -169,17 +169,17 @@ async def test_append_time_is_answered(start):
 
 async def test_an_answer_carries_the_log_start(engine):
     await engine.append(b"a", b"b")
-    await engine.log.delete_records(engine.where(), 1)
+    await engine.log.delete_records(engine.topic_partition(), 1)
     assert (await engine.append(b"c")).log_start == 1
 
 
 async def test_a_writable_buffer_is_stamped_in_place_and_an_unwritable_one_is_left_alone(engine, make_batch):
     await engine.append(b"first")
     data = make_batch(b"second")
-    await engine.log.append(engine.where(), data)
+    await engine.log.append(engine.topic_partition(), data)
     assert next(walk(data))[1].base_offset == 0
     own = bytearray(data)
-    await engine.log.append(engine.where(), own)
+    await engine.log.append(engine.topic_partition(), own)
     assert next(walk(own))[1].base_offset == 2
 
 
@@ -199,9 +199,9 @@ async def test_a_fenced_partition_takes_nothing(engine):
         await engine.append(b"x")
     await engine.log.refresh()
     with pytest.raises(NotOwner):
-        engine.log.partition(engine.where())
+        engine.log.partition(engine.topic_partition())
     with pytest.raises(UnknownPartition):
-        engine.log.partition(engine.where(7))
+        engine.log.partition(engine.topic_partition(7))
 
 
 async def test_a_partition_with_a_new_epoch_goes_on(engine):
@@ -220,11 +220,11 @@ async def test_a_partition_with_a_new_epoch_goes_on(engine):
 async def test_records_are_deleted_up_to_an_offset_and_numbers_go_on(engine):
     for n in range(5):
         await engine.append(b"%d" % n)
-    assert await engine.log.delete_records(engine.where(), 3) == 3
+    assert await engine.log.delete_records(engine.topic_partition(), 3) == 3
     assert await engine.values(3) == [b"3", b"4"]
     assert engine.rows("SELECT count(*) FROM extents") == [(2,)]
-    assert await engine.log.delete_records(engine.where(), 1) == 3  # never back
-    assert await engine.log.delete_records(engine.where(), -1) == 5
+    assert await engine.log.delete_records(engine.topic_partition(), 1) == 3  # never back
+    assert await engine.log.delete_records(engine.topic_partition(), -1) == 5
     assert (await engine.append(b"5")).base_offset == 5
 
 
@@ -232,14 +232,14 @@ async def test_records_are_deleted_up_to_an_offset_and_numbers_go_on(engine):
 async def test_an_offset_outside_the_log_cannot_be_deleted_to(engine, offset):
     await engine.append(*[b"x"] * 5)
     with pytest.raises(OffsetOutOfRange) as raised:
-        await engine.log.delete_records(engine.where(), offset)
+        await engine.log.delete_records(engine.topic_partition(), offset)
     assert raised.value.facts["end_offset"] == 5
     assert engine.partition().log_start == 0
 
 
 async def test_inside_an_extent_the_bytes_stay_and_the_records_are_gone(engine):
     await engine.append(*[b"%d" % n for n in range(5)])
-    await engine.log.delete_records(engine.where(), 2)
+    await engine.log.delete_records(engine.topic_partition(), 2)
     assert engine.rows("SELECT count(*) FROM extents") == [(1,)]
     assert (await engine.fetch(1)).error is not None
     assert await engine.values(2) == [b"2", b"3", b"4"]
@@ -251,7 +251,7 @@ async def test_inside_an_extent_the_bytes_stay_and_the_records_are_gone(engine):
 @pytest.mark.parametrize("offset", [-1, 1, 6])
 async def test_out_of_range_names_both_bounds(engine, offset):
     await engine.append(*[b"x"] * 5)
-    await engine.log.delete_records(engine.where(), 2)
+    await engine.log.delete_records(engine.topic_partition(), 2)
     result = await engine.fetch(offset, wait_ms=60_000)
     assert isinstance(result.error, OffsetOutOfRange)
     assert (result.log_start, result.end_offset) == (2, 5)
@@ -310,7 +310,7 @@ async def test_what_is_appended_while_a_long_poll_looks_in_the_store_wakes_it(st
     """It watches first and looks second."""
     engine = await start(inline_bytes_max=0, tail_bytes_max=0)
     size = (await engine.append(b"x" * 100), await engine.fetch(0))[1].size
-    engine.log._fetcher.forget(engine.where())
+    engine.log._fetcher.forget(engine.topic_partition())
     hold = engine.faults.hold("read")
     polling = asyncio.ensure_future(engine.fetch(0, bytes_min=2 * size, wait_ms=LONG_MS))
     await reached(hold)
@@ -364,7 +364,7 @@ async def test_stopping_waits_for_what_is_being_taken_in_of_others(engine, event
 
 async def test_a_long_poll_over_many_partitions_is_woken_by_any(start, settle):
     engine = await start(partitions=3)
-    requests = [FetchRequest(engine.where(n), 0, 1_000) for n in range(3)]
+    requests = [FetchRequest(engine.topic_partition(n), 0, 1_000) for n in range(3)]
     polling = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=3_000, wait_ms=LONG_MS))
     await settle()
     await engine.append(b"x", partition=2)
@@ -385,13 +385,13 @@ async def test_the_budget_is_shared_and_the_first_with_anything_gets_a_batch(sta
     for n in (1, 2):
         for _ in range(3):
             await engine.append(b"x" * 100, partition=n)
-    requests = [FetchRequest(engine.where(n), 0, 10_000) for n in range(3)]
+    requests = [FetchRequest(engine.topic_partition(n), 0, 10_000) for n in range(3)]
     results = await engine.log.fetch(requests, bytes_max=1)
     assert [result.size > 0 for result in results] == [False, True, False]
     size = results[1].size
     results = await engine.log.fetch(requests, bytes_max=4 * size)
     assert [result.size for result in results] == [0, 3 * size, size]
-    results = await engine.log.fetch([FetchRequest(engine.where(1), 0, 2 * size)], bytes_max=99_999)
+    results = await engine.log.fetch([FetchRequest(engine.topic_partition(1), 0, 2 * size)], bytes_max=99_999)
     assert results[0].size == 2 * size
 
 
@@ -430,7 +430,7 @@ async def test_what_was_read_once_is_kept(start):
 async def test_an_unknown_partition_fails_alone_in_a_fetch(engine):
     await engine.append(b"x")
     unknown = TopicPartition(TopicId(b"?" * 16), 0)
-    requests = [FetchRequest(unknown, 0, 1_000), FetchRequest(engine.where(), 0, 1_000)]
+    requests = [FetchRequest(unknown, 0, 1_000), FetchRequest(engine.topic_partition(), 0, 1_000)]
     missing, found = await engine.log.fetch(requests, bytes_max=1_000)
     assert isinstance(missing.error, UnknownTopic)
     assert found.size > 0
@@ -450,8 +450,8 @@ class Transactional:
 
         def begin(tx):
             producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
-            wheres = [self.engine.where(n) for n in partitions or (0,)]
-            transactions.add_partitions(tx, producer, wheres, now_ms=now)
+            topic_partitions = [self.engine.topic_partition(n) for n in partitions or (0,)]
+            transactions.add_partitions(tx, producer, topic_partitions, now_ms=now)
             return [producer.producer_id, producer.epoch]
 
         producer_id, epoch = await self.engine.log.write(begin)
@@ -505,7 +505,7 @@ async def test_the_aborted_are_listed_where_they_were_read(engine):
     assert (await engine.fetch(0)).aborted == ()
     await engine.append(b"later")
     assert (await engine.fetch(3, read_committed=True)).aborted == []
-    await engine.log.delete_records(engine.where(), 3)
+    await engine.log.delete_records(engine.topic_partition(), 3)
     assert engine.rows("SELECT count(*) FROM aborted_txns") == [(0,)]
 
 

@@ -16,12 +16,12 @@ MIB = 1024 * 1024
 
 
 async def found_at(engine, timestamp):
-    found = await engine.log.offset_at(engine.where(), timestamp)
+    found = await engine.log.offset_at(engine.topic_partition(), timestamp)
     return found and (found.offset, found.timestamp)
 
 
 async def newest(engine):
-    found = await engine.log.newest_offset(engine.where())
+    found = await engine.log.newest_offset(engine.topic_partition())
     return found and (found.offset, found.timestamp)
 
 
@@ -50,20 +50,22 @@ def test_times_that_run_in_any_direction(make_batch, times, cut, merge, seed):
     async def check():
         async with running_broker(inline_bytes_max=200) as broker:
             topic = await broker.log.create_topic("orders")
-            where = broker.log.topics.partition(topic.name, 0)
+            topic_partition = broker.log.topics.partition(topic.name, 0)
             for batch in times:
                 records = [Record(b"x" * choice.choice([1, 150]), timestamp=t) for t in batch]
-                await broker.log.append(where, make_batch(*records, compression=choice.choice(list(Codec))))
+                await broker.log.append(
+                    topic_partition, make_batch(*records, compression=choice.choice(list(Codec)))
+                )
             flat = [t for batch in times for t in batch]
             log_start = round(cut * len(flat))
             if merge:
                 await broker.maintenance.merging.run_once()
-            await broker.log.delete_records(where, log_start)
+            await broker.log.delete_records(topic_partition, log_start)
             for timestamp in (-1, 0, *{t + d for t in flat for d in (0, 1)}):
-                found = await broker.log.offset_at(where, timestamp)
+                found = await broker.log.offset_at(topic_partition, timestamp)
                 got = found and (found.offset, found.timestamp)
                 assert got == naive(flat, log_start, timestamp), timestamp
-            found = await broker.log.newest_offset(where)
+            found = await broker.log.newest_offset(topic_partition)
             assert (found and (found.offset, found.timestamp)) == naive_newest(flat, log_start)
 
     asyncio.run(check())
@@ -79,10 +81,10 @@ async def test_inside_one_large_extent_the_index_leads_to_the_stretch(start, mak
     engine = await start(inline_bytes_max=0)
     times = [*range(100, 140), *range(60, 20, -1), *range(50, 130)]
     records = [make_batch(Record(random.Random(t).randbytes(9_000), timestamp=t)) for t in times]
-    await engine.log.append(engine.where(), b"".join(records))
+    await engine.log.append(engine.topic_partition(), b"".join(records))
     assert engine.rows("SELECT count(*) FROM extents") == [(1,)]
     for log_start in (0, 37, 41, 100):
-        await engine.log.delete_records(engine.where(), log_start)
+        await engine.log.delete_records(engine.topic_partition(), log_start)
         for timestamp in (0, 20, 50, 100, 125, 130, 139, 140):
             assert await found_at(engine, timestamp) == naive(times, log_start, timestamp)
         assert await newest(engine) == naive_newest(times, log_start)
@@ -91,8 +93,8 @@ async def test_inside_one_large_extent_the_index_leads_to_the_stretch(start, mak
 async def test_the_newest_record_below_the_log_start_does_not_count(engine, make_batch):
     """Its extent still says that it is there."""
     batches = [make_batch(Record(b"v", timestamp=t)) for t in (900, 300, 400, 200)]
-    await engine.log.append(engine.where(), b"".join(batches))
-    await engine.log.delete_records(engine.where(), 1)
+    await engine.log.append(engine.topic_partition(), b"".join(batches))
+    await engine.log.delete_records(engine.topic_partition(), 1)
     assert await newest(engine) == (2, 400)
 
 
@@ -104,7 +106,7 @@ async def test_a_marker_counts_as_a_record(engine, make_batch):
 
     def begin(tx):
         transactions.begin_producer(tx, "t", 60_000, now_ms=now)
-        transactions.add_partitions(tx, producer, [engine.where()], now_ms=now)
+        transactions.add_partitions(tx, producer, [engine.topic_partition()], now_ms=now)
 
     await write(begin)
     await engine.append(b"inside", producer=(1, 0, 0), transactional=True)
@@ -137,7 +139,7 @@ async def test_an_object_replaced_under_the_search_is_looked_up_again(start):
 async def test_only_one_batch_is_decoded(start, make_batch, monkeypatch):
     engine = await start()
     batches = [make_batch(*[Record(b"v", timestamp=t)] * 10, compression=Codec.GZIP) for t in range(100, 120)]
-    await engine.log.append(engine.where(), b"".join(batches))
+    await engine.log.append(engine.topic_partition(), b"".join(batches))
     import millpond.reading.offsets as module
 
     decoded = []
@@ -155,4 +157,4 @@ async def test_the_search_gives_up_when_an_object_is_gone_for_good(start):
     engine.broker.store.delete(list(engine.broker.store.list("")))
     finder = OffsetFinder(engine.broker.database, engine.log.reader, decompressed_bytes_max=MIB)
     with pytest.raises(ObjectMissing):
-        finder.at_or_after(engine.where(), 0, 0)
+        finder.at_or_after(engine.topic_partition(), 0, 0)

@@ -44,7 +44,7 @@ async def test_who_jumps_about_is_not_read_ahead_for(start, eventually):
 async def test_several_partitions_are_read_side_by_side(start):
     engine = await lagging(start, partitions=3, blocks=5)
     holds = [engine.faults.hold("read") for _ in range(3)]
-    requests = [FetchRequest(engine.where(number), 0, 300_000) for number in range(3)]
+    requests = [FetchRequest(engine.topic_partition(number), 0, 300_000) for number in range(3)]
     fetching = asyncio.ensure_future(engine.log.fetch(requests, bytes_max=900_000))
     for hold in holds:  # all three have reached the store before any is answered
         await asyncio.to_thread(hold.wait_reached)
@@ -60,7 +60,7 @@ async def test_a_failed_read_ahead_harms_nobody(start, eventually):
     second = await engine.fetch(first.next_offset, room=900_000)
     fetcher = engine.log._fetcher
     await eventually(lambda: not fetcher._under_way)
-    fetcher._cache.forget(engine.where())
+    fetcher._cache.forget(engine.topic_partition())
     engine.faults.fail_before("read")
     fetcher._read_ahead(engine.partition(), second.next_offset, second.next_offset)
     await eventually(lambda: not fetcher._under_way)

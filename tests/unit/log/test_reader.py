@@ -38,7 +38,7 @@ async def test_a_stamped_batch_out_of_its_place_is_noticed(start, make_batch):
         data = b"".join(make_batch(b"a", b"b", base_offset=base) for base in bases)
         with engine.broker.database.write() as tx:
             tx.rows("UPDATE extents SET inline = ?, length = ?, stamped = 1", (data, len(data)))
-        engine.log._fetcher.forget(engine.where())
+        engine.log._fetcher.forget(engine.topic_partition())
         with pytest.raises(CorruptObject, match="a batch holds offsets"):
             await engine.values()
 
@@ -86,7 +86,7 @@ async def test_a_damaged_partition_says_so_alone(start):
     objects = engine.broker.store._store._store._objects
     key = next(iter(objects))
     objects[key] = objects[key].replace(b"precious", b"precioux")
-    requests = [FetchRequest(engine.where(number), 0, 1_000) for number in (0, 1)]
+    requests = [FetchRequest(engine.topic_partition(number), 0, 1_000) for number in (0, 1)]
     damaged, sound = await engine.log.fetch(requests, bytes_max=1_000)
     assert isinstance(damaged.error, CorruptObject)
     assert damaged.batches == ()
@@ -108,8 +108,8 @@ async def test_batches_are_stamped_with_offset_and_epoch_however_they_are_read(s
             for _ in range(8):
                 await engine.append(b"z", b"z")
             assert await engine.broker.maintenance.merging.run_once()
-            await engine.log.delete_records(engine.where(), 0)
-            engine.log._fetcher.forget(engine.where())
+            await engine.log.delete_records(engine.topic_partition(), 0)
+            engine.log._fetcher.forget(engine.topic_partition())
             headers = [h for data in (await engine.fetch(0)).batches for _, h in walk(data)]
             assert [h.base_offset for h in headers] == list(range(0, 24, 2))
             return
@@ -132,7 +132,7 @@ async def test_batches_that_are_stamped_keep_their_offsets_and_gaps_are_passed_o
     assert result.next_offset == 9
     assert await engine.values(3) == [b"5", b"8"]
     assert await engine.values(6) == [b"8"]
-    engine.log._fetcher.forget(engine.where())
+    engine.log._fetcher.forget(engine.topic_partition())
     assert await engine.values(6) == [b"8"]
 
 

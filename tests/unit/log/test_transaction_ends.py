@@ -72,7 +72,7 @@ async def test_a_fence_that_comes_while_sequences_are_being_loaded_is_kept(engin
 async def sequence_state(engine, client):
     from millpond.catalog import producers
 
-    states = await engine.log.read(lambda tx: producers.load(tx, engine.where()))
+    states = await engine.log.read(lambda tx: producers.load(tx, engine.topic_partition()))
     return states[client.producer.producer_id]
 
 
@@ -82,17 +82,17 @@ async def sequence_state(engine, client):
 async def test_partitions_that_are_known_to_be_in_the_transaction_cost_no_write(start):
     engine = await start(partitions=2)
     client = await Client.begin(engine)
-    by, wheres = client.coordinator, [engine.where(0), engine.where(1)]
-    await by.ensure_partitions(client.producer, wheres[:1])
+    by, topic_partitions = client.coordinator, [engine.topic_partition(0), engine.topic_partition(1)]
+    await by.ensure_partitions(client.producer, topic_partitions[:1])
     before = engine.rows("SELECT commit_no FROM writers")
-    await by.ensure_partitions(client.producer, wheres[:1])
+    await by.ensure_partitions(client.producer, topic_partitions[:1])
     assert engine.rows("SELECT commit_no FROM writers") == before
-    await by.ensure_partitions(client.producer, wheres)
+    await by.ensure_partitions(client.producer, topic_partitions)
     assert engine.rows("SELECT commit_no FROM writers") != before
     await client.send(b"x")
     await client.send(b"y", partition=1)
     await client.end(bump_epoch=True)
-    await by.ensure_partitions(client.producer, wheres[:1])  # the next transaction
+    await by.ensure_partitions(client.producer, topic_partitions[:1])  # the next transaction
     await client.send(b"z")
     assert stable(await engine.fetch(0, read_committed=True)) == (2, 3)
 
@@ -102,13 +102,13 @@ async def test_offsets_are_published_by_a_commit_and_dropped_by_an_abort(engine)
     by = client.coordinator
     for offset, commit in ((5, True), (6, False)):
         with pytest.raises(InvalidTransactionState):
-            await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), offset)])
+            await by.add_offsets(client.producer, "g", [GroupOffset(engine.topic_partition(), offset)])
         await by.add_group(client.producer, "g")
-        await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), offset, 1, "m")])
+        await by.add_offsets(client.producer, "g", [GroupOffset(engine.topic_partition(), offset, 1, "m")])
         await client.end(commit=commit)
         found = await engine.log.read(lambda tx: groups.committed_offsets(tx, "g"))
-        assert found == [GroupOffset(engine.where(), 5, 1, "m")]
-    await by.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 7)], opens=True)
+        assert found == [GroupOffset(engine.topic_partition(), 5, 1, "m")]
+    await by.add_offsets(client.producer, "g", [GroupOffset(engine.topic_partition(), 7)], opens=True)
     await client.end()
     found = await engine.log.read(lambda tx: groups.committed_offsets(tx, "g"))
     assert [each.offset for each in found] == [7]

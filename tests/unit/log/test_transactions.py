@@ -88,7 +88,7 @@ async def test_errors_tell_an_unknown_id_from_an_old_epoch_from_a_wrong_state(en
     other = Producer("pay", 4711, 0)
     for unknown in (stranger, other):
         with pytest.raises(InvalidProducerIdMapping):
-            await by.add_partitions(unknown, [engine.where()])
+            await by.add_partitions(unknown, [engine.topic_partition()])
         with pytest.raises(InvalidProducerIdMapping):
             await by.end(unknown, commit=True, bump_epoch=False)
     with pytest.raises(InvalidTransactionState):
@@ -107,7 +107,7 @@ async def test_a_shard_that_has_moved_lets_no_step_through(engine):
     by = client.coordinator
     for step in (
         lambda: by.begin_producer("pay", 1_000),
-        lambda: by.add_partitions(client.producer, [engine.where()]),
+        lambda: by.add_partitions(client.producer, [engine.topic_partition()]),
         lambda: by.add_group(client.producer, "g"),
         lambda: by.end(client.producer, commit=True, bump_epoch=False),
     ):
@@ -123,11 +123,11 @@ async def test_offsets_are_taken_by_whoever_coordinates_their_group(engine):
     mine, others = coordinators.shard_of("g"), coordinators.shard_of("pay")
     assert mine != others
     await engine.log.write(lambda tx: coordinators.claim(tx, [others], "another")[others])
-    await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 5)])
-    assert await engine.log.read(lambda tx: groups.pending_offsets(tx, "g")) == [engine.where()]
+    await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.topic_partition(), 5)])
+    assert await engine.log.read(lambda tx: groups.pending_offsets(tx, "g")) == [engine.topic_partition()]
     await engine.log.write(lambda tx: coordinators.claim(tx, [mine], "another")[mine])
     with pytest.raises(NotOwner):
-        await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.where(), 6)])
+        await client.coordinator.add_offsets(client.producer, "g", [GroupOffset(engine.topic_partition(), 6)])
 
 
 async def test_a_shard_that_was_never_ours_is_refused_and_left_alone(engine):
@@ -198,7 +198,7 @@ async def test_a_marker_wakes_those_who_wait_for_it(start, settle):
     await client.end()
     assert (await asyncio.wait_for(waiting, 60)).next_offset == 2
     assert (await asyncio.wait_for(plain, 60)).next_offset == 2
-    assert engine.log.take_grown() == {engine.where(): 1}
+    assert engine.log.take_grown() == {engine.topic_partition(): 1}
 
 
 async def test_a_marker_and_the_batches_around_it_stay_in_the_tail(engine, no_thread):
@@ -218,15 +218,15 @@ async def test_whoever_asked_for_an_end_may_leave_before_it_is_done(engine, even
     await asyncio.sleep(0)
     leaving.cancel()
     await eventually(lambda: engine.partition().end_offset == 2)
-    assert await engine.log.last_stable_offset(engine.where()) == 2
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 2
 
 
 async def test_a_transaction_below_the_log_start_holds_nobody_up_there(engine):
     client = await (await Client.begin(engine)).add()
     await client.send(b"old")
     await engine.append(b"kept")
-    await engine.log.delete_records(engine.where(), 1)
-    assert await engine.log.last_stable_offset(engine.where()) == 1
+    await engine.log.delete_records(engine.topic_partition(), 1)
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 1
 
 
 async def test_readers_of_aborted_transactions_that_are_no_longer_in_memory_find_them(engine, monkeypatch):
@@ -244,14 +244,14 @@ async def test_readers_of_aborted_transactions_that_are_no_longer_in_memory_find
 
 
 async def test_the_last_stable_offset_can_be_asked_for(engine):
-    assert await engine.log.last_stable_offset(engine.where()) == 0
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 0
     client = await (await Client.begin(engine)).add()
     await engine.append(b"plain")
-    assert await engine.log.last_stable_offset(engine.where()) == 1
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 1
     await client.send(b"x")
-    assert await engine.log.last_stable_offset(engine.where()) == 1
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 1
     await client.end()
-    assert await engine.log.last_stable_offset(engine.where()) == 3
+    assert await engine.log.last_stable_offset(engine.topic_partition()) == 3
 
 
 # -- what others write ----------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ async def test_a_partition_added_by_another_coordinator_is_found_out(engine):
     await engine.append(b"plain")
     assert await committed(engine) == [b"plain"]
     with engine.broker.database.write() as tx:
-        transactions.add_partitions(tx, client.producer, [engine.where()], now_ms=1)
+        transactions.add_partitions(tx, client.producer, [engine.topic_partition()], now_ms=1)
     await client.send(b"in it")
     assert stable(await engine.fetch(0, read_committed=True)) == (1, 2)
 
@@ -300,7 +300,7 @@ async def test_a_partition_with_another_owner_does_not_hinder_an_end(start, no_t
     engine = await start(partitions=2)
     client = await (await Client.begin(engine)).add(0, 1)
     await client.send(b"here")
-    gone = engine.where(1)
+    gone = engine.topic_partition(1)
     await engine.log.write(
         lambda tx: tx.rows("UPDATE partitions SET owner = 'x', epoch = 9 WHERE partition = 1")
     )
@@ -387,7 +387,9 @@ async def test_a_batch_of_a_transaction_that_ended_while_it_was_uploading_is_ref
 
     def begin(tx):
         producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
-        transactions.add_partitions(tx, producer, [engine.where(0), engine.where(1)], now_ms=now)
+        transactions.add_partitions(
+            tx, producer, [engine.topic_partition(0), engine.topic_partition(1)], now_ms=now
+        )
         return [producer.producer_id, producer.epoch]
 
     producer_id, epoch = await engine.log.write(begin)
@@ -419,7 +421,7 @@ async def test_plain_batches_of_the_same_partition_beside_a_late_transactional_o
     now = engine.clock.now_ms()
     with engine.broker.database.write() as tx:
         producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=now).producer
-        transactions.add_partitions(tx, producer, [engine.where()], now_ms=now)
+        transactions.add_partitions(tx, producer, [engine.topic_partition()], now_ms=now)
     hold = engine.faults.hold("append")
     first = await engine.submit(b"first")
     await reached(hold)

@@ -89,20 +89,20 @@ async def test_a_failed_upload_behind_a_slow_one_keeps_an_idempotent_producers_o
     faults = Faults()
     async with uploading_broker(faults) as broker:
         topic = await broker.log.create_topic("topic", 1)
-        where = TopicPartition(topic.id, 0)
+        topic_partition = TopicPartition(topic.id, 0)
         slow = faults.hold("append")
-        zero = asyncio.create_task(broker.log.append(where, idempotent(0, b"zero")))
+        zero = asyncio.create_task(broker.log.append(topic_partition, idempotent(0, b"zero")))
         await asyncio.to_thread(slow.wait_reached)
         faults.fail_before("append")
-        one = asyncio.create_task(broker.log.append(where, idempotent(1, b"one")))
+        one = asyncio.create_task(broker.log.append(topic_partition, idempotent(1, b"one")))
         await asyncio.sleep(0.1)
         slow.release()
         assert (await soon(zero)).base_offset == 0
         with pytest.raises(Unavailable):
             await soon(one)
-        again = await soon(insist_on(lambda: broker.log.append(where, idempotent(1, b"one"))))
+        again = await soon(insist_on(lambda: broker.log.append(topic_partition, idempotent(1, b"one"))))
         assert again.base_offset == 1
-        assert (await soon(broker.log.append(where, idempotent(0, b"zero")))).base_offset == 0
+        assert (await soon(broker.log.append(topic_partition, idempotent(0, b"zero")))).base_offset == 0
         assert [record.value for record in await broker.read("topic")] == [b"zero", b"one"]
 
 
@@ -110,13 +110,15 @@ async def test_retries_that_race_a_slow_upload_are_answered_and_stored_once():
     faults = Faults()
     async with uploading_broker(faults) as broker:
         topic = await broker.log.create_topic("topic", 1)
-        where = TopicPartition(topic.id, 0)
+        topic_partition = TopicPartition(topic.id, 0)
         slow = faults.hold("append")
-        zero = asyncio.create_task(broker.log.append(where, idempotent(0, b"zero")))
+        zero = asyncio.create_task(broker.log.append(topic_partition, idempotent(0, b"zero")))
         await asyncio.to_thread(slow.wait_reached)
         faults.fail_before("append")
         sends = [
-            asyncio.create_task(insist_on(lambda n=n: broker.log.append(where, idempotent(n, b"%d" % n))))
+            asyncio.create_task(
+                insist_on(lambda n=n: broker.log.append(topic_partition, idempotent(n, b"%d" % n)))
+            )
             for n in (1, 2)
         ]
         await asyncio.sleep(0.5)

@@ -28,8 +28,8 @@ class Client:
         return cls(engine, by, await by.begin_producer(name, timeout_ms, known))
 
     async def add(self, *partitions):
-        wheres = [self.engine.where(number) for number in partitions or (0,)]
-        await self.coordinator.add_partitions(self.producer, wheres)
+        topic_partitions = [self.engine.topic_partition(number) for number in partitions or (0,)]
+        await self.coordinator.add_partitions(self.producer, topic_partitions)
         return self
 
     async def submit(self, *values, partition=0):

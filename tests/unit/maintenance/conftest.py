@@ -26,28 +26,28 @@ class Kept:
         self.topic_id = (await self.log.create_topic(name, partitions, overrides)).id
         return self
 
-    def where(self, partition=0):
+    def topic_partition(self, partition=0):
         return TopicPartition(self.topic_id, partition)
 
     def partition(self, number=0):
-        return self.log.partition(self.where(number))
+        return self.log.partition(self.topic_partition(number))
 
     async def append(self, *values, at=None, partition=0, **named):
         now = self.clock.now_ms() if at is None else at
         data = build_batch([Record(value) for value in values], now_ms=now, **named)
-        return await self.log.append(self.where(partition), data)
+        return await self.log.append(self.topic_partition(partition), data)
 
     async def append_together(self, *times, size=1):
         """One extent of many batches, one record each, with these times."""
         batches = [build_batch([Record(b"%d:" % t + b"x" * size, timestamp=t)]) for t in times]
-        return await self.log.append(self.where(), b"".join(batches))
+        return await self.log.append(self.topic_partition(), b"".join(batches))
 
     async def values(self, offset=None, partition=0):
-        where = self.where(partition)
+        topic_partition = self.topic_partition(partition)
         offset = self.partition(partition).log_start if offset is None else offset
         found = []
         while True:
-            [result] = await self.log.fetch([FetchRequest(where, offset, MIB)], bytes_max=MIB)
+            [result] = await self.log.fetch([FetchRequest(topic_partition, offset, MIB)], bytes_max=MIB)
             assert result.error is None
             if not result.batches:
                 return found

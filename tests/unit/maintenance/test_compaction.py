@@ -35,7 +35,7 @@ EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 async def put(kept, *pairs, at=None, partition=0, **named):
     now = kept.clock.now_ms() if at is None else at
     records = [Record(value, key, timestamp=now) for key, value in pairs]
-    return await kept.log.append(kept.where(partition), build_batch(records, **named))
+    return await kept.log.append(kept.topic_partition(partition), build_batch(records, **named))
 
 
 async def records(kept, offset=None, partition=0, committed=False):
@@ -44,7 +44,9 @@ async def records(kept, offset=None, partition=0, committed=False):
     found = []
     while True:
         [result] = await kept.log.fetch(
-            [FetchRequest(kept.where(partition), offset, 300)], bytes_max=300, read_committed=committed
+            [FetchRequest(kept.topic_partition(partition), offset, 300)],
+            bytes_max=300,
+            read_committed=committed,
         )
         assert result.error is None
         if not result.batches:
@@ -58,7 +60,7 @@ async def records(kept, offset=None, partition=0, committed=False):
 
 def points(kept, partition=0):
     with kept.broker.database.read() as tx:
-        return compactions.read(tx, kept.where(partition))
+        return compactions.read(tx, kept.topic_partition(partition))
 
 
 def segments(kept):
@@ -99,7 +101,7 @@ async def test_rows_bytes_and_objects_say_what_is_there(start):
     kept = await start(topic=EAGER, garbage_grace=0, inline_bytes_max=0, **COLD)
     await fill(kept)
     await kept.upkeep.compaction.run_once()
-    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 99))
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 99))
     assert len(rows) == 1
     assert kept.rows("SELECT sum(length) FROM extents") == kept.rows("SELECT bytes FROM partitions")
     data = kept.store.read(rows[0].key, 0, kept.store.size(rows[0].key))
@@ -116,7 +118,7 @@ async def test_no_record_that_is_left_is_older_than_its_extent_says(start):
     now = kept.clock.now_ms()
     times = now - 7 * HOUR, now - 9 * HOUR, now - 8 * HOUR
     stale = [Record(b"v", key, timestamp=time) for key, time in zip((b"a", b"b", b"c"), times, strict=True)]
-    await kept.log.append(kept.where(), claiming(stale))
+    await kept.log.append(kept.topic_partition(), claiming(stale))
     await put(kept, (b"a", b"later"))
     assert await kept.upkeep.compaction.run_once() == 1
     assert kept.rows("SELECT min_timestamp, max_timestamp FROM extents") == [(now - 9 * HOUR, now)]
@@ -174,7 +176,7 @@ async def test_tombstones_go_when_their_time_has_come_although_nothing_is_append
     assert await kept.upkeep.compaction.run_once() == 1
     assert await records(kept) == [(1, b"b", b"1")]
     for offset in (1, 2, 3):
-        [result] = await kept.log.fetch([FetchRequest(kept.where(), offset, MIB)], bytes_max=MIB)
+        [result] = await kept.log.fetch([FetchRequest(kept.topic_partition(), offset, MIB)], bytes_max=MIB)
         assert result.next_offset == 3  # whoever reads gets to the end, and a client by the batch it is given
         assert [h.next_offset for data in result.batches for _, h in walk(data)][-1:] == [3] * (offset < 3)
     assert await kept.upkeep.compaction.run_once() == 0
@@ -224,7 +226,7 @@ async def test_compactions_of_other_processes_are_noticed(start, tmp_path):
     config = kept.log.topics.config(kept.topic_id)
     for attempt in (1, 2):
         with database.read() as tx:
-            plan = plan_compaction(read_state(tx, kept.where()), config, now_ms=kept.clock.now_ms())
+            plan = plan_compaction(read_state(tx, kept.topic_partition()), config, now_ms=kept.clock.now_ms())
         done = compact(
             plan,
             reader.read_runs,
@@ -249,7 +251,7 @@ async def test_what_is_being_read_while_it_is_compacted_is_not_kept(start, tmp_p
     hold = kept.faults.hold("read", applied=True)
     reading = asyncio.ensure_future(records(kept))
     await asyncio.to_thread(hold.wait_reached, 20)
-    kept.log.forget_cached(kept.where())
+    kept.log.forget_cached(kept.topic_partition())
     hold.release()
     assert len(await reading) == 2
     assert kept.log._fetcher._cache.bytes == 0
@@ -262,9 +264,9 @@ async def test_records_are_found_by_time_in_what_is_left(start):
         await put(kept, (b"k%d" % (number % 3), b"x"), at=now + number * 10)
     await kept.upkeep.compaction.run_once()
     for number in range(20):
-        found = await kept.log.offset_at(kept.where(), now + number * 10)
+        found = await kept.log.offset_at(kept.topic_partition(), now + number * 10)
         assert found.offset == max(number, 17)
-    assert (await kept.log.newest_offset(kept.where())).offset == 19
+    assert (await kept.log.newest_offset(kept.topic_partition())).offset == 19
 
 
 async def test_a_log_that_lost_its_newest_records_still_tells_the_newest_time(start):
@@ -275,9 +277,9 @@ async def test_a_log_that_lost_its_newest_records_still_tells_the_newest_time(st
     await kept.upkeep.compaction.run_once()
     kept.clock.advance(10)
     assert await kept.upkeep.compaction.run_once() == 1
-    found = await kept.log.newest_offset(kept.where())
+    found = await kept.log.newest_offset(kept.topic_partition())
     assert (found.offset, found.timestamp) == (0, now)
-    assert await kept.log.offset_at(kept.where(), now + 1) is None
+    assert await kept.log.offset_at(kept.topic_partition(), now + 1) is None
 
 
 async def test_age_and_size_expire_what_is_compacted_too(start):
@@ -302,7 +304,7 @@ async def test_a_log_start_inside_an_extent_holds(start):
     kept = await start(topic=EAGER, **COLD)
     await put(kept, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
     await put(kept, (b"b", b"2"))
-    await kept.log.delete_records(kept.where(), 1)
+    await kept.log.delete_records(kept.topic_partition(), 1)
     assert await kept.upkeep.compaction.run_once() == 2
     assert await records(kept) == [(2, b"c", b"1"), (3, b"b", b"2")]
 
@@ -316,11 +318,11 @@ async def test_an_undecodable_batch_stays_as_it_is(start, caplog):
     from millpond.records.batch import seal
 
     seal(broken, 0, len(broken))
-    await kept.log.append(kept.where(), bytes(broken))
+    await kept.log.append(kept.topic_partition(), bytes(broken))
     await put(kept, (b"a", b"3"))
     await kept.log.alter_config("orders", EAGER)
     assert await kept.upkeep.compaction.run_once() == 1
-    [result] = await kept.log.fetch([FetchRequest(kept.where(), 0, MIB)], bytes_max=MIB)
+    [result] = await kept.log.fetch([FetchRequest(kept.topic_partition(), 0, MIB)], bytes_max=MIB)
     assert [h.base_offset for data in result.batches for _, h in walk(data)] == [1, 2]
     [kept_batches] = [each for each in caplog.records if "undecodable batches" in each.message]
     assert (kept_batches.topic, kept_batches.partition, kept_batches.batches) == ("orders", 0, 1)
@@ -348,7 +350,7 @@ async def test_only_what_has_grown_is_looked_at_again(start, monkeypatch):
     looked = []
     look_at = Compaction._look_at
     monkeypatch.setattr(
-        Compaction, "_look_at", lambda self, p: looked.append(p.where.partition) or look_at(self, p)
+        Compaction, "_look_at", lambda self, p: looked.append(p.topic_partition.partition) or look_at(self, p)
     )
     for partition in range(3):
         await put(kept, (b"a", b"1"), partition=partition)
@@ -439,7 +441,7 @@ async def test_extents_that_changed_meanwhile_win_and_no_segment_stays(start, tm
     hold = kept.faults.hold("put", applied=True)
     compacting = asyncio.ensure_future(kept.upkeep.compaction.run_once())
     await asyncio.to_thread(hold.wait_reached, 20)
-    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 5))
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 5))
     await kept.upkeep.merging._merge(rows)  # as a Spark job might: the broker's own merging would spare them
     theirs = [key for key in segments(kept) if key.endswith("-2")]
     expected = latest(await records(kept))
@@ -540,7 +542,7 @@ async def test_readers_read_and_producers_append_and_abort_meanwhile(start, tmp_
         for job in (produce, read, read, tidy):
             tasks.create_task(job())
     await kept.upkeep.compaction.run_once()
-    kept.log._fetcher.forget(kept.where())
+    kept.log._fetcher.forget(kept.topic_partition())
     assert {key: int(value) for _, key, value in await records(kept)} == last
     assert len(seen) > 5
     assert kept.rows("SELECT sum(records) FROM extents")[0][0] == 7
@@ -551,7 +553,7 @@ async def test_without_room_for_what_it_may_write_it_waits_and_goes_on_when_ther
     for n in range(6):
         await put(kept, (b"a", b"%d" % n * 1000))
     with kept.broker.database.read() as tx:
-        state = read_state(tx, kept.where())
+        state = read_state(tx, kept.topic_partition())
     config = kept.log.topics.config(kept.topic_id)
     plan = plan_compaction(
         state, config, now_ms=kept.clock.now_ms(), broker_defaults=kept.log.topics.broker_defaults

@@ -19,15 +19,15 @@ EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 async def put(kept, key, value, partition=0):
     batch = build_batch([Record(value, key, timestamp=kept.clock.now_ms())])
-    return await kept.log.append(kept.where(partition), batch)
+    return await kept.log.append(kept.topic_partition(partition), batch)
 
 
 async def pairs(kept, partition=0):
     """[(offset, key, value)] from the log start on."""
-    where, offset = kept.where(partition), kept.partition(partition).log_start
+    topic_partition, offset = kept.topic_partition(partition), kept.partition(partition).log_start
     found = []
     while offset < kept.partition(partition).end_offset:
-        [result] = await kept.log.fetch([FetchRequest(where, offset, 4 * MIB)], bytes_max=4 * MIB)
+        [result] = await kept.log.fetch([FetchRequest(topic_partition, offset, 4 * MIB)], bytes_max=4 * MIB)
         batches = [list(iter_records(data, decompressed_bytes_max=4 * MIB)) for data in result.batches]
         found += [(r.offset, r.key, r.value) for batch in batches for r in batch if r.offset >= offset]
         offset = result.next_offset
@@ -36,7 +36,7 @@ async def pairs(kept, partition=0):
 
 def points(kept):
     with kept.broker.database.read() as tx:
-        return compactions.read(tx, kept.where())
+        return compactions.read(tx, kept.topic_partition())
 
 
 def segments(kept):
@@ -87,7 +87,7 @@ async def test_a_segment_of_which_everything_has_expired_is_deleted(start, tmp_p
     for key, size in ((b"a", 1), (b"a", 2), (b"big", LARGE_BYTES), (b"b", 1), (b"b", 2)):
         await put(kept, key, b"x" * size)
     async with compacting(kept) as task:
-        await kept.log.delete_records(kept.where(), 3)
+        await kept.log.delete_records(kept.topic_partition(), 3)
     assert task.result() == 2
     [key] = segments(kept)
     assert kept.rows("SELECT key FROM objects WHERE kind = 'segment'") == [(key,)]
@@ -104,7 +104,7 @@ async def test_what_was_merged_below_the_log_start_is_not_in_its_way(start, tmp_
         await kept.log.write(
             lambda tx: tx.rows("UPDATE partitions SET log_start = 3 RETURNING log_start")[0][0]
         )
-        rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 3))
+        rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 3))
         assert await kept.upkeep.merging._merge(rows) > 0
     assert task.result() == 5
     assert kept.rows("SELECT base_offset, end_offset FROM extents") == [(0, 6)]
@@ -231,7 +231,7 @@ async def test_what_was_deleted_behind_a_batch_that_cannot_be_decoded_stays_dele
     broken = bytearray(build_batch([Record(b"\0" * 50, b"a")], now_ms=now, compression=Codec.ZSTD))
     broken[70:75] = b"?????"
     seal(broken, 0, len(broken))
-    await kept.log.append(kept.where(), bytes(broken))
+    await kept.log.append(kept.topic_partition(), bytes(broken))
     await kept.log.alter_config("orders", EAGER | {"delete.retention.ms": str(SECOND)})
     await put(kept, b"a", None)
     await put(kept, b"b", b"1")
@@ -240,9 +240,9 @@ async def test_what_was_deleted_behind_a_batch_that_cannot_be_decoded_stays_dele
         assert points(kept) == ((3, kept.clock.now_ms()),)  # tried again, but not all the time
         assert await kept.upkeep.compaction.run_once() == 0
         kept.clock.advance(5 * SECOND)
-    [result] = await kept.log.fetch([FetchRequest(kept.where(), 0, MIB)], bytes_max=MIB)
+    [result] = await kept.log.fetch([FetchRequest(kept.topic_partition(), 0, MIB)], bytes_max=MIB)
     assert [header.base_offset for data in result.batches for _, header in walk(data)] == [0, 1, 2]
-    await kept.log.delete_records(kept.where(), 1)
+    await kept.log.delete_records(kept.topic_partition(), 1)
     assert await kept.upkeep.compaction.run_once() == 1
     assert points(kept) == ((3, TOMBSTONES_GONE),)
 
@@ -266,7 +266,7 @@ async def test_what_rewrites_or_removes_extents_shares_its_commit_with_nobody(st
         await put(kept, b"k%d" % (number % 8), b"%d" % number)
     assert await alone(kept.upkeep.merging.run_once()) == 1
     assert await alone(kept.upkeep.compaction.run_once()) == 1
-    assert await alone(kept.log.delete_records(kept.where(), -1)) == 1
+    assert await alone(kept.log.delete_records(kept.topic_partition(), -1)) == 1
     await put(kept, b"k", b"0")
     await kept.log.delete_topic("orders")
     assert await alone(kept.upkeep.garbage.run_once()) == 1

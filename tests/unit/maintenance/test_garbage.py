@@ -26,7 +26,7 @@ async def filled(start, folder=None, **settings):
 
 async def test_a_dead_object_is_kept_for_its_grace(start):
     kept = await filled(start)
-    await kept.log.delete_records(kept.where(), 2)
+    await kept.log.delete_records(kept.topic_partition(), 2)
     assert await kept.upkeep.garbage.run_once() == 0
     kept.clock.advance(GRACE - 1)
     assert await kept.upkeep.garbage.run_once() == 0
@@ -47,17 +47,17 @@ async def test_an_object_with_one_living_extent_stays(start, settle):
     hold.release()
     await asyncio.gather(first, *both)
     assert len(kept.objects()) == 2
-    await kept.log.delete_records(kept.where(0), -1)
+    await kept.log.delete_records(kept.topic_partition(0), -1)
     assert await kept.upkeep.garbage.run_once() == 1
     assert await kept.values(partition=1) == [b"x"]
-    await kept.log.delete_records(kept.where(1), -1)
+    await kept.log.delete_records(kept.topic_partition(1), -1)
     assert await kept.upkeep.garbage.run_once() == 1
     assert kept.objects() == []
 
 
 async def test_a_journal_that_may_still_grow_stays_however_dead(start, tmp_path):
     kept = await filled(start, tmp_path, garbage_grace=0)
-    await kept.log.delete_records(kept.where(), -1)
+    await kept.log.delete_records(kept.topic_partition(), -1)
     kept.clock.advance(10**9)
     assert await kept.upkeep.garbage.run_once() == 0
     await kept.append(b"more")
@@ -70,7 +70,7 @@ async def test_a_sealed_journal_goes_while_its_writer_lives(start, tmp_path, mon
     monkeypatch.setattr(millpond.objects.file.FileStore.__init__, "__kwdefaults__", {"roll_bytes": 1})
     kept = await filled(start, tmp_path, garbage_grace=0)
     assert len(kept.objects()) == 4
-    await kept.log.delete_records(kept.where(), -1)
+    await kept.log.delete_records(kept.topic_partition(), -1)
     assert await kept.upkeep.garbage.run_once() == 3
     assert len(kept.objects()) == 1
 
@@ -189,7 +189,7 @@ async def test_a_deleted_topics_extents_and_objects_go(start, monkeypatch):
 
 async def test_a_failed_pass_is_made_up_for_and_repeating_harms_nobody(start):
     kept = await filled(start, garbage_grace=0)
-    await kept.log.delete_records(kept.where(), 2)
+    await kept.log.delete_records(kept.topic_partition(), 2)
     kept.faults.fail_after("delete")
     with pytest.raises(StoreUnavailable):
         await kept.upkeep.garbage.run_once()
@@ -204,7 +204,7 @@ async def test_a_pass_takes_only_so_many(start, monkeypatch):
 
     monkeypatch.setattr(module, "OBJECTS_PER_STEP", 3)
     kept = await filled(start, garbage_grace=0)
-    await kept.log.delete_records(kept.where(), -1)
+    await kept.log.delete_records(kept.topic_partition(), -1)
     assert [await kept.upkeep.garbage.run_once() for _ in range(3)] == [3, 1, 0]
 
 
@@ -224,7 +224,7 @@ async def test_objects_of_a_live_but_slow_writer_stay_and_a_dead_writers_commit_
     slow = new_session()
     await kept.log.write(lambda tx: writers.register(tx, slow, kind="spark", address="", lease_ms=3_600_000))
     store = open_store(kept.broker.settings.store_url(), slow)
-    data = b"".join([pack_frame(kept.where(), 1, 1, 5), b"bytes"])
+    data = b"".join([pack_frame(kept.topic_partition(), 1, 1, 5), b"bytes"])
     location = store.append([data])
     kept.clock.advance(30 * DAY_MS)
     assert await garbage.run_once() == 0
@@ -242,7 +242,7 @@ async def test_a_journal_that_the_store_has_left_is_collected_although_no_flush_
     """On a full disk none does, and what was deleted would stay for ever."""
     kept = await filled(start, tmp_path, garbage_grace=0, disk_reserve=1024 * 1024)
     [journal] = kept.objects()
-    await kept.log.delete_records(kept.where(), -1)
+    await kept.log.delete_records(kept.topic_partition(), -1)
     assert await kept.upkeep.garbage.run_once() == 0
     kept.broker.reserve.renew = lambda: None  # there is room here, and it would be found
     kept.broker.reserve.release()

@@ -148,7 +148,7 @@ async def raw(kept):
     """Every byte of the log, as a reader is given it."""
     offset, data = kept.partition().log_start, b""
     while True:
-        [result] = await kept.log.fetch([FetchRequest(kept.where(), offset, MIB)], bytes_max=MIB)
+        [result] = await kept.log.fetch([FetchRequest(kept.topic_partition(), offset, MIB)], bytes_max=MIB)
         if not result.batches:
             return data
         data += b"".join(result.batches)
@@ -178,7 +178,7 @@ async def test_a_segment_can_be_checked_by_itself_and_says_what_the_row_says(sta
     kept = await start()
     await fill(kept)
     await kept.upkeep.merging.run_once()
-    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 99))
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 99))
     segments = [row for row in rows if row.key is not None]
     assert segments
     for row in segments:
@@ -222,12 +222,16 @@ async def test_only_what_has_grown_is_looked_at_again(start, monkeypatch):
     await kept.upkeep.merging.run_once()
     looked = []
     step = Merging._step
-    monkeypatch.setattr(Merging, "_step", lambda self, where: looked.append(where) or step(self, where))
+    monkeypatch.setattr(
+        Merging,
+        "_step",
+        lambda self, topic_partition: looked.append(topic_partition) or step(self, topic_partition),
+    )
     await kept.upkeep.merging.run_once()
     assert looked == []
     await kept.append(b"x", partition=2)
     await kept.upkeep.merging.run_once()
-    assert looked == [kept.where(2)]
+    assert looked == [kept.topic_partition(2)]
 
 
 async def test_what_lay_unmerged_at_a_restart_is_found(start, tmp_path):
@@ -258,7 +262,7 @@ async def test_extents_that_changed_meanwhile_are_left_alone_and_no_segment_stay
     hold = kept.faults.hold("put", applied=True)
     merging = asyncio.ensure_future(kept.upkeep.merging.run_once())
     await asyncio.to_thread(hold.wait_reached, 20)
-    await kept.log.delete_records(kept.where(), 5)
+    await kept.log.delete_records(kept.topic_partition(), 5)
     expected = await raw(kept)
     hold.release()
     assert await merging == 0
@@ -274,7 +278,7 @@ async def test_extents_that_expired_before_they_were_read_are_left_alone(start):
     hold = kept.faults.hold("read")
     merging = asyncio.ensure_future(kept.upkeep.merging.run_once())
     await asyncio.to_thread(hold.wait_reached, 20)
-    await kept.log.delete_records(kept.where(), -1)
+    await kept.log.delete_records(kept.topic_partition(), -1)
     kept.upkeep.garbage._grace_ms = 0
     await kept.upkeep.garbage.run_once()
     hold.release()
@@ -336,7 +340,7 @@ async def test_one_pass_goes_on_until_nothing_is_left_to_merge(start, monkeypatc
     for _ in range(5 * FAN_IN):
         await kept.append(b"x")
     await kept.upkeep.merging.run_once()
-    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 999))
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 999))
     assert plan_merges(rows) == []
     assert len(rows) < FAN_IN
 
@@ -379,7 +383,7 @@ async def test_a_merged_log_is_found_by_time_through_its_index(start):
     assert index
     assert position == 64
     for n in (0, 7, 15, 19):
-        found = await kept.log.offset_at(kept.where(), now + n)
+        found = await kept.log.offset_at(kept.topic_partition(), now + n)
         assert (found.offset, found.timestamp) == (n, now + n)
 
 
@@ -389,7 +393,7 @@ async def test_a_group_is_read_in_as_many_reads_as_it_takes(start):
     kept = await start(inline_bytes_max=0)
     await fill(kept, 12)
     reader = StoreReader(kept.broker.database, kept.store, extents_per_read=5)
-    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 99))
+    rows = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 99))
     runs = read_group(reader, rows)
     segment = build_segment(kept.broker.session, 1, rows, runs)
     assert b"".join(bytes(run.data) for run in runs) == await raw(kept)
@@ -508,7 +512,7 @@ async def test_what_it_says_it_needs_is_no_less_than_what_it_writes(start):
 
 def facts(kept):
     with kept.broker.database.read() as tx:
-        return catalog_extents.facts(tx, kept.where(), 0, 100)
+        return catalog_extents.facts(tx, kept.topic_partition(), 0, 100)
 
 
 async def test_the_index_of_a_segment_has_the_newest_times_of_its_batches(start):
@@ -517,9 +521,9 @@ async def test_the_index_of_a_segment_has_the_newest_times_of_its_batches(start)
     now = kept.clock.now_ms()
     for number in range(8):
         records = [Record(b"v" * 70_000, timestamp=1_000), Record(b"v", timestamp=now + number)]
-        await kept.log.append(kept.where(), claiming(records, newest=1_000))
+        await kept.log.append(kept.topic_partition(), claiming(records, newest=1_000))
     assert await kept.upkeep.merging.run_once() == 8
-    [row] = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 9))
+    [row] = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 9))
     assert [entry.max_timestamp for entry in row.index] == [now + number for number in range(8)]
     assert (row.min_timestamp, row.max_timestamp) == (1_000, now + 7)
-    assert (await kept.log.offset_at(kept.where(), now + 5)).offset == 11
+    assert (await kept.log.offset_at(kept.topic_partition(), now + 5)).offset == 11

@@ -120,11 +120,11 @@ async def test_compressed_and_merged_messages_are_read_too(films):
     pond = await films(configs=FOR_EVER)
     ids = [await pond.upload() for _ in range(3)]
     orphan = await pond.upload()
-    where = pond.broker.log.topics.partition("films", 0)
+    topic_partition = pond.broker.log.topics.partition("films", 0)
     records = [Record(b"", headers=((HEADER, str(Reference(each, 4, 1)).encode()),)) for each in ids]
     for record in records[:2]:
-        await pond.broker.log.append(where, build_batch([record], compression=Codec.ZSTD))
-    await pond.broker.log.append(where, build_batch(records[2:]))
+        await pond.broker.log.append(topic_partition, build_batch([record], compression=Codec.ZSTD))
+    await pond.broker.log.append(topic_partition, build_batch(records[2:]))
     await pond.kept.upkeep.merging.run_once()
     assert await pond.collect(2 * DAY) == 1
     assert pond.holds(*ids), orphan
@@ -133,9 +133,9 @@ async def test_compressed_and_merged_messages_are_read_too(films):
 async def test_nothing_goes_if_messages_cannot_be_read(films, monkeypatch):
     pond = await films(configs=FOR_EVER)
     orphan = await pond.upload()
-    where = pond.broker.log.topics.partition("films", 0)
+    topic_partition = pond.broker.log.topics.partition("films", 0)
     large = build_batch([Record(bytes(100_000))], compression=Codec.GZIP)
-    await pond.broker.log.append(where, large)
+    await pond.broker.log.append(topic_partition, large)
     monkeypatch.setattr(collecting, "DECOMPRESSED_BYTES_MAX", 1000)
     assert await pond.collect(2 * DAY) == 0
     assert pond.holds(orphan)
@@ -166,8 +166,8 @@ async def test_a_large_extent_is_read_to_its_end(films, monkeypatch):
     last, _ = await pond.upload(), await pond.upload()
     headers = ((HEADER, str(Reference(last, 4, 1)).encode()),)
     records = [*(Record(bytes(70_000)) for _ in range(4)), Record(b"", headers=headers)]
-    where = pond.broker.log.topics.partition("films", 0)
-    await pond.broker.log.append(where, b"".join(build_batch([record]) for record in records))
+    topic_partition = pond.broker.log.topics.partition("films", 0)
+    await pond.broker.log.append(topic_partition, b"".join(build_batch([record]) for record in records))
     assert pond.kept.extents() == 1
     assert await pond.collect(2 * DAY) == 1
     assert pond.holds(last)
@@ -215,8 +215,8 @@ async def test_the_line_runs_half_the_age_before_the_oldest_message(films):
     collector = new_collector(pond)
     assert await collector.expire() == 0
     pond.clock.advance(1)
-    where = pond.broker.log.topics.partition("films", 0)
-    await pond.broker.log.delete_records(where, -1)
+    topic_partition = pond.broker.log.topics.partition("films", 0)
+    await pond.broker.log.delete_records(topic_partition, -1)
     newest = await pond.send()
     assert await collector.expire() == 1
     assert str(orphan) not in pond.stored()
@@ -230,8 +230,8 @@ async def test_retention_by_size_in_one_partition_beside_an_idle_one(films):
     busy = [await pond.send(partition=0) for _ in range(3)]
     await pond.collect(2 * DAY)
     assert pond.holds(idle, *busy)
-    where = pond.broker.log.topics.partition("films", 0)
-    await pond.broker.log.delete_records(where, 2)
+    topic_partition = pond.broker.log.topics.partition("films", 0)
+    await pond.broker.log.delete_records(topic_partition, 2)
     await pond.collect(DAY)
     assert pond.holds(idle, busy[2])
 
@@ -376,9 +376,9 @@ async def test_what_a_message_refers_to_stays_and_everything_else_goes_in_the_en
             elif step == "wait":
                 clock.advance(value)
             elif step == "delete":
-                where = broker.log.topics.partition("films", value % partitions)
-                end = broker.log.partition(where).end_offset
-                await broker.log.delete_records(where, min(value, end))
+                topic_partition = broker.log.topics.partition("films", value % partitions)
+                end = broker.log.partition(topic_partition).end_offset
+                await broker.log.delete_records(topic_partition, min(value, end))
             else:
                 await broker.maintenance.payloads.run_once()
                 assert await referred(broker, partitions) <= set(pond.stored())

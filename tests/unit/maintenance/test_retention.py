@@ -125,7 +125,7 @@ async def test_current_records_behind_a_header_that_claims_an_old_time_stay(star
     kept = await start(topic={"retention.ms": str(7 * DAY)})
     now = kept.clock.now_ms()
     records = [Record(b"v", timestamp=time) for time in (YEAR_2023, now, now - 1)]
-    await kept.log.append(kept.where(), claiming(records, newest=newest, codec=codec))
+    await kept.log.append(kept.topic_partition(), claiming(records, newest=newest, codec=codec))
     for _ in range(10):
         await kept.expire(DAY // 2)
     assert len(await kept.values()) == 3
@@ -141,7 +141,7 @@ async def test_current_records_behind_a_header_that_claims_an_old_time_stay(star
 async def test_a_header_that_claims_a_time_far_ahead_keeps_nothing_for_ever(start, topic, newest):
     kept = await start(topic={"retention.ms": str(7 * DAY), **topic})
     records = [Record(b"v", timestamp=kept.clock.now_ms())] * 2
-    await kept.log.append(kept.where(), claiming(records, base=FAR_AHEAD, newest=newest))
+    await kept.log.append(kept.topic_partition(), claiming(records, base=FAR_AHEAD, newest=newest))
     await kept.expire(7 * DAY)
     assert len(await kept.values()) == 2
     await kept.expire(MINUTE)
@@ -153,7 +153,7 @@ async def test_a_header_that_claims_a_time_far_ahead_keeps_nothing_for_ever(star
 async def test_records_without_a_time_have_the_age_of_their_append(start, newest, others):
     kept = await start(topic={"retention.ms": str(7 * DAY)})
     records = [Record(b"undated"), *(Record(b"old", timestamp=time) for time in others)]
-    await kept.log.append(kept.where(), claiming(records, base=-1, newest=newest))
+    await kept.log.append(kept.topic_partition(), claiming(records, base=-1, newest=newest))
     await kept.append(b"old", at=YEAR_2023)
     await kept.expire(7 * DAY)
     assert len(await kept.values()) == 2 + len(others)
@@ -166,8 +166,8 @@ async def test_times_that_were_put_right_outlive_a_merge(start):
     kept = await start(topic={"retention.ms": str(DAY)})
     for _ in range(4):
         records = [Record(b"v", timestamp=YEAR_2023), Record(b"v", timestamp=kept.clock.now_ms())]
-        await kept.log.append(kept.where(), claiming(records, newest=YEAR_2023))
-        await kept.log.append(kept.where(), claiming([Record(b"undated")], base=-1, newest=0))
+        await kept.log.append(kept.topic_partition(), claiming(records, newest=YEAR_2023))
+        await kept.log.append(kept.topic_partition(), claiming([Record(b"undated")], base=-1, newest=0))
         kept.clock.advance(DAY // 8)
     assert await kept.upkeep.merging.run_once() == 8
     for expired in (3, 6, 9):
@@ -228,7 +228,7 @@ async def test_compacted_topics_do_not_expire_unless_they_say_so(start):
 
     kept = await start(topic={"cleanup.policy": "compact", "retention.ms": "1000"})
     data = build_batch([Record(b"v", key=b"k")], now_ms=kept.clock.now_ms())
-    await kept.log.append(kept.where(), data)
+    await kept.log.append(kept.topic_partition(), data)
     assert await kept.expire(DAY) == 0
     await kept.log.alter_config("orders", {"cleanup.policy": "compact,delete"})
     assert await kept.expire(DAY) == 1
@@ -292,7 +292,7 @@ async def test_markers_and_joint_appends_have_an_append_time(start):
     """They are appended through the catalog, and not as flushes of this broker."""
     kept = await start()
     producer = await kept.broker.transactions.begin_producer("t", 60_000)
-    await kept.broker.transactions.add_partitions(producer, [kept.where()])
+    await kept.broker.transactions.add_partitions(producer, [kept.topic_partition()])
     await kept.append(
         b"a", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, transactional=True
     )
@@ -327,7 +327,7 @@ async def store_as_before(kept, data, *, inline=True):
         position = location.position
         new_object = NewObject(location.key, "journal", kept.broker.session, location.length, sealed=False)
     share = Share(
-        kept.where(),
+        kept.topic_partition(),
         FOREIGN,
         position,
         len(data),
@@ -343,7 +343,7 @@ async def store_as_before(kept, data, *, inline=True):
 
 async def is_whole(kept):
     """As `millpond pipeline verify` looks at what lies in objects."""
-    for row in await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.where(), 0, 99)):
+    for row in await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 99)):
         if row.key is not None and row.stamped:
             data = kept.store.read(row.key, 0, kept.store.size(row.key))
             assert check_segment_object(row, data) == []
@@ -381,7 +381,7 @@ async def test_current_records_under_a_header_that_is_too_low_stay(start, codec,
         (young, young),
         (old, young),
     ]
-    found = await kept.log.offset_at(kept.where(), young)
+    found = await kept.log.offset_at(kept.topic_partition(), young)
     assert found.offset == 1
     await is_whole(kept)
     assert await kept.expire(7 * DAY) == 1
@@ -576,6 +576,6 @@ async def test_retention_by_size_leaves_alone_what_a_deletion_under_way_accounts
     kept = await start(topic={"retention.bytes": "10500"})
     for _ in range(20):
         await kept.append(b"x" * 930)
-    await kept.log.write(lambda tx: partitions.advance_log_start(tx, kept.where(), 10))
+    await kept.log.write(lambda tx: partitions.advance_log_start(tx, kept.topic_partition(), 10))
     retention, config = kept.upkeep.retention, kept.log.topics.config(kept.topic_id)
-    assert retention._look(kept.where(), config, kept.clock.now_ms()).target == 10
+    assert retention._look(kept.topic_partition(), config, kept.clock.now_ms()).target == 10

@@ -43,7 +43,7 @@ async def test_a_compacted_segment_stays(start, tmp_path, monkeypatch, error):
     kept = await start(tmp_path, topic=EAGER, inline_bytes_max=0)
     for number in range(4):
         batch = build_batch([Record(b"%d" % number, b"k", timestamp=kept.clock.now_ms())])
-        await kept.log.append(kept.where(), batch)
+        await kept.log.append(kept.topic_partition(), batch)
     lose_commits(kept, error, monkeypatch)
     with pytest.raises(error):
         await kept.upkeep.compaction.run_once()

@@ -33,10 +33,10 @@ class Together(FaultyStore):
 
 async def filled(broker: Broker, topic: str = "t") -> TopicPartition:
     log: Log = broker.log
-    where = TopicPartition((await log.create_topic(topic, 1)).id, 0)
+    topic_partition = TopicPartition((await log.create_topic(topic, 1)).id, 0)
     for number in range(OBJECTS):
-        await log.append(where, build_batch([Record(b"%d" % number)], now_ms=1))
-    return where
+        await log.append(topic_partition, build_batch([Record(b"%d" % number)], now_ms=1))
+    return topic_partition
 
 
 def values(runs):
@@ -51,18 +51,20 @@ async def broker():
 
 
 async def test_several_objects_are_read_at_a_time_and_come_in_order(broker):
-    where = await filled(broker)
+    topic_partition = await filled(broker)
     reader = StoreReader(broker.database, Together(broker.store), extents_per_read=100, timer=lambda: 0.0)
-    assert values(reader.read_runs(where, 0, 10_000)) == [b"%d" % number for number in range(OBJECTS)]
+    assert values(reader.read_runs(topic_partition, 0, 10_000)) == [
+        b"%d" % number for number in range(OBJECTS)
+    ]
     reader.close()
 
 
 async def test_whoever_reads_for_long_gets_what_there_is_and_goes_on_from_there(broker):
-    where = await filled(broker)
+    topic_partition = await filled(broker)
     ticks = iter(number * READ_S_MAX / 3 for number in range(100))
     reader = StoreReader(broker.database, broker.store, extents_per_read=100, timer=lambda: next(ticks))
     found, offset, times = [], 0, 0
-    while runs := reader.read_runs(where, offset, 10_000):
+    while runs := reader.read_runs(topic_partition, offset, 10_000):
         found += values(runs)
         offset = runs[-1].end_offset
         times += 1
@@ -72,13 +74,13 @@ async def test_whoever_reads_for_long_gets_what_there_is_and_goes_on_from_there(
 
 async def test_a_fetch_that_takes_long_is_answered_with_what_there_is(broker, monkeypatch):
     """Else a reader gives up before it is answered, and begins anew for ever."""
-    where, other = await filled(broker), await filled(broker, "other")
+    topic_partition, other = await filled(broker), await filled(broker, "other")
     monkeypatch.setattr(broker.log.reader, "_extents_per_read", 3)
     monkeypatch.setattr(broker.log.reader, "_timer", lambda: 0.0)
     monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 0.0)
-    for each in (where, other):
+    for each in (topic_partition, other):
         assert list(broker.log.partition(each).tail.drain()), "it is in the store only"
-    requests = [FetchRequest(each, 0, 10_000) for each in (where, other)]
+    requests = [FetchRequest(each, 0, 10_000) for each in (topic_partition, other)]
     results = await broker.log.fetch(requests, bytes_max=20_000, wait_ms=10_000, bytes_min=20_000)
     assert [result.has_more for result in results] == [True, True]
     assert results[0].next_offset == 3
@@ -90,7 +92,7 @@ async def test_a_fetch_that_takes_long_is_answered_with_what_there_is(broker, mo
 
 
 async def test_an_object_that_is_missing_among_several_is_looked_up_again(broker):
-    where = await filled(broker)
+    topic_partition = await filled(broker)
     store = FaultyStore(broker.store, Faults())
     missed = []
 
@@ -102,5 +104,5 @@ async def test_an_object_that_is_missing_among_several_is_looked_up_again(broker
 
     store.read = read
     reader = StoreReader(broker.database, store, extents_per_read=100, timer=lambda: 0.0)
-    assert len(values(reader.read_runs(where, 0, 10_000))) == OBJECTS
+    assert len(values(reader.read_runs(topic_partition, 0, 10_000))) == OBJECTS
     assert len(missed) == 1

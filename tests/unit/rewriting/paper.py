@@ -144,9 +144,9 @@ class Paper:
             self.state(), config_of(**overrides), now_ms=self.now_ms, force=force, spare_tail=spare_tail
         )
 
-    def read_runs(self, where, offset, wanted):
+    def read_runs(self, topic_partition, offset, wanted):
         """As a store's reader: whole extents from the one that holds the offset on."""
-        assert where == WHERE
+        assert topic_partition == WHERE
         self.reads += 1
         runs, size = [], 0
         for extent, data in self.extents:
@@ -181,8 +181,8 @@ class Paper:
     def take_in(self, done, stored):
         self.points = points_after(done, self.now_ms)
         for segment in done.segments:
-            where = [n for n, (extent, _) in enumerate(self.extents) if extent in segment.old]
-            assert where == list(range(where[0], where[0] + len(segment.old)))
+            topic_partition = [n for n, (extent, _) in enumerate(self.extents) if extent in segment.old]
+            assert topic_partition == list(range(topic_partition[0], topic_partition[0] + len(segment.old)))
             data = stored.pop(segment.new_object.key)
             extent = check_segment(data, segment.new_object.key)
             row = segment.row
@@ -193,7 +193,7 @@ class Paper:
             assert (row.length, row.records, row.epoch) == (extent.length, extent.records, extent.epoch)
             assert (row.min_timestamp, row.max_timestamp) == (extent.min_timestamp, extent.max_timestamp)
             assert len(data) == segment.new_object.bytes
-            self.extents[where[0] : where[-1] + 1] = [
+            self.extents[topic_partition[0] : topic_partition[-1] + 1] = [
                 (extent, data[FRAME_BYTES : FRAME_BYTES + extent.length])
             ]
         assert not stored

@@ -81,9 +81,9 @@ def test_records_without_a_timestamp_are_as_old_as_the_examination(times, said):
 
 
 def test_an_extent_is_stored_again_if_its_bytes_say_something_else():
-    where = TopicPartition(TopicId(b"t" * 16), 0)
+    topic_partition = TopicPartition(TopicId(b"t" * 16), 0)
     found = examine(batch(OLD, OLD - 5))
-    journal = Extent(where, 0, 2, 1, 0, 99, 2, OLD, OLD, False, "k", None)
+    journal = Extent(topic_partition, 0, 2, 1, 0, 99, 2, OLD, OLD, False, "k", None)
     assert not must_be_stored_again(journal, found)
     segment = replace(journal, stamped=True)
     assert must_be_stored_again(segment, found)

@@ -27,7 +27,7 @@ frames = st.builds(Frame, places, offsets, offsets, counts, counts, st.integers(
 
 def pack(frame: Frame) -> bytes:
     return pack_frame(
-        frame.where,
+        frame.topic_partition,
         frame.batches,
         frame.records,
         frame.length,

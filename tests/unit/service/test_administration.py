@@ -134,19 +134,19 @@ async def test_offset_at(broker, admin):
 
 async def test_owners_are_named_to_whom_asked_the_wrong_broker(broker, tmp_path):
     await broker.produce("t", b"x")
-    owners, where = Owners(broker.log, "another"), broker.log.topics.partition("t", 0)
-    explained = owners.explain(NotOwner(), where)
+    owners, topic_partition = Owners(broker.log, "another"), broker.log.topics.partition("t", 0)
+    explained = owners.explain(NotOwner(), topic_partition)
     assert explained.facts["owner_grpc"] == broker.listeners["grpc"]
     other = StoreUnavailable(reason="")
-    assert owners.explain(other, where) is other
-    unknown = owners.explain(NotOwner(), TopicPartition(where.topic_id, 9))
+    assert owners.explain(other, topic_partition) is other
+    unknown = owners.explain(NotOwner(), TopicPartition(topic_partition.topic_id, 9))
     assert (type(unknown), unknown.facts) == (NotOwner, {})
 
 
 async def test_nobody_is_sent_to_the_broker_that_was_asked(broker):
     await broker.produce("t", b"x")
-    owners, where = Owners(broker.log, broker.session), broker.log.topics.partition("t", 0)
-    assert owners.explain(NotOwner(), where).facts == {}
+    owners, topic_partition = Owners(broker.log, broker.session), broker.log.topics.partition("t", 0)
+    assert owners.explain(NotOwner(), topic_partition).facts == {}
 
 
 async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):

@@ -347,9 +347,9 @@ async def test_a_message_may_have_its_body_with_it(memory_broker):
 
 
 async def test_what_a_kafka_client_sends_is_passed_through(memory_broker, clock):
-    where = memory_broker.log.topics.partition("films", 0)
+    topic_partition = memory_broker.log.topics.partition("films", 0)
     record = referring(None, "not a reference")
-    await memory_broker.log.append(where, build_batch([record], now_ms=clock.now_ms()))
+    await memory_broker.log.append(topic_partition, build_batch([record], now_ms=clock.now_ms()))
     assert (await memory_broker.read("films"))[0].headers == record.headers
 
 

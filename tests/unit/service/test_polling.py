@@ -138,10 +138,10 @@ async def test_positions_in_the_gaps_of_a_batch(broker):
     from millpond.service.limits import ServiceLimits
     from millpond.service.polling import _decode
 
-    where = (await broker.log.create_topic("t", 1)).id
+    topic_partition = (await broker.log.create_topic("t", 1)).id
     data = build_batch([Record(b"x", offset=offset) for offset in (0, 4, 9)], now_ms=1, last_offset=11)
     place = broker.log.topics.partition("t", 0)
-    assert place.topic_id == where
+    assert place.topic_id == topic_partition
     result = FetchResult(place, [data], 12, 0, 12, 12)
     for start, messages, found, following in (
         (0, 10, [0, 4, 9], 12),
@@ -200,12 +200,12 @@ async def test_a_position_in_what_compaction_took_from_a_batch_goes_on_behind_it
     """Of the first batch only its first record is left: below the position."""
     policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     await broker.log.create_topic("t", 1, policy)
-    where = broker.log.topics.partition("t", 0)
+    topic_partition = broker.log.topics.partition("t", 0)
     for codec in (Codec.NONE, Codec.ZSTD):
         batch = build_batch([Record(b"1", key) for key in (b"%d" % codec, b"b", b"c")], compression=codec)
-        await broker.log.append(where, batch)
+        await broker.log.append(topic_partition, batch)
     for key in (b"b", b"c"):
-        await broker.log.append(where, build_batch([Record(b"2", key)]))
+        await broker.log.append(topic_partition, build_batch([Record(b"2", key)]))
     assert await broker.maintenance.compaction.run_once() == 4
     for position, first in ((0, 0), (1, 3), (2, 3), (3, 3), (4, 6), (5, 6)):
         found, standings = await poll(positions={0: position}, bytes_max=1, messages_max=1)
@@ -224,9 +224,9 @@ async def test_a_batch_that_cannot_be_decoded_here_is_given_to_who_wants_whole_o
 @pytest.mark.parametrize("positions", [{}, {0: 1}, {0: 3}])
 async def test_what_was_deleted_from_the_middle_of_a_batch_is_not_given(broker, positions):
     await broker.log.create_topic("t")
-    where = broker.log.topics.partition("t", 0)
-    await broker.log.append(where, build_batch([Record(b"%d" % n) for n in range(5)]))
-    await broker.log.delete_records(where, 3)
+    topic_partition = broker.log.topics.partition("t", 0)
+    await broker.log.append(topic_partition, build_batch([Record(b"%d" % n) for n in range(5)]))
+    await broker.log.delete_records(topic_partition, 3)
     polled = await broker.poller.poll(PollRequest("t", positions))
     assert [record.offset for _, record in polled.records] == [3, 4]
     whole = await broker.poller.poll_batches(PollRequest("t", positions))
@@ -245,10 +245,10 @@ async def test_many_records_are_not_decoded_on_the_event_loop(broker, codec, mon
 
     monkeypatch.setattr(broker.poller._workers, "run", noted)
     await broker.log.create_topic("t")
-    where = broker.log.topics.partition("t", 0)
+    topic_partition = broker.log.topics.partition("t", 0)
     for count in (2_000, 25_000):
         batch = build_batch([Record(b"")] * count, compression=codec, now_ms=broker.clock.now_ms())
-        await broker.log.append(where, batch)
+        await broker.log.append(topic_partition, batch)
     await broker.poller.poll(PollRequest("t", {0: 0}, bytes_max=100))
     await broker.poller.poll(PollRequest("t", {0: 2_000}, bytes_max=100))
     assert on_threads == [False, True]

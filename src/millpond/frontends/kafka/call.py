@@ -52,7 +52,7 @@ class Call(NamedTuple):
     client_id: str
     client_host: str
 
-    def where(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
+    def topic_partition(self, name: str, topic_id: bytes, number: int, *, by_id: bool) -> TopicPartition:
         """Resolve a partition from a request: newer versions send the topic's id, older ones its name."""
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)

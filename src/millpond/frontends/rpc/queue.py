@@ -141,9 +141,9 @@ class QueueService:
         appends, spots = await self._messages.batches_of(new) if new else ({}, [])
         answers, placed = await self._queues.commit(*commit, appends)
         response = pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
-        for where, number in spots if placed else ():
-            response.numbers.append(placed[where].base_offset + number + 1)
-            response.partitions.append(where.partition)
+        for topic_partition, number in spots if placed else ():
+            response.numbers.append(placed[topic_partition].base_offset + number + 1)
+            response.partitions.append(topic_partition.partition)
         return response
 
     async def _attached(self, topic: str, stream: Subscribing) -> pb.SubscribeResponse:

@@ -113,7 +113,11 @@ def _compact(job: Job, topics: Sequence[Topic], request: CompactRequest) -> Repo
         if not items:
             break
         due = _round(job, items, tally)
-    left = sorted(where for where in tally.conflicts if tally.conflicts[where] >= CONFLICTS_MAX)
+    left = sorted(
+        topic_partition
+        for topic_partition in tally.conflicts
+        if tally.conflicts[topic_partition] >= CONFLICTS_MAX
+    )
     return _report(tally, by_id, left, time.perf_counter() - started)
 
 
@@ -130,13 +134,15 @@ def _plan(
     now_ms = job.clock.now_ms()
     with job.database.read() as tx:
         has_brokers = any(kind == "broker" for _, kind, _ in writers.living(tx))
-        for where, force in due.items():
+        for topic_partition, force in due.items():
             try:
-                state = read_state(tx, where)
+                state = read_state(tx, topic_partition)
             except UnknownPartition:
                 continue  # deleted since
-            spare_tail = has_brokers and (tally.conflicts[where] > 1 or state.row.bytes >= LONG_BYTES)
-            config = topics[where.topic_id].config()
+            spare_tail = has_brokers and (
+                tally.conflicts[topic_partition] > 1 or state.row.bytes >= LONG_BYTES
+            )
+            config = topics[topic_partition.topic_id].config()
             plan = plan_compaction(state, config, now_ms=now_ms, force=force, spare_tail=spare_tail)
             if plan is not None:
                 items.append(CompactItem(job.place, plan, request.keys_bytes_max))
@@ -170,16 +176,16 @@ def _round(job: Job, items: Sequence[CompactItem], tally: Tally) -> dict[TopicPa
     due: dict[TopicPartition, bool] = {}
     results = perform(job.spark, items, work)
     for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):
-        where = item.plan.where
+        topic_partition = item.plan.topic_partition
         if result.damage:
-            tally.failed[where] = result.damage
+            tally.failed[topic_partition] = result.damage
             bury(job.database, [result.session], clock=job.clock)
         elif not _commit(job, result, tally):
-            tally.conflicts[where] += 1
-            if tally.conflicts[where] < CONFLICTS_MAX:
-                due[where] = True
+            tally.conflicts[topic_partition] += 1
+            if tally.conflicts[topic_partition] < CONFLICTS_MAX:
+                due[topic_partition] = True
         elif result.compacted is not None and result.compacted.clean_end < item.plan.clean_end:
-            due[where] = True
+            due[topic_partition] = True
         job.progress(done, len(items), "compacting")
     return due
 
@@ -197,7 +203,7 @@ def _commit(job: Job, result: CompactResult, tally: Tally) -> bool:
         commit(job.database, [result.session], replace, clock=job.clock)
     except (ExtentsChanged, WriterDead):
         return False
-    tally.compacted.add(compacted.plan.where)
+    tally.compacted.add(compacted.plan.topic_partition)
     tally.segments += len(compacted.segments)
     tally.records_read += compacted.records_read
     tally.records_kept += compacted.records_kept
@@ -230,10 +236,17 @@ def _report(
         "unreadable_batches": tally.unreadable,
         "conflicts": tally.conflicts.total(),
         "failed": [
-            {"topic": topics[where.topic_id].name, "partition": where.partition, "error": error}
-            for where, error in sorted(tally.failed.items())
+            {
+                "topic": topics[topic_partition.topic_id].name,
+                "partition": topic_partition.partition,
+                "error": error,
+            }
+            for topic_partition, error in sorted(tally.failed.items())
         ],
-        "left": [{"topic": topics[where.topic_id].name, "partition": where.partition} for where in left],
+        "left": [
+            {"topic": topics[topic_partition.topic_id].name, "partition": topic_partition.partition}
+            for topic_partition in left
+        ],
         "seconds": round(seconds, 3),
         "records_per_second": round(tally.records_read / seconds) if seconds else 0,
     }

@@ -46,7 +46,7 @@ class MergeItem:
     """Some merge groups of one partition."""
 
     place: Place
-    where: TopicPartition
+    topic_partition: TopicPartition
     groups: tuple[Group, ...]
 
     @property
@@ -95,16 +95,18 @@ def _merge(job: Job, topics: Sequence[Topic]) -> Report:
             due = []
             break
         due = _round(job, items, tally)
-    left = [where for where in due if where not in tally.failed]
+    left = [topic_partition for topic_partition in due if topic_partition not in tally.failed]
     return _report(tally, names, left, time.perf_counter() - started)
 
 
-def plan(database: Database, place: Place, wheres: Sequence[TopicPartition]) -> list[MergeItem]:
+def plan(database: Database, place: Place, topic_partitions: Sequence[TopicPartition]) -> list[MergeItem]:
     """Items for everything in these partitions that is worth merging now."""
     items: list[MergeItem] = []
     with database.read() as tx:
-        for where in wheres:
-            items.extend(MergeItem(place, where, groups) for groups in _chunks(_groups(tx, where)))
+        for topic_partition in topic_partitions:
+            items.extend(
+                MergeItem(place, topic_partition, groups) for groups in _chunks(_groups(tx, topic_partition))
+            )
     return items
 
 
@@ -132,11 +134,11 @@ def work(item: MergeItem) -> MergeResult:
     return MergeResult(writer.session, tuple(segments), changed, tuple(damage))
 
 
-def _groups(tx: Transaction, where: TopicPartition) -> Iterator[Group]:
+def _groups(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Group]:
     """All groups of a partition, found page by page. A run of small extents at the end of a page that is not
     in a group yet is read again as part of the next page."""
     start = 0
-    while rows := catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK):
+    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK):
         groups = plan_merges(rows)
         yield from (tuple(group) for group in groups)
         if len(rows) < EXTENTS_PER_LOOK:
@@ -166,9 +168,9 @@ def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPart
     results = perform(job.spark, items, work)
     for done, (item, result) in enumerate(zip(items, results, strict=True), start=1):
         if _commit(job, item, result, tally):
-            due[item.where] = None
+            due[item.topic_partition] = None
         if result.damage:
-            tally.failed[item.where] = result.damage[0]
+            tally.failed[item.topic_partition] = result.damage[0]
         job.progress(done, len(items), "merging")
     return list(due)
 
@@ -226,10 +228,13 @@ def _report(
         "bytes": tally.bytes,
         "conflicts": tally.conflicts,
         "failed": [
-            {"topic": names[where.topic_id], "partition": where.partition, "error": error}
-            for where, error in sorted(tally.failed.items())
+            {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition, "error": error}
+            for topic_partition, error in sorted(tally.failed.items())
         ],
-        "left": [{"topic": names[where.topic_id], "partition": where.partition} for where in left],
+        "left": [
+            {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition}
+            for topic_partition in left
+        ],
         "seconds": round(seconds, 3),
         "mb_per_second": round(tally.bytes / 1e6 / seconds, 1) if seconds else 0.0,
     }

@@ -196,7 +196,7 @@ def _find_or_create(job: Job, target: Target) -> Topic | None:
 
 def _ends(job: Job, topic: Topic) -> dict[int, int]:
     with job.database.read() as tx:
-        return {row.where.partition: row.end_offset for row in partitions.of_topic(tx, topic.id)}
+        return {row.topic_partition.partition: row.end_offset for row in partitions.of_topic(tx, topic.id)}
 
 
 def _sink_options(job: Job, target: Target) -> dict[str, str]:

@@ -114,8 +114,8 @@ def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, in
         rows = partitions.of_topic(tx, source.id)
     found = {}
     for row in rows:
-        named = bounds.offsets.get(row.where.partition, bounds.offsets.get(EVERYWHERE))
-        found[str(row.where.partition)] = (
+        named = bounds.offsets.get(row.topic_partition.partition, bounds.offsets.get(EVERYWHERE))
+        found[str(row.topic_partition.partition)] = (
             UNNAMED[word] if named is None else min(max(named, row.log_start), row.end_offset)
         )
     return found

@@ -78,7 +78,7 @@ class Line:
     """Everything below `offset` expires, provided that the log start has not moved and the partition is no
     smaller."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     limits: Limits
     log_start: int
     bytes: int
@@ -156,10 +156,13 @@ def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report
         "extents_examined": tally.examined,
         "conflicts": tally.conflicts,
         "failed": [
-            {"topic": names[where.topic_id], "partition": where.partition, "error": error}
-            for where, error in sorted(tally.failed.items())
+            {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition, "error": error}
+            for topic_partition, error in sorted(tally.failed.items())
         ],
-        "left": [{"topic": names[where.topic_id], "partition": where.partition} for where, _ in due],
+        "left": [
+            {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition}
+            for topic_partition, _ in due
+        ],
         "clock": list(clock),
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -187,9 +190,9 @@ def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tal
             if job.is_dry_run:
                 is_right = _count_planned(job.database, line, tally)
             else:
-                is_right = _draw(job, line, limited[line.where.topic_id][0].name, tally)
+                is_right = _draw(job, line, limited[line.topic_partition.topic_id][0].name, tally)
             if not is_right:
-                again.add(line.where)
+                again.add(line.topic_partition)
         job.progress(done, len(items), "expiring")
     tally.conflicts += len(again)
     return _limits_now(job, again | examined, limited)
@@ -202,9 +205,11 @@ def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tup
     with job.database.read() as tx:
         living = {topic.id: topic for topic in topics.all_topics(tx)}
     found = [
-        (where, limits_of(living[where.topic_id])) for where in sorted(again) if where.topic_id in living
+        (topic_partition, limits_of(living[topic_partition.topic_id]))
+        for topic_partition in sorted(again)
+        if topic_partition.topic_id in living
     ]
-    return [(where, limits) for where, limits in found if limits is not None]
+    return [(topic_partition, limits) for topic_partition, limits in found if limits is not None]
 
 
 # -- computing lines, in tasks --------------------------------------------------------------------------------
@@ -216,18 +221,18 @@ def work(item: RetainItem) -> RetainResult:
     again: list[TopicPartition] = []
     failed: list[tuple[TopicPartition, str]] = []
     examined: list[ExaminedExtent] = []
-    for where, limits in item.partitions:
+    for topic_partition, limits in item.partitions:
         try:
-            line = find_line(catalog, source, where, limits, item.now_ms, item.grace_ms)
+            line = find_line(catalog, source, topic_partition, limits, item.now_ms, item.grace_ms)
             examined += [_examined(source, extent, item.now_ms) for extent in line.unexamined]
         except (ObjectMissing, ExtentsChanged):
-            again.append(where)
+            again.append(topic_partition)
         except Damaged as error:
-            failed.append((where, str(error)))
+            failed.append((topic_partition, str(error)))
         except UnknownPartition:
             continue  # deleted since
         else:
-            if line.offset > line.log_start or _has_leftovers(catalog, where, line.log_start):
+            if line.offset > line.log_start or _has_leftovers(catalog, topic_partition, line.log_start):
                 lines.append(replace(line, unexamined=()))
     return RetainResult(tuple(lines), tuple(again), tuple(failed), tuple(examined))
 
@@ -241,7 +246,7 @@ def _examined(source: StoreReader, extent: Extent, now_ms: int) -> ExaminedExten
 def find_line(
     catalog: Database,
     source: StoreReader,
-    where: TopicPartition,
+    topic_partition: TopicPartition,
     limits: Limits,
     now_ms: int,
     grace_ms: int,
@@ -249,25 +254,29 @@ def find_line(
     """The partition's row is read first, because later appends only make the partition larger. Raises
     `ExtentsChanged` or `ObjectMissing` if another writer changed the partition during the computation."""
     with catalog.read() as tx:
-        row = catalog_partitions.read(tx, where)
+        row = catalog_partitions.read(tx, topic_partition)
     offset, unexamined = row.log_start, list[Extent]()
     if limits.age_ms != WITHOUT_LIMIT:
         limit = AgeLimit(now_ms, limits.age_ms, grace_ms)
-        offset, unexamined = _line_by_age(catalog, source, where, row.log_start, limit)
+        offset, unexamined = _line_by_age(catalog, source, topic_partition, row.log_start, limit)
     if limits.bytes != WITHOUT_LIMIT:
-        offset = max(offset, _line_by_size(catalog, where, row.log_start, row.bytes - limits.bytes))
+        offset = max(offset, _line_by_size(catalog, topic_partition, row.log_start, row.bytes - limits.bytes))
     unexamined = [extent for extent in unexamined if extent.end_offset > offset]
-    return Line(where, limits, row.log_start, row.bytes, min(offset, row.end_offset), tuple(unexamined))
+    return Line(
+        topic_partition, limits, row.log_start, row.bytes, min(offset, row.end_offset), tuple(unexamined)
+    )
 
 
 def _line_by_age(
-    catalog: Database, source: StoreReader, where: TopicPartition, log_start: int, limit: AgeLimit
+    catalog: Database, source: StoreReader, topic_partition: TopicPartition, log_start: int, limit: AgeLimit
 ) -> tuple[int, list[Extent]]:
     """The line by age, and the extents that must be examined before it can move on."""
     offset = start = log_start
     while True:
         with catalog.read() as tx:
-            rows = catalog_extents.find(tx, where, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK)
+            rows = catalog_extents.find(
+                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK
+            )
         line = expired_by_age(rows, offset, limit)
         if line.boundary is not None:
             inside, _ = line_inside(source, line.boundary, limit)
@@ -290,13 +299,15 @@ def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[
     return chosen
 
 
-def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, excess_bytes: int) -> int:
+def _line_by_size(
+    catalog: Database, topic_partition: TopicPartition, log_start: int, excess_bytes: int
+) -> int:
     """The line by size. Leftovers below the log start still count in the partition's bytes, so they are
     subtracted first."""
     offset = log_start
     if excess_bytes <= 0:
         return offset
-    for rows in _pages(catalog, where):
+    for rows in _pages(catalog, topic_partition):
         offset = expired_by_size(rows, offset, excess_bytes)
         excess_bytes -= sum(extent.length for extent in rows)
         if excess_bytes <= 0:
@@ -304,13 +315,15 @@ def _line_by_size(catalog: Database, where: TopicPartition, log_start: int, exce
     return offset
 
 
-def _pages(catalog: Database, where: TopicPartition) -> Iterator[list[Extent]]:
+def _pages(catalog: Database, topic_partition: TopicPartition) -> Iterator[list[Extent]]:
     """All extents, each page read in its own transaction. Raises `ExtentsChanged` if a merge has created an
     extent across a page boundary: if it were skipped, it would expire without being counted."""
     start = 0
     while True:
         with catalog.read() as tx:
-            rows = catalog_extents.find(tx, where, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK)
+            rows = catalog_extents.find(
+                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK
+            )
         if not rows:
             return
         if rows[0].base_offset < start:
@@ -319,10 +332,10 @@ def _pages(catalog: Database, where: TopicPartition) -> Iterator[list[Extent]]:
         start = rows[-1].end_offset
 
 
-def _has_leftovers(catalog: Database, where: TopicPartition, log_start: int) -> bool:
+def _has_leftovers(catalog: Database, topic_partition: TopicPartition, log_start: int) -> bool:
     """Whether an interrupted run left extents below the log start."""
     with catalog.read() as tx:
-        oldest = catalog_extents.facts(tx, where, 0, 1)
+        oldest = catalog_extents.facts(tx, topic_partition, 0, 1)
     return bool(oldest) and oldest[0].end_offset <= log_start
 
 
@@ -336,9 +349,9 @@ def _store_examined(
     of the examination."""
     stored: set[TopicPartition] = set()
     for each in () if job.is_dry_run else found:
-        where = each.extent.where
+        topic_partition = each.extent.topic_partition
         if each.is_wrong:
-            tally.failed[where] = (
+            tally.failed[topic_partition] = (
                 f"the extent from offset {each.extent.base_offset} on says other times than its records: "
                 "a broker corrects it before it expires"
             )
@@ -350,7 +363,7 @@ def _store_examined(
             tally.conflicts += 1
         else:
             tally.examined += 1
-        stored.add(where)
+        stored.add(topic_partition)
     return stored
 
 
@@ -366,7 +379,7 @@ def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
         return False
     tally.expired += line.offset - line.log_start
     if line.offset > line.log_start:
-        tally.moved.add(line.where)
+        tally.moved.add(line.topic_partition)
     while _remove_step(job, line, tally) == REMOVED_PER_STEP:
         pass
     return True
@@ -375,16 +388,16 @@ def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
 def _move(tx: Transaction, line: Line, topic_name: str) -> None:
     """Advance the log start. Raises `ExtentsChanged` unless limits and partition are as they were when the
     line was computed. The update locks the partition's row, so what is read after it stays true."""
-    if _limits_in(tx, topic_name, line.where.topic_id) != line.limits:
+    if _limits_in(tx, topic_name, line.topic_partition.topic_id) != line.limits:
         raise ExtentsChanged
-    if catalog_partitions.read(tx, line.where).log_start != line.log_start:
+    if catalog_partitions.read(tx, line.topic_partition).log_start != line.log_start:
         raise ExtentsChanged
-    catalog_partitions.advance_log_start(tx, line.where, line.offset)
-    if catalog_partitions.read(tx, line.where).bytes < line.bytes:
+    catalog_partitions.advance_log_start(tx, line.topic_partition, line.offset)
+    if catalog_partitions.read(tx, line.topic_partition).bytes < line.bytes:
         raise ExtentsChanged
     # Readers in other processes may not have seen the new log start yet. The list of transactions aborted
     # below it stays until the next run; without it they would return aborted records.
-    transactions.forget_aborted(tx, line.where, _first_held(tx, line))
+    transactions.forget_aborted(tx, line.topic_partition, _first_held(tx, line))
 
 
 def _limits_in(tx: Transaction, topic_name: str, topic_id: TopicId) -> Limits | None:
@@ -396,10 +409,14 @@ def _limits_in(tx: Transaction, topic_name: str, topic_id: TopicId) -> Limits | 
 
 
 def _remove_step(job: Job, line: Line, tally: Tally) -> int:
-    where, limit = line.where, REMOVED_PER_STEP
+    topic_partition, limit = line.topic_partition, REMOVED_PER_STEP
     with job.database.write() as tx:
-        going = [e for e in catalog_extents.facts(tx, where, 0, limit) if e.end_offset <= line.offset]
-        removed = catalog_extents.remove_below(tx, where, line.offset, limit=limit, now_ms=job.clock.now_ms())
+        going = [
+            e for e in catalog_extents.facts(tx, topic_partition, 0, limit) if e.end_offset <= line.offset
+        ]
+        removed = catalog_extents.remove_below(
+            tx, topic_partition, line.offset, limit=limit, now_ms=job.clock.now_ms()
+        )
     tally.extents += removed
     tally.bytes += sum(extent.length for extent in going)
     return removed
@@ -408,7 +425,7 @@ def _remove_step(job: Job, line: Line, tally: Tally) -> int:
 def _first_held(tx: Transaction, line: Line) -> int:
     """The first offset that may still be stored: below it nothing is stored now, and nothing was when this
     run began."""
-    oldest = catalog_extents.facts(tx, line.where, 0, 1)
+    oldest = catalog_extents.facts(tx, line.topic_partition, 0, 1)
     return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
 
 
@@ -416,7 +433,7 @@ def _count_planned(catalog: Database, line: Line, tally: Tally) -> bool:
     """Count what the line would remove. False if the line is out of date."""
     extents = size = 0
     try:
-        for rows in _pages(catalog, line.where):
+        for rows in _pages(catalog, line.topic_partition):
             going = [extent for extent in rows if extent.end_offset <= line.offset]
             extents += len(going)
             size += sum(extent.length for extent in going)
@@ -425,7 +442,7 @@ def _count_planned(catalog: Database, line: Line, tally: Tally) -> bool:
     except ExtentsChanged:
         return False
     tally.expired += line.offset - line.log_start
-    tally.moved.add(line.where)
+    tally.moved.add(line.topic_partition)
     tally.extents += extents
     tally.bytes += size
     return True

@@ -112,9 +112,9 @@ class _Run:
         self._job, self._request, self._topics = job, request, topics
         self._started_ms = job.clock.now_ms()
         self._by_day = request.partition_by == DAY
-        where = {"catalog": request.iceberg_catalog, "name": request.iceberg_table}
-        self._table = open_table(request.format, request.location, by_day=self._by_day, **where)  # type: ignore[arg-type]
-        self._quarantine = open_quarantine(request.format, request.location, **where)  # type: ignore[arg-type]
+        iceberg = {"catalog": request.iceberg_catalog, "name": request.iceberg_table}
+        self._table = open_table(request.format, request.location, by_day=self._by_day, **iceberg)  # type: ignore[arg-type]
+        self._quarantine = open_quarantine(request.format, request.location, **iceberg)  # type: ignore[arg-type]
         self._counts = _Counts()
         self._gaps: list[Gap] = []
         self._overtaken = 0

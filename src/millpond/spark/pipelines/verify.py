@@ -66,7 +66,7 @@ class VerifyItem:
     """The extents of a partition whose base offsets lie in [start, end)."""
 
     place: Place
-    where: TopicPartition
+    topic_partition: TopicPartition
     start: int
     end: int
     extents: int
@@ -96,20 +96,22 @@ def run(job: Job, request: VerifyRequest) -> Report:
 
 def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Report:
     started = time.perf_counter()
-    wheres = [TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)]
+    topic_partitions = [
+        TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)
+    ]
     findings: list[Placed] = []
     items: list[VerifyItem] = []
-    for where in wheres:
-        findings.extend((where, finding) for finding in check_rows(job.database, where))
-        items.extend(plan(job.database, job.place, where))
-    totals = {"topics": len(topics), "partitions": len(wheres)}
+    for topic_partition in topic_partitions:
+        findings.extend((topic_partition, finding) for finding in check_rows(job.database, topic_partition))
+        items.extend(plan(job.database, job.place, topic_partition))
+    totals = {"topics": len(topics), "partitions": len(topic_partitions)}
     if job.is_dry_run:
         extents, size = sum(item.extents for item in items), sum(item.bytes for item in items)
         return {**totals, "extents": extents, "bytes": size}
     extents = records = size = 0
     for done, (item, result) in enumerate(_results(job, items), start=1):
         extents, records, size = extents + result.extents, records + result.records, size + result.bytes
-        findings.extend((item.where, finding) for finding in result.findings)
+        findings.extend((item.topic_partition, finding) for finding in result.findings)
         job.progress(done, len(items), "verifying")
     counted = {**totals, "extents": extents, "records": records, "bytes": size}
     about_objects: Report = {}
@@ -137,60 +139,60 @@ def _results(job: Job, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem
 # -- rows -----------------------------------------------------------------------------------------------------
 
 
-def check_rows(database: Database, where: TopicPartition) -> list[Finding]:
+def check_rows(database: Database, topic_partition: TopicPartition) -> list[Finding]:
     """Inconsistencies among a partition's rows."""
 
     def look() -> list[Finding]:
         with database.read() as tx:
             try:
-                row = catalog_partitions.read(tx, where)
+                row = catalog_partitions.read(tx, topic_partition)
             except UnknownPartition:
                 return []  # deleted since
-            chain = check_chain(_all_extents(tx, where), row.log_start, row.end_offset)
-            aborted = transactions.aborted(tx, where, row.log_start, row.end_offset)
+            chain = check_chain(_all_extents(tx, topic_partition), row.log_start, row.end_offset)
+            aborted = transactions.aborted(tx, topic_partition, row.log_start, row.end_offset)
             return [
                 *chain,
                 *check_aborted(aborted, row.end_offset),
-                *_check_open(tx, where),
-                *_check_bytes(tx, where),
+                *_check_open(tx, topic_partition),
+                *_check_bytes(tx, topic_partition),
             ]
 
     return seen_again(look, LOOKS_MAX)
 
 
-def _check_open(tx: Transaction, where: TopicPartition) -> Iterator[Finding]:
-    for each in audit.open_transactions(tx, where):
+def _check_open(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Finding]:
+    for each in audit.open_transactions(tx, topic_partition):
         if not 0 <= each.first_offset < each.end_offset:
             reason = f"producer {each.producer_id} has a transaction open outside the log"
             yield Finding(Kind.INCONSISTENT, reason, each.first_offset, each.end_offset)
 
 
-def _check_bytes(tx: Transaction, where: TopicPartition) -> Iterator[Finding]:
-    said, actual = audit.stored_bytes(tx, where)
+def _check_bytes(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Finding]:
+    said, actual = audit.stored_bytes(tx, topic_partition)
     if said != actual:
         yield Finding(Kind.INCONSISTENT, f"the partition counts {said} bytes, its extents {actual}")
 
 
-def _all_extents(tx: Transaction, where: TopicPartition) -> Iterator[Extent]:
+def _all_extents(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Extent]:
     start = 0
-    while rows := catalog_extents.facts(tx, where, start, EXTENTS_PER_LOOK):
+    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK):
         yield from rows
         start = rows[-1].base_offset + 1
         if len(rows) < EXTENTS_PER_LOOK:
             return
 
 
-def plan(database: Database, place: Place, where: TopicPartition) -> Iterator[VerifyItem]:
+def plan(database: Database, place: Place, topic_partition: TopicPartition) -> Iterator[VerifyItem]:
     """A partition's extents in items of similar size."""
     start = size = count = 0
     with database.read() as tx:
-        for extent in _all_extents(tx, where):
+        for extent in _all_extents(tx, topic_partition):
             if count and size + extent.length > ITEM_BYTES_MAX:
-                yield VerifyItem(place, where, start, extent.base_offset, count, size)
+                yield VerifyItem(place, topic_partition, start, extent.base_offset, count, size)
                 start, size, count = extent.base_offset, 0, 0
             size, count = size + extent.length, count + 1
     if count:
-        yield VerifyItem(place, where, start, catalog_extents.BASE_OFFSET_MAX, count, size)
+        yield VerifyItem(place, topic_partition, start, catalog_extents.BASE_OFFSET_MAX, count, size)
 
 
 # -- bytes, in tasks ------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def work(item: VerifyItem) -> VerifyResult:
     found: list[Finding] = []
     extents = records = size = 0
     with catalog.read() as tx:
-        aborted = transactions.aborted(tx, item.where, item.start, item.end)
+        aborted = transactions.aborted(tx, item.topic_partition, item.start, item.end)
     start, last = item.start, None
     while rows := _page(catalog, item, start, last):
         for extent in rows:
@@ -221,7 +223,9 @@ def _page(catalog: Database, item: VerifyItem, start: int, last: Extent | None) 
     first, unless it is the last one checked. If it comes first, it was merged since, from extents already
     checked and others."""
     with catalog.read() as tx:
-        rows = catalog_extents.find(tx, item.where, start, bytes_max=2**62, extents_max=EXTENTS_PER_READ + 1)
+        rows = catalog_extents.find(
+            tx, item.topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_READ + 1
+        )
     return [
         extent
         for extent in rows
@@ -237,7 +241,7 @@ def _check_twice(
     if not found:
         return []
     with catalog.read() as tx:
-        now = catalog_extents.facts(tx, extent.where, extent.base_offset, 1)
+        now = catalog_extents.facts(tx, extent.topic_partition, extent.base_offset, 1)
     return found if now and same_extent(now[0], extent) else None
 
 
@@ -326,14 +330,20 @@ def _state(findings: Sequence[Placed]) -> Report:
 
 def _findings(findings: Sequence[Placed], names: dict[bytes, str]) -> dict[str, list[dict[str, Any]]]:
     shown: dict[str, list[dict[str, Any]]] = {str(kind): [] for kind in Kind}
-    for where, finding in findings:
+    for topic_partition, finding in findings:
         if len(shown[finding.kind]) < FINDINGS_MAX:
-            shown[finding.kind].append(_shown(where, finding, names))
+            shown[finding.kind].append(_shown(topic_partition, finding, names))
     return shown
 
 
-def _shown(where: TopicPartition | None, finding: Finding, names: dict[bytes, str]) -> dict[str, Any]:
+def _shown(
+    topic_partition: TopicPartition | None, finding: Finding, names: dict[bytes, str]
+) -> dict[str, Any]:
     facts = {name: value for name, value in asdict(finding).items() if value not in (UNKNOWN, "")}
     facts.pop("kind")
-    place = {} if where is None else {"topic": names[where.topic_id], "partition": where.partition}
+    place = (
+        {}
+        if topic_partition is None
+        else {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition}
+    )
     return {**place, **facts}

@@ -79,7 +79,7 @@ def _append(tx: Transaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
     try:
         # Lock all rows together and in order: if they were locked flush by flush, two sinks could deadlock.
         sinks.lock_partitions(
-            tx, sorted({share.where for _, flush in _flushes(tasks) for share in flush.shares})
+            tx, sorted({share.topic_partition for _, flush in _flushes(tasks) for share in flush.shares})
         )
         for session, flush in _flushes(tasks):
             new = NewObject(flush.key, "journal", session, flush.bytes, sealed=True)

@@ -93,11 +93,11 @@ class Packer:
         position = 0
         for lane, group in groupby(map(_Batch._make, zip(*columns, strict=True)), key=itemgetter(0)):
             number = int(np.searchsorted(lanes.first, lane, side="right")) - 1
-            where = TopicPartition(topics[number].id, lane - int(lanes.first[number]))
+            topic_partition = TopicPartition(topics[number].id, lane - int(lanes.first[number]))
             of_lane = list(group)
             parts, sizes = _seal_all(of_lane, view, topics[number], self._codec_of(topics[number]))
-            share = _share(where, of_lane, sizes, position + FRAME_BYTES)
-            packed.parts.append(pack_frame(where, len(of_lane), share.records, share.length))
+            share = _share(topic_partition, of_lane, sizes, position + FRAME_BYTES)
+            packed.parts.append(pack_frame(topic_partition, len(of_lane), share.records, share.length))
             packed.parts.extend(parts)
             packed.shares.append(share)
             position += FRAME_BYTES + share.length
@@ -181,7 +181,9 @@ def _seal(header: bytearray | memoryview, batch: _Batch, attributes: int, payloa
     header[_CRC_FIELD] = crc32c(payload, crc32c(header[CRC_START:])).to_bytes(4, "big")
 
 
-def _share(where: TopicPartition, batches: Sequence[_Batch], sizes: Sequence[int], position: int) -> Share:
+def _share(
+    topic_partition: TopicPartition, batches: Sequence[_Batch], sizes: Sequence[int], position: int
+) -> Share:
     entries = []
     offset = at = 0
     for batch, size in zip(batches, sizes, strict=True):
@@ -191,4 +193,4 @@ def _share(where: TopicPartition, batches: Sequence[_Batch], sizes: Sequence[int
     oldest = min(batch.min_timestamp for batch in batches)
     newest = max(batch.max_timestamp for batch in batches)
     index = pack_index(build_index(entries)) or None
-    return Share(where, FOREIGN, position, at, offset, oldest, newest, index)
+    return Share(topic_partition, FOREIGN, position, at, offset, oldest, newest, index)

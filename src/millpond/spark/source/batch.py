@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         self._check_stable(name, standing, min(end, standing.end_offset))
         end = min(end, standing.latest)
         start = end if start == LATEST else min(max(start, standing.log_start), end)
-        return Range(name, standing.where, start, end)
+        return Range(name, standing.topic_partition, start, end)
 
     def _check_stable(self, name: NamedPartition, standing: Standing, end: int) -> None:
         """An explicit end offset is used as it is, or refused if a transaction is open below it. `latest` and

@@ -27,7 +27,9 @@ def commit_to_group(
         coordinators.lock(tx, coordinators.shard_of(group))  # no member can join between check and commit
         _check_free(tx, group)
         committed = [
-            groups.GroupOffset(where, offset) for where, offset in sorted(offsets.items()) if offset >= 0
+            groups.GroupOffset(topic_partition, offset)
+            for topic_partition, offset in sorted(offsets.items())
+            if offset >= 0
         ]
         groups.commit_offsets_now(tx, group, committed, now_ms=now_ms)
 

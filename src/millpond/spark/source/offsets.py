@@ -32,8 +32,10 @@ Offsets = Mapping[NamedPartition, int]
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     """As plain values, which Spark stores as JSON."""
     shaped: dict[str, dict[str, int]] = {}
-    for where in sorted(offsets):
-        shaped.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
+    for topic_partition in sorted(offsets):
+        shaped.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
+            topic_partition
+        ]
     return shaped
 
 

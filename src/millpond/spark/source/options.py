@@ -195,9 +195,9 @@ def _check_never(limit: Limit | None, wrong: int, reason: str) -> None:
     word = "latest" if wrong == LATEST else "earliest"
     if limit.everywhere == wrong:
         raise refused(limit.option, word, reason)
-    for where, offset in (limit.offsets or {}).items():
+    for topic_partition, offset in (limit.offsets or {}).items():
         if offset == wrong:
-            raise refused(limit.option, f"{where}: {offset}", reason)
+            raise refused(limit.option, f"{topic_partition}: {offset}", reason)
 
 
 def _check_forward(option: str, first: Offsets | None, last: Offsets | None) -> None:
@@ -206,9 +206,11 @@ def _check_forward(option: str, first: Offsets | None, last: Offsets | None) -> 
     if first.keys() != last.keys():
         only = ", ".join(map(str, sorted(first.keys() ^ last.keys())))
         raise refused(option, only, "start and end must name the same partitions")
-    for where, start in first.items():
-        if 0 <= last[where] < start:
-            raise refused(option, f"{where}: {last[where]}", f"that is below its start, {start}")
+    for topic_partition, start in first.items():
+        if 0 <= last[topic_partition] < start:
+            raise refused(
+                option, f"{topic_partition}: {last[topic_partition]}", f"that is below its start, {start}"
+            )
 
 
 def _check_names(given: Mapping[str, str]) -> None:

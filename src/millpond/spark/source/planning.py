@@ -27,7 +27,7 @@ class Range:
     """Offsets of one partition to read, and their approximate size in stored bytes."""
 
     name: NamedPartition
-    where: TopicPartition
+    topic_partition: TopicPartition
     start: int
     end: int
     bytes: int = 0

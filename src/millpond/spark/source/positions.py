@@ -60,18 +60,18 @@ class Resolver:
         return {name: self._at(time_ms, each) for name, each in standings.items()}
 
     def _at(self, time_ms: int, standing: Standing) -> int | None:
-        found = self._finder.at_or_after(standing.where, time_ms, standing.log_start)
+        found = self._finder.at_or_after(standing.topic_partition, time_ms, standing.log_start)
         return found.offset if found is not None and found.offset < standing.latest else None
 
     def _of_group(self, group: str, standings: Standings) -> dict[NamedPartition, int]:
         """The group's committed offsets. A partition without one is read from its start."""
         with self._database.read() as tx:
             committed: dict[TopicPartition, int] = {
-                each.where: each.offset for each in groups.committed_offsets(tx, group)
+                each.topic_partition: each.offset for each in groups.committed_offsets(tx, group)
             }
         if not committed:
             raise UnknownGroup(f"Group {group!r} has no committed offsets to start from.", group=group)
-        return {name: committed.get(each.where, each.log_start) for name, each in standings.items()}
+        return {name: committed.get(each.topic_partition, each.log_start) for name, each in standings.items()}
 
 
 def _earliest(offset: int, standing: Standing) -> int:

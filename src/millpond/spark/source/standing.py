@@ -18,7 +18,7 @@ class Standing:
     """The bounds of one log. `latest` is the end for a reader of this isolation level; `end_offset` is the
     end of what is stored."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     log_start: int
     end_offset: int
     latest: int
@@ -64,8 +64,11 @@ def _standings(
 ) -> Iterable[tuple[NamedPartition, Standing]]:
     for row in partitions.of_topic(tx, topic.id):
         end = row.end_offset
-        latest = transactions.last_stable_offset(tx, row.where, end) if committed_only else end
-        yield NamedPartition(topic.name, row.where.partition), Standing(row.where, row.log_start, end, latest)
+        latest = transactions.last_stable_offset(tx, row.topic_partition, end) if committed_only else end
+        yield (
+            NamedPartition(topic.name, row.topic_partition.partition),
+            Standing(row.topic_partition, row.log_start, end, latest),
+        )
 
 
 def _check_assigned(subscription: Subscription, standings: Standings) -> None:

@@ -132,10 +132,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             strict=False,
         )
         for name, standing in standings.items():
-            known = self._topic_ids.setdefault(name.topic, standing.where.topic_id)
-            if known != standing.where.topic_id:
+            known = self._topic_ids.setdefault(name.topic, standing.topic_partition.topic_id)
+            if known != standing.topic_partition.topic_id:
                 self._losses.replaced(name.topic)
-                self._topic_ids[name.topic] = standing.where.topic_id
+                self._topic_ids[name.topic] = standing.topic_partition.topic_id
                 self._recreated.add(name.topic)
         return standings
 
@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = {
                 name: stretches(
                     database(self._options.place),
-                    Range(name, standings[name].where, begins[name], end),
+                    Range(name, standings[name].topic_partition, begins[name], end),
                     every=min(STRETCH_BYTES, bytes_max),
                 )
                 for name, end in ends.items()
@@ -225,7 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start < min(standing.log_start, end):
             self._losses.expired(name, start, standing.log_start)
             start = standing.log_start
-        return Range(name, standing.where, start, end) if start < end else None
+        return Range(name, standing.topic_partition, start, end) if start < end else None
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
@@ -235,7 +235,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.group
         if group is None or offsets == self._committed:
             return
-        done = {standings[name].where: offset for name, offset in offsets.items() if name in standings}
+        done = {
+            standings[name].topic_partition: offset for name, offset in offsets.items() if name in standings
+        }
         commit_to_group(database(self._options.place), group, done, now_ms=self._clock.now_ms())
         self._committed = offsets
 

@@ -62,7 +62,7 @@ class RangeReader:
         aborted: list[Aborted] = []
         with self._database.read() as tx:
             if self._committed_only:
-                aborted = transactions.aborted(tx, wanted.where, wanted.start, wanted.end)
+                aborted = transactions.aborted(tx, wanted.topic_partition, wanted.start, wanted.end)
         return self._go_on(wanted, wanted.start), aborted
 
     def _buffers(self, wanted: Range, start: int) -> Iterator[Buffer]:
@@ -70,7 +70,7 @@ class RangeReader:
         position, room = start, max(wanted.bytes, READ_BYTES_MIN)
         while position < wanted.end:
             with naming(wanted.name, position):
-                runs = self._reader.read_runs(wanted.where, position, min(room, READ_BYTES))
+                runs = self._reader.read_runs(wanted.topic_partition, position, min(room, READ_BYTES))
                 if not runs or runs[0].base_offset > position:
                     position = self._over_gap(wanted, position, bool(runs))
             for run in runs:
@@ -93,7 +93,7 @@ class RangeReader:
         """The position, or the log start if that is higher, but never past the end of the range."""
         try:
             with self._database.read() as tx:
-                log_start = partitions.read(tx, wanted.where).log_start
+                log_start = partitions.read(tx, wanted.topic_partition).log_start
         except UnknownPartition:
             self._losses.gone(wanted.name)
             return wanted.end
@@ -111,5 +111,5 @@ def naming(name: NamedPartition, offset: int) -> Iterator[None]:
         if "topic" in error.facts:
             raise
         facts = {"offset": offset, **error.facts, "topic": name.topic, "partition": name.partition}
-        where = f"Topic {name.topic!r}, partition {name.partition}, offset {facts['offset']}"
-        raise type(error)(f"{where}: {error}", **facts) from error
+        location = f"Topic {name.topic!r}, partition {name.partition}, offset {facts['offset']}"
+        raise type(error)(f"{location}: {error}", **facts) from error

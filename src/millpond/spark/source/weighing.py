@@ -20,8 +20,8 @@ def _extents(database: Database, whole: Range) -> Iterator[Extent]:
     """The extents that hold the range. Each page is read in its own transaction; a merge in between does not
     matter, because only sizes are needed."""
     with database.read() as tx:
-        page = extents.find(tx, whole.where, whole.start, bytes_max=1, extents_max=1)
+        page = extents.find(tx, whole.topic_partition, whole.start, bytes_max=1, extents_max=1)
     while page and page[0].base_offset < whole.end:
         yield from page
         with database.read() as tx:
-            page = extents.facts(tx, whole.where, page[-1].end_offset, EXTENTS_PER_PAGE)
+            page = extents.facts(tx, whole.topic_partition, page[-1].end_offset, EXTENTS_PER_PAGE)

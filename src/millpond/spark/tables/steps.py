@@ -20,7 +20,7 @@ EXTENTS_PER_LOOK: Final = 10_000
 class Bounds:
     """The range of a partition that may be read: committed records only."""
 
-    where: TopicPartition
+    topic_partition: TopicPartition
     log_start: int
     end: int
 
@@ -54,8 +54,10 @@ def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Bou
     with database.read() as tx:
         return {
             topic.name: {
-                row.where.partition: Bounds(
-                    row.where, row.log_start, transactions.last_stable_offset(tx, row.where, row.end_offset)
+                row.topic_partition.partition: Bounds(
+                    row.topic_partition,
+                    row.log_start,
+                    transactions.last_stable_offset(tx, row.topic_partition, row.end_offset),
                 )
                 for row in partitions.of_topic(tx, topic.id)
             }
@@ -174,7 +176,9 @@ def assign_json(step: Sequence[Range]) -> str:
 
 def _share(database: Database, topic: str, number: int, start: int, bounds: Bounds, share: int) -> Range:
     with database.read() as tx:
-        found = extents.facts(tx, bounds.where, _first_base(tx, bounds.where, start), EXTENTS_PER_LOOK)
+        found = extents.facts(
+            tx, bounds.topic_partition, _first_base(tx, bounds.topic_partition, start), EXTENTS_PER_LOOK
+        )
     end, taken = start, 0
     for extent in found:
         low, high = max(start, extent.base_offset), min(extent.end_offset, bounds.end)
@@ -192,8 +196,8 @@ def _share(database: Database, topic: str, number: int, start: int, bounds: Boun
     return Range(topic, number, start, bounds.end if is_all else end, taken)
 
 
-def _first_base(tx: Transaction, where: TopicPartition, offset: int) -> int:
-    first = extents.find(tx, where, offset, bytes_max=1, extents_max=1)
+def _first_base(tx: Transaction, topic_partition: TopicPartition, offset: int) -> int:
+    first = extents.find(tx, topic_partition, offset, bytes_max=1, extents_max=1)
     return first[0].base_offset if first else offset
 
 

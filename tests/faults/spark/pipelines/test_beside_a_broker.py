@@ -70,7 +70,7 @@ class Traffic:
             self._ending = True
 
     async def _produce(self, lane: Lane) -> None:
-        where = self.broker.log.topics.partition(lane.topic, lane.number)
+        topic_partition = self.broker.log.topics.partition(lane.topic, lane.number)
         count = 0
         while not self._ending:
             records = []
@@ -79,35 +79,37 @@ class Traffic:
                 records.append(Record(b"%d " % count + b"." * self._chance.randrange(200), key))
                 count += 1
             data = build_batch(records, now_ms=self.broker.clock.now_ms())
-            base = (await self.broker.log.append(where, data)).base_offset
+            base = (await self.broker.log.append(topic_partition, data)).base_offset
             lane.sent.update({base + n: (record.key, record.value) for n, record in enumerate(records)})
             await asyncio.sleep(self._chance.random() * 0.02)
 
     async def _follow(self, lane: Lane, producers) -> None:
         """From the first record to the last, once."""
         offset = 0
-        where = self.broker.log.topics.partition(lane.topic, lane.number)
-        while offset < self.broker.log.partition(where).end_offset or not all(p.done() for p in producers):
-            records, offset = await self._fetch(lane, where, offset, wait_ms=50)
+        topic_partition = self.broker.log.topics.partition(lane.topic, lane.number)
+        while offset < self.broker.log.partition(topic_partition).end_offset or not all(
+            p.done() for p in producers
+        ):
+            records, offset = await self._fetch(lane, topic_partition, offset, wait_ms=50)
             lane.seen.extend(records)
 
     async def _scan(self, lane: Lane) -> None:
         """Again and again from the log start: these readers meet what has been moved."""
-        where = self.broker.log.topics.partition(lane.topic, lane.number)
+        topic_partition = self.broker.log.topics.partition(lane.topic, lane.number)
         while not self._ending:
-            partition = self.broker.log.partition(where)
+            partition = self.broker.log.partition(topic_partition)
             offset, end, before = partition.log_start, partition.end_offset, -1
             while offset < end:
-                records, offset = await self._fetch(lane, where, offset)
+                records, offset = await self._fetch(lane, topic_partition, offset)
                 for at, key, value in records:
-                    assert before < at, f"{where} goes back from {before} to {at}"
+                    assert before < at, f"{topic_partition} goes back from {before} to {at}"
                     before = at
                     check_record(lane, at, key, value)
             lane.scans += 1
             await asyncio.sleep(0.01)
 
-    async def _fetch(self, lane: Lane, where, offset: int, wait_ms: int = 0):
-        request = FetchRequest(where, offset, 64 * 1024)
+    async def _fetch(self, lane: Lane, topic_partition, offset: int, wait_ms: int = 0):
+        request = FetchRequest(topic_partition, offset, 64 * 1024)
         [result] = await self.broker.log.fetch([request], bytes_max=64 * 1024, wait_ms=wait_ms)
         if isinstance(result.error, OffsetOutOfRange) and lane.topic == "expiring":
             lane.skipped += 1

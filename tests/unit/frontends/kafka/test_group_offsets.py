@@ -137,10 +137,12 @@ async def test_null_topics_ask_for_all(face, version):
 async def test_offsets_in_a_transaction_are_unstable(face, version):
     topic = await face.topic(partitions=2)
     await commit(face, ("orders", 0, 1), ("orders", 1, 1))
-    where = face.log.topics.partition(topic.name, 0)
+    topic_partition = face.log.topics.partition(topic.name, 0)
     with face.broker.database.write() as tx:
         producer = transactions.begin_producer(tx, "pay", 60_000, now_ms=0).producer
-        transactions.add_offsets(tx, producer, "readers", [GroupOffset(where, 9)], now_ms=0, opens=True)
+        transactions.add_offsets(
+            tx, producer, "readers", [GroupOffset(topic_partition, 9)], now_ms=0, opens=True
+        )
     for asked in ({"orders": [0, 1]}, None):
         _, found = await fetch(face, asked, version=version, stable=True)
         assert found[("orders", 0)] == (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -145,12 +145,14 @@ async def produce(face, producer, value=b"x", *, version=10, sequence=0, topic="
 
 async def published(face):
     found = await face.log.read(lambda tx: groups.committed_offsets(tx, "readers"))
-    return [(each.where.partition, each.offset, each.metadata) for each in found]
+    return [(each.topic_partition.partition, each.offset, each.metadata) for each in found]
 
 
 async def stable(face, topic="orders"):
-    where = face.log.topics.partition(topic, 0)
-    [result] = await face.log.fetch([FetchRequest(where, 0, 1_000)], bytes_max=1_000, read_committed=True)
+    topic_partition = face.log.topics.partition(topic, 0)
+    [result] = await face.log.fetch(
+        [FetchRequest(topic_partition, 0, 1_000)], bytes_max=1_000, read_committed=True
+    )
     return result.last_stable_offset, result.end_offset
 
 

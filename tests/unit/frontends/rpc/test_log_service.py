@@ -468,8 +468,8 @@ def garbage(count=3):
 async def test_a_batch_that_cannot_be_decoded_hides_nothing_before_it_and_can_be_skipped():
     async with serving() as (broker, wire):
         await wire.produce("t", b"one", b"two")
-        where = broker.log.topics.partition("t", 0)
-        await broker.log.append(where, garbage())
+        topic_partition = broker.log.topics.partition("t", 0)
+        await broker.log.append(topic_partition, garbage())
         await wire.produce("t", b"after")
         first = await wire.poll("t")
         assert values(first) == [b"one", b"two"]

@@ -9,9 +9,9 @@ from millpond.stubs import minikafka_pb2
 async def test_a_minikafka_reader_gets_past_what_was_aborted():
     async with serving() as (broker, wire):
         await broker.messages.topic("t")
-        where = broker.log.topics.partition("t", 0)
+        topic_partition = broker.log.topics.partition("t", 0)
         producer = await broker.transactions.begin_producer("x", 60_000)
-        await broker.transactions.add_partitions(producer, [where])
+        await broker.transactions.add_partitions(producer, [topic_partition])
         for number in range(8):
             batch = build_batch(
                 [Record(b"x" * 900_000)],
@@ -21,7 +21,7 @@ async def test_a_minikafka_reader_gets_past_what_was_aborted():
                 transactional=True,
                 now_ms=broker.clock.now_ms(),
             )
-            await broker.log.append(where, batch)
+            await broker.log.append(topic_partition, batch)
         await broker.transactions.end(producer, commit=False, bump_epoch=False)
         await wire.produce("t", b"seen")
         read_from, found = 1, []

@@ -55,8 +55,8 @@ async def test_a_fetch_is_bounded_by_bytes_and_always_makes_progress(client):
 
 
 async def test_an_offset_outside_the_retained_range_is_refused_with_the_range(client, broker, ten):
-    where = broker.log.topics.partition("pond", 0)
-    await broker.log.delete_records(where, 4)
+    topic_partition = broker.log.topics.partition("pond", 0)
+    await broker.log.delete_records(topic_partition, 4)
     for offset in (3, 11):
         answer = await client.get(f"/topics/pond/fetch/0?offset={offset}")
         assert (answer.status_code, answer.json()["code"]) == (416, "OffsetOutOfRange")
@@ -146,9 +146,9 @@ async def test_a_message_that_is_not_there_is_refused(client):
 
 async def test_what_is_not_committed_is_fetched_only_on_request(client, broker):
     await broker.produce("pond", b"plain")
-    where = broker.log.topics.partition("pond", 0)
+    topic_partition = broker.log.topics.partition("pond", 0)
     producer = await broker.transactions.begin_producer("writer", timeout_ms=60_000)
-    await broker.transactions.add_partitions(producer, [where])
+    await broker.transactions.add_partitions(producer, [topic_partition])
     batch = build_batch(
         [Record(value=b"open")],
         producer_id=producer.producer_id,
@@ -157,7 +157,7 @@ async def test_what_is_not_committed_is_fetched_only_on_request(client, broker):
         transactional=True,
         now_ms=1,
     )
-    await (await broker.log.submit(where, batch))
+    await (await broker.log.submit(topic_partition, batch))
     assert values(await fetch(client)) == "plain"
     assert values(await fetch(client, committed="false")) == "plainopen"
     await broker.transactions.end(producer, commit=False, bump_epoch=False)

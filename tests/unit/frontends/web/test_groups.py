@@ -99,8 +99,8 @@ async def test_the_lag_of_a_member_that_has_committed_nothing_is_null(connected_
             (1, None, None),
         ]
         identity = MemberIdentity(member.member_id, member.generation)
-        where = TopicPartition(broker.log.topics.named("pond").id, 1)
-        await broker.groups.commit_offsets("readers", [GroupOffset(where, 2)], identity)
+        topic_partition = TopicPartition(broker.log.topics.named("pond").id, 1)
+        await broker.groups.commit_offsets("readers", [GroupOffset(topic_partition, 2)], identity)
         found = (await client.get("/groups/readers")).json()
         assert [each["lag"] for each in found["partitions"]] == [None, 3]
         assert found["lag"] is None, "a part of it is unknown"

@@ -86,7 +86,10 @@ async def _verify(
     added = await call.transactions.partitions_of(producer)
     is_new = call.version >= ABORTABLE_SINCE
     missing = ErrorCode.TRANSACTION_ABORTABLE if is_new else ErrorCode.INVALID_TXN_STATE
-    return {each: ErrorCode.NONE if where in added else missing for each, where in known.items()}
+    return {
+        each: ErrorCode.NONE if topic_partition in added else missing
+        for each, topic_partition in known.items()
+    }
 
 
 def _results(topics: Topics, codes: dict[Named, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

@@ -35,16 +35,16 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
 async def _one(call: Call, name: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     number = part.partition_index
     try:
-        where = call.log.topics.partition(name, number)
-        _check_policy(call, where)
-        log_start = await call.log.delete_records(where, part.offset)
+        topic_partition = call.log.topics.partition(name, number)
+        _check_policy(call, topic_partition)
+        log_start = await call.log.delete_records(topic_partition, part.offset)
     except REFUSALS as error:
         code, _ = code_and_message(error)
         return DeleteRecordsPartitionResult(partition_index=number, low_watermark=NO_OFFSET, error_code=code)
     return DeleteRecordsPartitionResult(partition_index=number, low_watermark=log_start)
 
 
-def _check_policy(call: Call, where: TopicPartition) -> None:
-    config = call.log.topics.config(where.topic_id)
+def _check_policy(call: Call, topic_partition: TopicPartition) -> None:
+    config = call.log.topics.config(topic_partition.topic_id)
     if config.compacted and not config.deleted_by_age:
         raise Refused(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not include 'delete'.")

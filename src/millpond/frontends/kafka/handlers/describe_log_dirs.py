@@ -59,7 +59,7 @@ def _read(tx: Transaction, wanted: Wanted) -> list[DescribeLogDirsTopic]:
             partitions=[
                 _partition(row)
                 for row in partitions.of_topic(tx, topic.id)
-                if numbers is None or row.where.partition in numbers
+                if numbers is None or row.topic_partition.partition in numbers
             ],
         )
         for name, (topic, numbers) in wanted.items()
@@ -68,5 +68,5 @@ def _read(tx: Transaction, wanted: Wanted) -> list[DescribeLogDirsTopic]:
 
 def _partition(row: PartitionRow) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
-        partition_index=row.where.partition, partition_size=row.bytes, offset_lag=0
+        partition_index=row.topic_partition.partition, partition_size=row.bytes, offset_lag=0
     )

@@ -62,8 +62,10 @@ def _asked(
     call: Call, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
 ) -> FetchRequest | ErrorCode:
     try:
-        where = call.where(topic.topic, topic.topic_id, part.partition, by_id=call.version >= BY_ID_SINCE)
-        partition = call.log.partition(where)
+        topic_partition = call.topic_partition(
+            topic.topic, topic.topic_id, part.partition, by_id=call.version >= BY_ID_SINCE
+        )
+        partition = call.log.partition(topic_partition)
         if _is_follower(request):
             raise NotOwner
         check_epoch(partition.epoch, part.current_leader_epoch)
@@ -75,7 +77,7 @@ def _asked(
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
     except MillpondError as error:
         return code_of(error)
-    return FetchRequest(where, part.fetch_offset, max(0, part.partition_max_bytes))
+    return FetchRequest(topic_partition, part.fetch_offset, max(0, part.partition_max_bytes))
 
 
 def _is_follower(request: wire.FetchRequest) -> bool:

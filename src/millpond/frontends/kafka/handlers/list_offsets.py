@@ -63,10 +63,10 @@ async def _one(
         code = ErrorCode.UNSUPPORTED_VERSION
         return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
     try:
-        where = call.log.topics.partition(name, number)
-        epoch = call.log.partition(where).epoch
+        topic_partition = call.log.topics.partition(name, number)
+        epoch = call.log.partition(topic_partition).epoch
         check_epoch(epoch, part.current_leader_epoch)
-        found = await _find(call, where, part.timestamp, committed)
+        found = await _find(call, topic_partition, part.timestamp, committed)
     except MillpondError as error:
         return ListOffsetsPartitionResponse(partition_index=number, error_code=code_of(error))
     known = epoch if found.offset >= 0 else -1
@@ -75,17 +75,17 @@ async def _one(
     )
 
 
-async def _find(call: Call, where: TopicPartition, timestamp: int, committed: bool) -> TimedOffset:
-    partition = call.log.partition(where)
+async def _find(call: Call, topic_partition: TopicPartition, timestamp: int, committed: bool) -> TimedOffset:
+    partition = call.log.partition(topic_partition)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimedOffset(offset=partition.log_start, timestamp=-1)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
         return NONE
-    readable = await call.log.last_stable_offset(where) if committed else partition.end_offset
+    readable = await call.log.last_stable_offset(topic_partition) if committed else partition.end_offset
     if timestamp == LATEST:
         return TimedOffset(offset=readable, timestamp=-1)
     if timestamp == NEWEST:
-        found = await call.log.newest_offset(where)
+        found = await call.log.newest_offset(topic_partition)
     else:
-        found = await call.log.offset_at(where, timestamp)
+        found = await call.log.offset_at(topic_partition, timestamp)
     return found if found is not None and found.offset < readable else NONE

@@ -127,10 +127,10 @@ def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> Me
     )
 
 
-def _leader(call: Call, where: TopicPartition) -> Leader | None:
+def _leader(call: Call, topic_partition: TopicPartition) -> Leader | None:
     """For partitions that this broker serves, its own state is newer than what it has read from the catalog."""
     try:
-        return Leader(call.services.node.id, call.log.partition(where).epoch)
+        return Leader(call.services.node.id, call.log.partition(topic_partition).epoch)
     except MillpondError:
-        found = call.services.owners.leader(where)
+        found = call.services.owners.leader(topic_partition)
         return None if found is not None and found.node_id == call.services.node.id else found

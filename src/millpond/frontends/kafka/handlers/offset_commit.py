@@ -53,13 +53,13 @@ def _asked(
 ) -> GroupOffset | ErrorCode:
     by_id = call.version >= BY_ID_SINCE
     try:
-        where = call.where(topic.name, topic.topic_id, part.partition_index, by_id=by_id)
+        topic_partition = call.topic_partition(topic.name, topic.topic_id, part.partition_index, by_id=by_id)
     except UnknownTopic as error:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else coordinator_code_of(error)
     except MillpondError as error:
         return coordinator_code_of(error)
     epoch, metadata = part.committed_leader_epoch, part.committed_metadata or ""
-    return GroupOffset(where, part.committed_offset, epoch, metadata)
+    return GroupOffset(topic_partition, part.committed_offset, epoch, metadata)
 
 
 async def _commit(call: Call, request: OffsetCommitRequest, offsets: list[GroupOffset]) -> list[ErrorCode]:

@@ -23,9 +23,9 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
         for topic in request.topics
         for part in topic.partitions
     ]
-    wheres = [each for each in asked if isinstance(each, TopicPartition)]
+    topic_partitions = [each for each in asked if isinstance(each, TopicPartition)]
     try:
-        errors = iter(await call.groups.delete_offsets(request.group_id, wheres))
+        errors = iter(await call.groups.delete_offsets(request.group_id, topic_partitions))
     except MillpondError as error:
         return OffsetDeleteResponse(error_code=coordinator_code_of(error), topics=[])
     codes = [each if isinstance(each, ErrorCode) else _code(next(errors)) for each in asked]

@@ -125,12 +125,18 @@ def _with_id(call: Call, topic_id: bytes, partitions: Sequence[int]) -> Asked:
 
 def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
     asked = []
-    for topic_id, wheres in groupby(sorted(found.offsets), key=lambda where: where.topic_id):
+    for topic_id, topic_partitions in groupby(
+        sorted(found.offsets), key=lambda topic_partition: topic_partition.topic_id
+    ):
         try:
             name = call.log.topics.with_id(topic_id).name
         except UnknownTopic:  # the topic has just been deleted, and its offsets are about to be removed
             continue
-        asked.append(Asked(name, topic_id, topic_id, [where.partition for where in wheres]))
+        asked.append(
+            Asked(
+                name, topic_id, topic_id, [topic_partition.partition for topic_partition in topic_partitions]
+            )
+        )
     return asked
 
 
@@ -144,15 +150,15 @@ def _partitions(
 
 
 def _partition(
-    where: TopicPartition, found: CommittedOffsets, require_stable: bool
+    topic_partition: TopicPartition, found: CommittedOffsets, require_stable: bool
 ) -> OffsetFetchResponsePartition:
-    if require_stable and where in found.unstable:
-        return _without_offset(where.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    offset = found.offsets.get(where)
+    if require_stable and topic_partition in found.unstable:
+        return _without_offset(topic_partition.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    offset = found.offsets.get(topic_partition)
     if offset is None:
-        return _without_offset(where.partition, ErrorCode.NONE)
+        return _without_offset(topic_partition.partition, ErrorCode.NONE)
     return OffsetFetchResponsePartition(
-        partition_index=where.partition,
+        partition_index=topic_partition.partition,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,

@@ -80,13 +80,15 @@ async def _submit(
     if request.acks not in ACKS:
         return part.index, ErrorCode.INVALID_REQUIRED_ACKS
     try:
-        where = call.where(topic.name, topic.topic_id, part.index, by_id=call.version >= BY_ID_SINCE)
+        topic_partition = call.topic_partition(
+            topic.name, topic.topic_id, part.index, by_id=call.version >= BY_ID_SINCE
+        )
         data, header = _checked(call, part.records)
         if header.is_transactional:
             if request.transactional_id is None:
                 return part.index, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            await _join_transaction(call, request.transactional_id, where, header)
-        return part.index, await call.log.submit(where, data)
+            await _join_transaction(call, request.transactional_id, topic_partition, header)
+        return part.index, await call.log.submit(topic_partition, data)
     except UnknownTopic as error:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID_SINCE else code_of(error)
         return part.index, unknown
@@ -118,11 +120,11 @@ def _on_its_own(records: Buffer) -> Buffer:
 
 
 async def _join_transaction(
-    call: Call, transactional_id: str, where: TopicPartition, header: BatchHeader
+    call: Call, transactional_id: str, topic_partition: TopicPartition, header: BatchHeader
 ) -> None:
     if call.version >= JOINS_TRANSACTION_SINCE:
         producer = Producer(transactional_id, header.producer_id, header.producer_epoch)
-        await call.transactions.ensure_partitions(producer, [where])
+        await call.transactions.ensure_partitions(producer, [topic_partition])
 
 
 async def _answer(

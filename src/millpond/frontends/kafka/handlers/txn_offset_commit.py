@@ -49,13 +49,13 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
 def _asked(call: Call, topic: str, part: TxnOffsetCommitRequestPartition) -> GroupOffset | ErrorCode:
     metadata = part.committed_metadata or ""
     try:
-        where = call.log.topics.partition(topic, part.partition_index)
+        topic_partition = call.log.topics.partition(topic, part.partition_index)
         limit = call.services.group_limits.offset_metadata_bytes_max
         if (size := len(metadata.encode())) > limit:
             raise OffsetMetadataTooLarge(size=size, limit=limit)
     except MillpondError as error:
         return coordinator_code_of(error)
-    return GroupOffset(where, part.committed_offset, part.committed_leader_epoch, metadata)
+    return GroupOffset(topic_partition, part.committed_offset, part.committed_leader_epoch, metadata)
 
 
 async def _commit(call: Call, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]) -> ErrorCode:
