@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millpond import settings
 from millpond.frontends.kafka.errors import code_of as kafka_code_of
-from millpond.frontends.kafka.registry import HANDLERS, Handler
+from millpond.frontends.kafka.registry import HANDLERS, RequestHandler
 from millpond.frontends.rpc.errors import code_of as grpc_code_of
 from millpond.frontends.web.errors import status_of as http_status_of
 from millpond.model import errors
@@ -252,7 +252,7 @@ def _is_logger(node: ast.expr, names: set[str]) -> bool:
     return (isinstance(node, ast.Name) and node.id in names) or _makes_logger(node)
 
 
-def _versions(handler: Handler) -> str:
+def _versions(handler: RequestHandler) -> str:
     """Those that are served; and those that are advertised, where a client needs to see more than is true."""
     served, advertised = span(handler.request.versions), span(handler.advertised)
     return served if served == advertised else f"{served} (advertised as {advertised})"
@@ -262,11 +262,11 @@ def span(versions: Versions) -> str:
     return str(versions.first) if versions.first == versions.last else f"{versions.first}-{versions.last}"
 
 
-def name_of(handler: Handler) -> str:
+def name_of(handler: RequestHandler) -> str:
     return handler.request.__name__.removesuffix("Request")
 
 
-def said_of(handler: Handler) -> tuple[str, str]:
+def said_of(handler: RequestHandler) -> tuple[str, str]:
     """What the docstring of a handler's module says: in one sentence or two behind key and versions, and beyond."""
     text = sys.modules[handler.begin.__module__].__doc__ or ""
     first, _, notes = text.strip().partition("\n\n")

@@ -14,7 +14,7 @@ from benchmarks.cluster.servers import on_servers
 from benchmarks.engine.places import folder
 from benchmarks.report import Report
 from millpond.catalog import compactions, partitions, topics, topology, writers
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.postgres import PostgresDatabase
 from millpond.catalog.topology import Topology, topic_of
 from millpond.model.ids import Session, new_session
@@ -43,14 +43,14 @@ class Bench:
         self._database = database
         self.rows: list[tuple[str, str, str]] = []
 
-    def read(self, what: str, function: Callable[[Transaction], Any], repeats: int = REPEATS) -> Any:
+    def read(self, what: str, function: Callable[[CatalogTransaction], Any], repeats: int = REPEATS) -> Any:
         def run() -> Any:
             with self._database.read() as tx:
                 return function(tx)
 
         return self.time(what, run, repeats)
 
-    def write(self, what: str, function: Callable[[Transaction], Any]) -> Any:
+    def write(self, what: str, function: Callable[[CatalogTransaction], Any]) -> Any:
         def run() -> Any:
             with self._database.write() as tx:
                 return function(tx)
@@ -135,12 +135,12 @@ def _commit_for(url: str, row: int, seconds: float) -> int:
     return done
 
 
-def _register(tx: Transaction, session: Session, number: int) -> None:
+def _register(tx: CatalogTransaction, session: Session, number: int) -> None:
     address = json.dumps({"kafka": f"10.0.0.{number}:9092", "grpc": f"10.0.0.{number}:9999"})
     writers.register(tx, session, kind="broker", address=address, lease_ms=LEASE_MS, node_id=number)
 
 
-def _creation(number: int) -> Callable[[Transaction], Any]:
+def _creation(number: int) -> Callable[[CatalogTransaction], Any]:
     return lambda tx: topics.create(tx, f"topic-{number}", PARTITIONS_EACH, {}, now_ms=1)
 
 
@@ -149,7 +149,7 @@ def _is_even(known: Topology, sessions: list[Session]) -> bool:
     return has_too_many(counts, sessions, sessions[0])
 
 
-def _replace(tx: Transaction, session: Session) -> int:
+def _replace(tx: CatalogTransaction, session: Session) -> int:
     writers.bury(tx, session, 1)
     topology.move(tx)
     return topology.adopt(tx)

@@ -17,7 +17,7 @@ from millpond.catalog.open import CATALOG_FILE, open_database, sqlite_url
 from millpond.model.subscriptions import SubscriptionConfig
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.settled import FULL
-from millpond.queues.tracked import Entry
+from millpond.queues.tracked import LogEntry
 
 BACKLOG, QUICK_BACKLOG = 1_000_000, 20_000
 OTHERS, QUICK_OTHERS = 10_000_000, 20_000
@@ -216,12 +216,12 @@ def _machine(report: Report, count: int) -> None:
     dispatcher = Dispatcher(SubscriptionConfig(leases_max=5_000, ack_timeout_ms=12 * 3_600_000))
     dispatcher.attach("worker")
     dispatcher.grant("worker", 1)
-    dispatcher.index([Entry(0, None)], 1)
+    dispatcher.index([LogEntry(0, None)], 1)
     dispatcher.dispatch(0)
     began, step = time.perf_counter(), 2_000
     for start in range(1, count, step):
         dispatcher.grant("worker", step)
-        dispatcher.index([Entry(offset, None) for offset in range(start, start + step)], start + step)
+        dispatcher.index([LogEntry(offset, None) for offset in range(start, start + step)], start + step)
         for delivery in dispatcher.dispatch(0):
             dispatcher.ack(delivery.offset, 1, delivery.token)
         dispatcher.begin_commit()

@@ -4,7 +4,7 @@ from benchmarks.report import Report
 from benchmarks.spark.workplace import Workplace, fill, timed
 from millpond.spark import Place
 from millpond.spark.pipelines import compact, merge
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 
 ROWS = 4_000_000
 SIZE = 100
@@ -15,7 +15,7 @@ def measure(report: Report, place: Workplace) -> None:
         "Maintenance",
         f"Rows of {SIZE} bytes under 200,000 keys in 4 partitions, `local[2]`.",
     )
-    job = Job(Place.at(place.data), lambda: place.spark)
+    job = PipelineJob(Place.at(place.data), lambda: place.spark)
     count = place.rows(ROWS)
     fill(place.data, "warm", partitions=2, rows=100_000, value_bytes=SIZE, **{"cleanup.policy": "compact"})
     compact.run(job, compact.CompactRequest(topics=("warm",), force=True))

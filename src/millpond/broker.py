@@ -14,7 +14,7 @@ from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
-from millpond.cluster import Handover, Identity, Lease, Membership, Nudges, Shards, join, leave
+from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, Nudges, Shards, join, leave
 from millpond.directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -39,7 +39,16 @@ from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
 from millpond.queues import Pulling, Queues
 from millpond.records import Record
-from millpond.service import Administration, Cluster, Messages, Owners, Payloads, Poller, PollRequest, Workers
+from millpond.service import (
+    Administration,
+    ClusterAdministration,
+    MessageWriter,
+    Owners,
+    PayloadTransfers,
+    Poller,
+    PollRequest,
+    Workers,
+)
 from millpond.settings import Settings
 from millpond.version import __version__
 
@@ -147,7 +156,7 @@ class Broker:
             undo.callback(self.store.close)
             alone = self._is_alone()
             self.lease = Lease(self.clock, settings.lease, alone=alone)
-            identity = Identity(
+            identity = BrokerIdentity(
                 self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
             )
             self.node_id = join(
@@ -365,7 +374,7 @@ class Broker:
         )
         self.owners = owners = Owners(self.log, self.session)
         self._workers = Workers()
-        self.messages = Messages(
+        self.messages = MessageWriter(
             self.log,
             owners,
             self._workers,
@@ -375,7 +384,9 @@ class Broker:
             limits=settings.service_limits(),
             payload_limits=settings.payload_limits(),
         )
-        self.payloads = Payloads(self.log, self.store, clock=self.clock, limits=settings.payload_limits())
+        self.payloads = PayloadTransfers(
+            self.log, self.store, clock=self.clock, limits=settings.payload_limits()
+        )
         self.poller = Poller(self.log, owners, self._workers, limits=settings.service_limits())
         self.administration = Administration(
             self.log, self.groups, owners, default_partitions=settings.default_partitions
@@ -401,7 +412,7 @@ class Broker:
             lease_ms=settings.lease,
             metrics=self.metrics.cluster,
         )
-        self.cluster = Cluster(self.log, self.membership, self.session)
+        self.cluster = ClusterAdministration(self.log, self.membership, self.session)
         try:
             await self.log.start()
         except BaseException:

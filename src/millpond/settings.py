@@ -37,7 +37,7 @@ PORTS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingType:
     """How a setting is parsed from text and converted back to text."""
 
     name: str
@@ -95,22 +95,24 @@ def _parse_address(text: str) -> str:
     return text
 
 
-TEXT = Kind("text", str)
-ADDRESS = Kind("host:port", _parse_address)
-LOG_FORMAT = Kind(" or ".join(FORMATS), _one_of(*FORMATS))
-FOLDER = Kind("folder", Path)
-FLAG = Kind("true or false", _parse_bool, lambda value: str(value).lower())
-COUNT = Kind("number", _parse_count)
-NODE_ID = Kind("number", _from(0, int, str))
-DURATION = Kind("duration", parse_duration_ms, format_duration)
-SIZE = Kind("size", parse_bytes, format_bytes)
-PAYLOAD_AGE = Kind("duration", _from(60_000, parse_duration_ms, format_duration), format_duration)
-LEASE = Kind("duration", _from(1_000, parse_duration_ms, format_duration), format_duration)
-BUFFER = Kind("size", _from(1024, parse_bytes, format_bytes), format_bytes)
-DURATION_OR_UNLIMITED = Kind(
+TEXT = SettingType("text", str)
+ADDRESS = SettingType("host:port", _parse_address)
+LOG_FORMAT = SettingType(" or ".join(FORMATS), _one_of(*FORMATS))
+FOLDER = SettingType("folder", Path)
+FLAG = SettingType("true or false", _parse_bool, lambda value: str(value).lower())
+COUNT = SettingType("number", _parse_count)
+NODE_ID = SettingType("number", _from(0, int, str))
+DURATION = SettingType("duration", parse_duration_ms, format_duration)
+SIZE = SettingType("size", parse_bytes, format_bytes)
+PAYLOAD_AGE = SettingType("duration", _from(60_000, parse_duration_ms, format_duration), format_duration)
+LEASE = SettingType("duration", _from(1_000, parse_duration_ms, format_duration), format_duration)
+BUFFER = SettingType("size", _from(1024, parse_bytes, format_bytes), format_bytes)
+DURATION_OR_UNLIMITED = SettingType(
     "duration or unlimited", _or_unlimited(parse_duration_ms), _show_or_unlimited(format_duration)
 )
-SIZE_OR_UNLIMITED = Kind("size or unlimited", _or_unlimited(parse_bytes), _show_or_unlimited(format_bytes))
+SIZE_OR_UNLIMITED = SettingType(
+    "size or unlimited", _or_unlimited(parse_bytes), _show_or_unlimited(format_bytes)
+)
 
 _LOG = LogLimits()
 _UPKEEP = MaintenanceLimits()
@@ -124,7 +126,7 @@ REQUEST_SLACK_BYTES: Final = 64 * 1024
 """What a request may need in addition to its largest message."""
 
 
-def _setting(default: Any, kind: Kind, meaning: str) -> Any:
+def _setting(default: Any, kind: SettingType, meaning: str) -> Any:
     return field(default=default, metadata={"kind": kind, "meaning": meaning})
 
 
@@ -395,8 +397,8 @@ def names() -> list[str]:
     return [each.name for each in dataclasses.fields(Settings)]
 
 
-def kind_of(name: str) -> Kind:
-    kind: Kind = Settings.__dataclass_fields__[name].metadata["kind"]
+def kind_of(name: str) -> SettingType:
+    kind: SettingType = Settings.__dataclass_fields__[name].metadata["kind"]
     return kind
 
 

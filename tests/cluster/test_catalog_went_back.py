@@ -8,7 +8,7 @@ from tests.cluster.over_postgres import cluster, owned
 
 from millpond import Record
 from millpond.catalog import appends
-from millpond.catalog.appends import FOREIGN, Share
+from millpond.catalog.appends import FOREIGN, AppendShare
 from millpond.model.errors import PartitionHalted
 from millpond.records import build_batch
 
@@ -48,7 +48,7 @@ async def test_a_partition_whose_row_went_back_is_halted_and_the_others_go_on(da
 
 
 def append_as_others_do(tx, topic_partition):
-    share = Share(topic_partition, FOREIGN, 0, 3, 1, 1, 1, inline=b"abc", sequences=())
+    share = AppendShare(topic_partition, FOREIGN, 0, 3, 1, 1, 1, inline=b"abc", sequences=())
     return appends.append(tx, [share], None, now_ms=1)
 
 

@@ -261,7 +261,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.append_plain_quietly(number)
         batch = self.new_batch(2, size, Codec.NONE, 0)
         times = min(batch.times), max(batch.times)
-        share = appends.Share(
+        share = appends.AppendShare(
             self.topic_partition(number), appends.FOREIGN, 0, batch.size, 2, *times, inline=batch.data
         )
         with self.foreign.write() as tx:

@@ -299,7 +299,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def append_elsewhere(self, number):
         values, data = self.batch(1)
         now = self.clock.now_ms()
-        share = appends.Share(
+        share = appends.AppendShare(
             self.topic_partition(number), appends.FOREIGN, 0, len(data), 1, now, now, inline=data
         )
         with self.foreign.write() as tx:

@@ -24,10 +24,10 @@ from tests.unit.protocol.samples import in_every_version
 from millpond.protocol import (
     REQUESTS,
     ErrorCode,
-    Message,
     Request,
     RequestHeader,
     Response,
+    WireMessage,
     decode,
     encode,
     encode_request,
@@ -63,7 +63,7 @@ def folders() -> dict[str, str]:
     return {module.name.replace("_", ""): module.name for module in pkgutil.iter_modules(kio.schema.__path__)}
 
 
-def kio_class(kind: type[Message], version: int) -> type[Any]:
+def kio_class(kind: type[WireMessage], version: int) -> type[Any]:
     direction = "request" if kind.__name__.endswith("Request") else "response"
     return kio_schema(kind.__name__.removesuffix("Request").removesuffix("Response"), version, direction)
 
@@ -267,7 +267,7 @@ def test_every_version_that_kafka_serves_is_declared():
 @pytest.fixture(scope="module")
 def compared(figures):
     """The versions that turned out equal."""
-    found: set[tuple[type[Message], int]] = set()
+    found: set[tuple[type[WireMessage], int]] = set()
     yield found
     figures.append(
         f"{len(found)} message versions equal kio's ({len({kind.api_key for kind, _ in found})} APIs)"
@@ -307,7 +307,7 @@ def test_the_bytes_and_the_values_are_kios(kind, version, compared):
 CORRELATION_ID, CLIENT_ID = 7, "grüße"
 
 
-def kio_header(kind: type[Message], theirs: type[Any], version: int) -> Any:
+def kio_header(kind: type[WireMessage], theirs: type[Any], version: int) -> Any:
     if issubclass(kind, Response):
         return theirs.__header_schema__(correlation_id=CORRELATION_ID)
     return theirs.__header_schema__(
@@ -318,7 +318,7 @@ def kio_header(kind: type[Message], theirs: type[Any], version: int) -> Any:
     )
 
 
-def framed(message: Message, version: int) -> bytes:
+def framed(message: WireMessage, version: int) -> bytes:
     if isinstance(message, Request):
         return b"".join(encode_request(message, version, CORRELATION_ID, CLIENT_ID).buffers)
     assert isinstance(message, Response)

@@ -10,24 +10,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from millpond.model.subscriptions import Exhausted, SubscriptionConfig
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
 from millpond.queues.assignment import FirstCome, KeyAssignment
-from millpond.queues.outcomes import Answer, Dead, Delivery, Retry, Revoked
-from millpond.queues.tracked import FAR, Entry
+from millpond.queues.outcomes import AckResult, Dead, QueueDelivery, Retry, Revoked
+from millpond.queues.tracked import FAR, LogEntry
 
 
 @dataclass
 class Log:
     """Messages by offset; None where there is none, or none any more."""
 
-    entries: list[Entry | None] = field(default_factory=list)
+    entries: list[LogEntry | None] = field(default_factory=list)
     start: int = 0
 
     @property
     def end(self) -> int:
         return len(self.entries)
 
-    def between(self, start: int, end: int) -> list[Entry]:
+    def between(self, start: int, end: int) -> list[LogEntry]:
         return [entry for entry in self.entries[max(start, self.start) : end] if entry is not None]
 
     def has(self, offset: int) -> bool:
@@ -92,7 +92,7 @@ class Model:
         self.now = 0
         self.seen = 0
         """Offsets below it were shown."""
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, LogEntry] = {}
         """Messages that were shown and are not durably settled, in their order."""
         self.settling: dict[int, Dead | None] = {}
         """Those of them that are decided."""
@@ -237,64 +237,64 @@ class Model:
 
     # -- deliveries and their answers -------------------------------------------------------------------------
 
-    def dispatch(self, now: int) -> list[Delivery]:
+    def dispatch(self, now: int) -> list[QueueDelivery]:
         self.now = max(self.now, now)
         takers = ((offset, self.taker(offset)) for offset in self.entries)
         return [self.lease(offset, member) for offset, member in takers if member is not None]
 
-    def lease(self, offset: int, member: Member) -> Delivery:
+    def lease(self, offset: int, member: Member) -> QueueDelivery:
         self.issued += 1
         self.leases[offset] = Lease(member, self.now + self.config.ack_timeout_ms)
         self.tokens[offset] = (self.issued, member)
         member.credit -= 1
         if member.room is not None:
             member.room -= self.entries[offset].size
-        return Delivery(offset, member.name, self.attempts(offset), self.issued)
+        return QueueDelivery(offset, member.name, self.attempts(offset), self.issued)
 
     def attempts(self, offset: int) -> int:
         return self.retries[offset].attempts if offset in self.retries else 0
 
-    def answer(self, offset: int, epoch: int, token: int) -> Answer:
+    def answer(self, offset: int, epoch: int, token: int) -> AckResult:
         """What an answer to this delivery is worth. One that counts is a sign of life."""
         if epoch != self.epoch:
-            return Answer.STALE
+            return AckResult.STALE
         if not 0 < token <= self.issued or offset >= self.seen:
-            return Answer.UNKNOWN
+            return AckResult.UNKNOWN
         latest = self.tokens.get(offset)
         if latest is None or latest[0] != token or not self.is_open(offset):
-            return Answer.STALE
+            return AckResult.STALE
         self.hear(latest[1])
-        return Answer.OK
+        return AckResult.OK
 
-    def ack(self, offset: int, epoch: int, token: int) -> Answer:
+    def ack(self, offset: int, epoch: int, token: int) -> AckResult:
         answer = self.answer(offset, epoch, token)
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             self.settle(offset, None)
         return answer
 
-    def ack_through(self, offset: int, epoch: int, token: int) -> Answer:
+    def ack_through(self, offset: int, epoch: int, token: int) -> AckResult:
         answer = self.answer(offset, epoch, token)
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             member = self.tokens[offset][1]
             for each in [*self.leases, offset]:
                 if each == offset or (each < offset and self.leases[each].member is member):
                     self.settle(each, None)
         return answer
 
-    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None) -> Answer:
+    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None) -> AckResult:
         answer = self.answer(offset, epoch, token)
-        if answer is Answer.OK and offset not in self.leases:
-            return Answer.STALE
-        if answer is Answer.OK:
+        if answer is AckResult.OK and offset not in self.leases:
+            return AckResult.STALE
+        if answer is AckResult.OK:
             self.now = max(self.now, now)
             self.fail(offset, delay_ms)
         return answer
 
-    def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> Answer:
+    def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
         answer = self.answer(offset, epoch, token)
-        if answer is Answer.OK and offset not in self.leases:
-            return Answer.STALE
-        if answer is Answer.OK:
+        if answer is AckResult.OK and offset not in self.leases:
+            return AckResult.STALE
+        if answer is AckResult.OK:
             self.now = max(self.now, now)
             self.leases[offset].deadline = self.now + by_ms
         return answer
@@ -358,10 +358,10 @@ class Model:
         if failed < self.config.attempts_max:
             rest = self.config.backoff(failed, offset) if delay_ms is None else delay_ms
             self.retries[offset] = Retry(failed, self.now + rest)
-        elif self.config.on_exhausted is Exhausted.BLOCK:
+        elif self.config.on_exhausted is ExhaustedAction.BLOCK:
             self.retries[offset] = Retry(failed, FAR)
         else:
-            self.settle(offset, Dead(offset, failed, self.config.on_exhausted is Exhausted.DROP))
+            self.settle(offset, Dead(offset, failed, self.config.on_exhausted is ExhaustedAction.DROP))
         self.revoke_after(offset)
 
     def revoke_after(self, offset: int) -> None:

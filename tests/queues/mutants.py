@@ -72,10 +72,10 @@ SEEDED = (
     Mutant(
         "a batch is stored twice",
         ROW,
-        "def store(self, epoch: int, changes: Changes) -> bool:",
-        "def store(self, epoch: int, changes: Changes) -> bool:\n"
+        "def store(self, epoch: int, changes: StateChanges) -> bool:",
+        "def store(self, epoch: int, changes: StateChanges) -> bool:\n"
         "        return self.store_once(epoch, changes) and self.store_once(epoch, changes)\n\n"
-        "    def store_once(self, epoch: int, changes: Changes) -> bool:",
+        "    def store_once(self, epoch: int, changes: StateChanges) -> bool:",
         equivalent=True,
     ),
     _schedule(
@@ -359,7 +359,10 @@ IN_THE_CATALOG = (
         "DO UPDATE SET epoch = subscription_state.epoch\n    RETURNING",
     ),
     Mutant(
-        "anybody may take a partition", STORED, "if partitions.read(tx, topic_partition).owner != owner:", "if False:"
+        "anybody may take a partition",
+        STORED,
+        "if partitions.read(tx, topic_partition).owner != owner:",
+        "if False:",
     ),
     Mutant(
         "retry counts are lost",

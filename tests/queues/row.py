@@ -3,7 +3,7 @@ does not have the row's epoch changes nothing."""
 
 from dataclasses import dataclass, field
 
-from millpond.queues.outcomes import Changes, Dead, Retry
+from millpond.queues.outcomes import Dead, Retry, StateChanges
 from millpond.queues.settled import Settled
 
 
@@ -20,7 +20,7 @@ class Row:
         self.epoch += 1
         return self.epoch
 
-    def store(self, epoch: int, changes: Changes) -> bool:
+    def store(self, epoch: int, changes: StateChanges) -> bool:
         if epoch != self.epoch:
             return False
         self.floor = changes.settled.floor

@@ -7,9 +7,9 @@ from tests.queues.conftest import gated, values
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import CorruptObject, MillpondError, UnknownSubscription
-from millpond.queues import Answer, at_work
+from millpond.queues import AckResult, at_work
 
-OK = Answer.OK
+OK = AckResult.OK
 
 
 async def test_a_subscription_that_is_deleted_while_a_consumer_attaches_ends_nothing_else(stage, monkeypatch):

@@ -4,9 +4,9 @@ import pytest
 
 from millpond.model.errors import InvalidSubscription
 from millpond.model.payloads import HEADER, new_payload_id, parse_reference
-from millpond.queues import Answer
+from millpond.queues import AckResult
 
-OK = Answer.OK
+OK = AckResult.OK
 DEAD = "films.billing.dead"
 
 

@@ -6,11 +6,11 @@ import pytest
 from tests.queues.conftest import WAIT_SECONDS_MAX, gated, queue_of, values
 
 from millpond.model.errors import InvalidRecord, MillpondError, SubscriptionReplaced, UnknownTopic
-from millpond.queues import Answer
+from millpond.queues import AckResult
 from millpond.records import Record
 from millpond.service import NewMessage
 
-OK = Answer.OK
+OK = AckResult.OK
 
 
 async def batches(stage, *produced, topic="out", key=None):

@@ -13,13 +13,13 @@ from millpond.model.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from millpond.queues import Answer
+from millpond.queues import AckResult
 from millpond.queues.addressing import Addressing
 from millpond.queues.redriving import redrive
 from millpond.records import Record, build_batch
 from millpond.records.batch import seal
 
-OK = Answer.OK
+OK = AckResult.OK
 DEAD = "orders.billing.dead"
 BASE_TIMESTAMP_START = 27
 

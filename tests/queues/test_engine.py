@@ -15,13 +15,13 @@ from millpond.model.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from millpond.queues import Answer, Start, StartAt
-from millpond.queues.ackids import AckIds, from_text, to_text
+from millpond.queues import AckResult, StartAt, SubscriptionStart
+from millpond.queues.ackids import AckIdCodec, from_text, to_text
 from millpond.queues.at_work import LOOK_EVERY_S
 from millpond.records import Record, build_batch
 from millpond.service import NewMessage
 
-OK, STALE, UNKNOWN, NOT_OWNER = Answer.OK, Answer.STALE, Answer.UNKNOWN, Answer.NOT_OWNER
+OK, STALE, UNKNOWN, NOT_OWNER = AckResult.OK, AckResult.STALE, AckResult.UNKNOWN, AckResult.NOT_OWNER
 
 
 def values(held):
@@ -221,10 +221,10 @@ async def test_subscriptions_begin_where_they_are_told(stage):
     await stage.pass_time(1)
     await stage.publish(b"2")
     await stage.subscribe("earliest")
-    await stage.subscribe("latest", start=Start(StartAt.LATEST))
-    await stage.subscribe("offset", start=Start(StartAt.OFFSET, 1))
-    await stage.subscribe("time", start=Start(StartAt.TIME, between))
-    await stage.subscribe("too-far", start=Start(StartAt.OFFSET, 1_000))
+    await stage.subscribe("latest", start=SubscriptionStart(StartAt.LATEST))
+    await stage.subscribe("offset", start=SubscriptionStart(StartAt.OFFSET, 1))
+    await stage.subscribe("time", start=SubscriptionStart(StartAt.TIME, between))
+    await stage.subscribe("too-far", start=SubscriptionStart(StartAt.OFFSET, 1_000))
     await stage.publish(b"3")
     expected = {
         "earliest": [b"0", b"1", b"2", b"3"],
@@ -244,7 +244,7 @@ async def test_a_reset_goes_back_and_consumers_go_on_from_there(stage):
     await stage.publish(b"1", b"2")
     held = await worker.take(2)
     assert await worker.ack(held[0]) == [OK]
-    await stage.broker.queues.reset("orders", "billing", Start(StartAt.EARLIEST))
+    await stage.broker.queues.reset("orders", "billing", SubscriptionStart(StartAt.EARLIEST))
     assert await worker.ack(held[1]) in ([STALE], [NOT_OWNER])
     assert values(await worker.take(2)) == [b"1", b"2"]
     assert isinstance(worker.lost[0], SubscriptionReplaced)
@@ -390,7 +390,7 @@ async def test_forged_foreign_and_malformed_ids_are_told_apart_and_harm_nobody(s
     worker, other = await stage.worker(), await stage.worker(name="shipping")
     await stage.publish(b"1")
     [held], [foreign] = await worker.take(), await other.take()
-    forged = AckIds(b"not the secret", worker.attachment.subscription.id, "").encode(0, 1, 0, 1)
+    forged = AckIdCodec(b"not the secret", worker.attachment.subscription.id, "").encode(0, 1, 0, 1)
     flipped = bytes([*held.ack_id[:-1], held.ack_id[-1] ^ 1])
     bad = [foreign.ack_id, forged, flipped, b"", b"x" * 33, held.ack_id * 2, from_text("!!"), bytes(33)]
     assert await worker.attachment.ack(bad) == [UNKNOWN] * len(bad)
@@ -452,7 +452,7 @@ async def test_a_dispatcher_that_lost_its_partition_confirms_nothing(stage):
     worker = await stage.worker()
     await stage.publish(b"1")
     [held] = await worker.take()
-    standing = catalog.Standing(subscription.id, "", 0)
+    standing = catalog.StateKey(subscription.id, "", 0)
     with stage.broker.database.write() as tx:
         catalog.take(tx, subscription, standing, owner=stage.broker.session, topic="orders")
     assert await worker.ack(held) == [NOT_OWNER]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.queues import Answer, at_work
+from millpond.queues import AckResult, at_work
 
 
 class Gate:
@@ -51,7 +51,7 @@ async def test_answers_that_come_while_others_are_saved_are_saved_too(stage):
     answers.append(asyncio.ensure_future(worker.ack(held[2])))
     gate.let_through(100)
     async with asyncio.timeout(60):
-        assert await asyncio.gather(*answers) == [[Answer.OK]] * 3
+        assert await asyncio.gather(*answers) == [[AckResult.OK]] * 3
         await going
     assert await stage.floor() == 3
 
@@ -69,7 +69,7 @@ async def test_nobody_waits_longer_than_for_what_is_on_its_way(stage):
     await asyncio.sleep(0)
     gate.let_through(100)
     async with asyncio.timeout(30):
-        assert await answer == [Answer.OK]
+        assert await answer == [AckResult.OK]
         await going
 
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from tests.queues.world import ACK_TIMEOUT_MS, LARGEST, Shape, World
 
-from millpond.model.subscriptions import Exhausted, Mode
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionMode
 
 CONSUMER = st.sampled_from(["anna", "bert", "carl"])
 KEYS = st.lists(st.sampled_from(["a", "a", "b", "b", "c", None, "void"]), min_size=1, max_size=4)
@@ -38,7 +38,7 @@ class History(RuleBasedStateMachine):
         index=st.integers(0, 7),
         leases_max=st.integers(1, 6),
         attempts_max=st.integers(1, 3),
-        on_exhausted=st.sampled_from(list(Exhausted)),
+        on_exhausted=st.sampled_from(list(ExhaustedAction)),
         grants=st.lists(CREDIT, max_size=3),
         keys=st.lists(KEYS, max_size=3),
     )
@@ -150,36 +150,39 @@ class History(RuleBasedStateMachine):
 
 class Strict(History):
     shapes = (
-        Shape(Mode.KEY_SHARED),
-        Shape(Mode.KEY_SHARED, per_key_max=1),
-        Shape(Mode.KEY_SHARED, per_key_max=2),
+        Shape(SubscriptionMode.KEY_SHARED),
+        Shape(SubscriptionMode.KEY_SHARED, per_key_max=1),
+        Shape(SubscriptionMode.KEY_SHARED, per_key_max=2),
     )
 
 
 class Pipelined(History):
-    shapes = (Shape(Mode.KEY_SHARED, key_window=3), Shape(Mode.KEY_SHARED, key_window=3, per_key_max=6))
+    shapes = (
+        Shape(SubscriptionMode.KEY_SHARED, key_window=3),
+        Shape(SubscriptionMode.KEY_SHARED, key_window=3, per_key_max=6),
+    )
 
 
 class Shared(History):
-    shapes = (Shape(Mode.SHARED),)
+    shapes = (Shape(SubscriptionMode.SHARED),)
 
 
 class Failover(History):
-    shapes = (Shape(Mode.FAILOVER),)
+    shapes = (Shape(SubscriptionMode.FAILOVER),)
 
 
 class Exclusive(History):
-    shapes = (Shape(Mode.EXCLUSIVE),)
+    shapes = (Shape(SubscriptionMode.EXCLUSIVE),)
 
 
 class Crowded(History):
     """So little is tracked that the dispatcher cannot see all that the model sees."""
 
     shapes = (
-        Shape(Mode.KEY_SHARED, per_key_max=1, tracked_max=3, exact=False),
-        Shape(Mode.KEY_SHARED, key_window=3, per_key_max=1, tracked_max=4, exact=False),
-        Shape(Mode.SHARED, tracked_max=3, exact=False),
-        Shape(Mode.FAILOVER, tracked_max=3, exact=False),
+        Shape(SubscriptionMode.KEY_SHARED, per_key_max=1, tracked_max=3, exact=False),
+        Shape(SubscriptionMode.KEY_SHARED, key_window=3, per_key_max=1, tracked_max=4, exact=False),
+        Shape(SubscriptionMode.SHARED, tracked_max=3, exact=False),
+        Shape(SubscriptionMode.FAILOVER, tracked_max=3, exact=False),
     )
 
 

@@ -6,12 +6,12 @@ import pytest
 from tests.queues.conftest import gated, queue_of, values
 
 from millpond.model.errors import StoreUnavailable
-from millpond.queues import Answer, Start, StartAt, at_work
-from millpond.queues.feed import Piece
-from millpond.queues.outcomes import Delivery
+from millpond.queues import AckResult, StartAt, SubscriptionStart, at_work
+from millpond.queues.feed import FeedChunk
+from millpond.queues.outcomes import QueueDelivery
 
-OK = Answer.OK
-LATEST = Start(StartAt.LATEST)
+OK = AckResult.OK
+LATEST = SubscriptionStart(StartAt.LATEST)
 NO_RETRY = {"backoff_ms": 600_000, "backoff_max_ms": 600_000}
 """A refused message does not come again while a test lasts."""
 
@@ -24,7 +24,7 @@ async def test_a_nack_is_answered_after_the_revocations_that_it_causes(stage, mo
     gate.close(stage, monkeypatch)
     await stage.publish(b"other", key=b"q")
     await gate.entered.wait()
-    assert await worker.nack(held[0]) == [Answer.OK]
+    assert await worker.nack(held[0]) == [AckResult.OK]
     await worker.nothing(0)
     assert worker.revoked == [held[1].ack_id, held[2].ack_id]
     gate.opened.set()
@@ -40,12 +40,12 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
     first, second = await worker.take(2)
     queue = queue_of(stage)
     token = queue.dispatcher._messages[second.offset].token
-    queue.dispatcher.give_back(Delivery(second.offset, "worker", 0, token))
+    queue.dispatcher.give_back(QueueDelivery(second.offset, "worker", 0, token))
     gate.close(stage, monkeypatch)
     queue.wake()
     await gate.entered.wait()
     assert worker.attachment.purse.messages == 8, "the second is on its way again, and must be read"
-    assert await worker.nack(first) == [Answer.OK]
+    assert await worker.nack(first) == [AckResult.OK]
     gate.opened.set()
 
     async def has_room():
@@ -57,7 +57,7 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
 
 
 def nothing_is_there(topic_partition, offset):
-    return Piece((), offset + 1, 0)
+    return FeedChunk((), offset + 1, 0)
 
 
 def store_is_away(*_):
@@ -82,7 +82,7 @@ async def test_nothing_follows_a_message_of_its_key_that_could_not_be_read(
         return found(*given)
 
     monkeypatch.setattr(stage.broker.queues._feed, "read", read)
-    assert await worker.nack(first, delay_ms=0) == [Answer.OK]
+    assert await worker.nack(first, delay_ms=0) == [AckResult.OK]
     worker.grant(3)
     if found is store_is_away:
         await worker.nothing(0.3)
@@ -94,7 +94,7 @@ async def test_nothing_follows_a_message_of_its_key_that_could_not_be_read(
     assert b"".join(each.value for each in held) == left, "each once, and in order"
     assert worker.attachment.purse.messages == 3 - len(left)
     assert worker.revoked == []
-    assert await worker.ack(*held) == [Answer.OK] * len(left)
+    assert await worker.ack(*held) == [AckResult.OK] * len(left)
 
 
 @pytest.mark.parametrize("size", [None, 1_000_000])
@@ -131,7 +131,7 @@ async def test_a_consumer_that_answers_too_late_is_no_longer_suspended(stage):
     assert values(await other.take()) == [b"1"]
     consumers = {each.name: each for each in stage.dispatcher().consumers}
     assert consumers["slow"].suspended
-    assert await slow.ack(held) == [Answer.STALE]
+    assert await slow.ack(held) == [AckResult.STALE]
     assert not consumers["slow"].suspended
 
 
@@ -162,7 +162,7 @@ async def test_room_taken_for_a_message_that_is_gone_is_returned(stage, monkeypa
     held = await worker.take()
 
     async def read(_, offset):
-        return Piece((), offset + 1, 0)
+        return FeedChunk((), offset + 1, 0)
 
     monkeypatch.setattr(stage.broker.queues._feed, "read", read)
     assert await worker.nack(*held) == [OK]

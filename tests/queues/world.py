@@ -13,13 +13,13 @@ from unittest import mock
 from tests.queues.model import Log, Model, ModelRow
 from tests.queues.row import Row
 
-from millpond.model.subscriptions import Exhausted, Mode, SubscriptionConfig
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import Answer, Changes, Delivery
+from millpond.queues.outcomes import AckResult, QueueDelivery, StateChanges
 from millpond.queues.settled import Settled
-from millpond.queues.tracked import FAR, Entry, Settling, State
+from millpond.queues.tracked import FAR, LogEntry, MessageState, Settling
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}
 ACK_TIMEOUT_MS = 10_000
@@ -36,7 +36,7 @@ class Shape:
     """A configuration to be tried. With `exact` the model must agree; otherwise so little may be tracked that the
     dispatcher falls behind the model, and only the invariants count."""
 
-    mode: Mode
+    mode: SubscriptionMode
     key_window: int = 1
     per_key_max: int = 1_000
     tracked_max: int = 10_000
@@ -52,7 +52,9 @@ class Token:
 
 
 class World:
-    def __init__(self, shape: Shape, leases_max: int, attempts_max: int, on_exhausted: Exhausted) -> None:
+    def __init__(
+        self, shape: Shape, leases_max: int, attempts_max: int, on_exhausted: ExhaustedAction
+    ) -> None:
         self.shape = shape
         self.config = SubscriptionConfig(
             mode=shape.mode,
@@ -88,7 +90,7 @@ class World:
         self.granted: Counter[str] = Counter()
         self.unnoticed: set[int] = set()
         """Messages that have left the log, which the dispatcher will find out when it reads there again."""
-        self.last_changes: Changes | None = None
+        self.last_changes: StateChanges | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -123,11 +125,11 @@ class World:
         """`void` is no message: a marker, or what was aborted."""
         for key in keys:
             offset, not_before = self.log.end, self.now + delay_ms if delay_ms else 0
-            entry = Entry(offset, self.hash(key), size, not_before)
+            entry = LogEntry(offset, self.hash(key), size, not_before)
             self.log.entries.append(None if key == "void" else entry)
 
     def hash(self, key: str | None) -> int | None:
-        if self.config.mode is Mode.KEY_SHARED:
+        if self.config.mode is SubscriptionMode.KEY_SHARED:
             return None if key is None else KEYS.get(key)
         return 0 if self.config.ordered_by_partition else None
 
@@ -156,7 +158,7 @@ class World:
         """Recent ones first."""
         return self.tokens[-1 - index % len(self.tokens)]
 
-    def ack(self, token: Token, *, through: bool = False) -> Answer:
+    def ack(self, token: Token, *, through: bool = False) -> AckResult:
         held = [o for o, lease in self.model.leases.items() if lease.member.name == token.consumer]
         arguments = (token.offset, token.epoch, token.number)
         if through:
@@ -165,7 +167,7 @@ class World:
         else:
             answer = self.machine.ack(*arguments)
             self.same("answer", answer, self.model.ack(*arguments))
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             self.check_token(token)
             self.acked |= {token.offset, *(o for o in held if through and o < token.offset)}
         return answer
@@ -173,27 +175,27 @@ class World:
     def forge(self, token: Token) -> None:
         """A delivery that never was."""
         arguments = (token.offset, self.machine.epoch, self.model.issued + 1)
-        assert self.machine.ack(*arguments) is Answer.UNKNOWN
-        assert self.machine.ack(self.log.end, self.machine.epoch, 1) is Answer.UNKNOWN
+        assert self.machine.ack(*arguments) is AckResult.UNKNOWN
+        assert self.machine.ack(self.log.end, self.machine.epoch, 1) is AckResult.UNKNOWN
 
     def nack(self, token: Token, delay_ms: int | None) -> None:
         arguments = (token.offset, token.epoch, token.number, self.now, delay_ms)
         answer = self.machine.nack(*arguments)
         self.same("answer", answer, self.model.nack(*arguments))
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             self.check_token(token)
 
     def extend(self, token: Token, by_ms: int) -> None:
         arguments = (token.offset, token.epoch, token.number, self.now, by_ms)
         answer = self.machine.extend(*arguments)
         self.same("answer", answer, self.model.extend(*arguments))
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             self.check_token(token)
 
     def give_back(self, token: Token) -> None:
         """The shell could not deliver it after all."""
         if token.epoch == self.machine.epoch:
-            self.machine.give_back(Delivery(token.offset, token.consumer, 0, token.number))
+            self.machine.give_back(QueueDelivery(token.offset, token.consumer, 0, token.number))
             self.model.give_back(token.offset, token.number)
 
     def unblock(self, offset: int | None) -> None:
@@ -317,7 +319,7 @@ class World:
         self.machine.index(self.log.between(self.machine.frontier, end), end)
         self.model.index(self.machine.frontier)
 
-    def follow(self, deliveries: list[Delivery]) -> None:
+    def follow(self, deliveries: list[QueueDelivery]) -> None:
         """The model does what the dispatcher did, if it is allowed."""
         self.model.now = max(self.model.now, self.now)
         for delivery in deliveries:
@@ -335,7 +337,7 @@ class World:
     def check_token(self, token: Token) -> None:
         assert self.latest.get(token.offset) == token, "I12 the answer to an earlier delivery counts"
 
-    def check_delivery(self, delivery: Delivery) -> None:
+    def check_delivery(self, delivery: QueueDelivery) -> None:
         offset, consumer, attempts, number = delivery
         assert offset not in Settled(self.row.floor, self.row.chunks), "I2 delivered though durably settled"
         assert offset not in self.confirmed, "I3 delivered though acknowledged"
@@ -351,12 +353,12 @@ class World:
         self.tokens.append(token)
         self.latest[offset] = token
 
-    def check_dead(self, changes: Changes) -> None:
+    def check_dead(self, changes: StateChanges) -> None:
         offsets = [dead.offset for dead in changes.dead]
         assert len(set(offsets)) == len(offsets), "I8 twice among the dead"
         assert not set(offsets) & set(self.row.dead), "I8 dead a second time"
 
-    def check_retries_of(self, changes: Changes) -> None:
+    def check_retries_of(self, changes: StateChanges) -> None:
         assert not set(changes.retries) & set(changes.forgotten), "kept and forgotten at once"
 
     def check(self) -> None:
@@ -388,7 +390,7 @@ class World:
 
     def check_leases(self) -> None:
         messages = self.machine._messages
-        leased = {o: each for o, each in messages.items() if each.state is State.LEASED}
+        leased = {o: each for o, each in messages.items() if each.state is MessageState.LEASED}
         assert len(leased) == self.machine.leased <= self.config.leases_max, "I7 too many leases"
         held = sorted(o for each in self.machine._consumers.values() for o in each.leases)
         assert held == sorted(leased), "I7 leases leak"

@@ -256,7 +256,7 @@ def cost(work):
 async def fill(broker, topic_partition, messages):
     """Bring the partition to this many messages, an extent each, in few transactions."""
     batch = build_batch([Record(b"x")], now_ms=broker.clock.now_ms())
-    share = appends.Share(topic_partition, appends.FOREIGN, 0, len(batch), 1, 0, 0, inline=batch)
+    share = appends.AppendShare(topic_partition, appends.FOREIGN, 0, len(batch), 1, 0, 0, inline=batch)
     missing = messages - broker.log.partition(topic_partition).end_offset
     for start in range(0, missing, 5_000):
         count = min(5_000, missing - start)

@@ -8,7 +8,7 @@ from unittest import mock
 from millpond.catalog import appends, writers
 from millpond.log.buffer import AppendResult
 from millpond.log.flusher import Flight, Flusher
-from millpond.queues.tracked import Key
+from millpond.queues.tracked import TrackedKey
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def commit_out_of_order() -> Iterator[None]:
 @contextmanager
 def key_not_blocked() -> Iterator[None]:
     """The next message of a key is delivered while the one before it is not answered."""
-    with mock.patch.object(Key, "busy", new=False):
+    with mock.patch.object(TrackedKey, "busy", new=False):
         yield
 
 

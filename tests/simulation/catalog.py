@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.simulation.loop import World
 
-from millpond.catalog.database import Parameters, Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Parameters, Row
 from millpond.catalog.sqlite import SqliteMemoryDatabase
 from millpond.model.errors import CatalogUnavailable, OutcomeUnknown
 
@@ -104,7 +104,7 @@ class Weather:
 class SimTransaction:
     """The real one, with the world's clock."""
 
-    def __init__(self, transaction: Transaction, world: World) -> None:
+    def __init__(self, transaction: CatalogTransaction, world: World) -> None:
         self.rows = transaction.rows
         self._transaction = transaction
         self._world = world

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millpond.catalog.topology import Member, members, owners, shards
+from millpond.catalog.topology import LiveBroker, members, owners, shards
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.reading.reader import StoreReader
 from millpond.records import iter_records
@@ -210,7 +210,7 @@ def topic_partition_of(topic_id: bytes, partition: int) -> TopicPartition:
     return TopicPartition(TopicId(topic_id), partition)
 
 
-def _names(living: list[Member]) -> str:
+def _names(living: list[LiveBroker]) -> str:
     return ", ".join(sorted(each.session[:4] for each in living)) or "nobody"
 
 

@@ -18,8 +18,8 @@ from millpond.model.errors import (
     UnknownSubscription,
 )
 from millpond.model.ids import TopicId, TopicPartition
-from millpond.model.subscriptions import Mode
-from millpond.queues.outcomes import Answer
+from millpond.model.subscriptions import SubscriptionMode
+from millpond.queues.outcomes import AckResult
 from millpond.queues.pulling import Pulled, PullerName
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Jobs:
         """When the broker said that it is durable, by partition and offset."""
         self.deliveries = 0
         self.again = 0
-        self._mode = Mode.KEY_SHARED if simulation.plan.batches % 2 else Mode.SHARED
+        self._mode = SubscriptionMode.KEY_SHARED if simulation.plan.batches % 2 else SubscriptionMode.SHARED
         self._newest: dict[tuple[int, bytes], int] = {}
         """Of each key, what was delivered of it."""
         self._acknowledging: set[tuple[int, int]] = set()
@@ -77,7 +77,7 @@ class Jobs:
                 f"{broker} delivered {pulled.partition}@{offset} again, acknowledged at {done_at:.4f}"
             )
 
-        if self._mode is Mode.KEY_SHARED:
+        if self._mode is SubscriptionMode.KEY_SHARED:
             self._check_order(pulled, broker)
 
     def _check_order(self, pulled: Pulled, broker: str) -> None:
@@ -93,9 +93,9 @@ class Jobs:
     def acknowledging(self, pulled: list[Pulled]) -> None:
         self._acknowledging.update((each.partition, each.record.offset) for each in pulled)
 
-    def answered(self, pulled: list[Pulled], answers: list[Answer]) -> None:
+    def answered(self, pulled: list[Pulled], answers: list[AckResult]) -> None:
         for each, answer in zip(pulled, answers, strict=True):
-            if answer is Answer.OK:
+            if answer is AckResult.OK:
                 self.acknowledged.setdefault((each.partition, each.record.offset), self._simulation.world.now)
 
 

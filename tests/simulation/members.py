@@ -11,7 +11,7 @@ from tests.simulation.node import SimBroker
 
 from millpond.catalog.groups import GroupOffset
 from millpond.groups import JoinRequest, SyncRequest
-from millpond.groups.coordinator import MemberIdentity
+from millpond.groups.coordinator import CommitSender
 from millpond.groups.members import Protocol
 from millpond.groups.messages import Joined
 from millpond.model.errors import GroupError, MillpondError, Unavailable
@@ -65,7 +65,7 @@ class Member(Client):
         elif isinstance(error, MillpondError) and not isinstance(error, Unavailable):
             self._check_retriable(error)
 
-    async def _join(self) -> tuple[MemberIdentity, list[TopicPartition]]:
+    async def _join(self) -> tuple[CommitSender, list[TopicPartition]]:
         self.doing = "joins"
         request = JoinRequest(
             member_id=self._member_id,
@@ -83,7 +83,7 @@ class Member(Client):
         synced = await self._ask_coordinator(lambda broker: broker.groups.sync(GROUP, sync), 15.0)
         self.generations += 1
         numbers = json.loads(synced.assignment or b"[]")
-        identity = MemberIdentity(joined.member_id, joined.generation)
+        identity = CommitSender(joined.member_id, joined.generation)
         return identity, [
             topic_partition for topic_partition in self._wheres if topic_partition.partition in numbers
         ]
@@ -102,7 +102,7 @@ class Member(Client):
         }
         return {member: json.dumps(share).encode() for member, share in shares.items()}
 
-    async def _work(self, identity: MemberIdentity, assigned: list[TopicPartition]) -> None:
+    async def _work(self, identity: CommitSender, assigned: list[TopicPartition]) -> None:
         committed = await self._ask_coordinator(lambda broker: broker.groups.committed_offsets(GROUP))
         positions = {
             topic_partition: committed.offsets[topic_partition].offset

@@ -12,7 +12,7 @@ from tests.simulation.clients import Client, Reader
 from tests.simulation.network import Unreachable
 from tests.simulation.node import BORN_MS, SimBroker
 
-from millpond.log import Producer
+from millpond.log import TransactionalProducer
 from millpond.model.errors import Conflict, MillpondError
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import Record, build_batch
@@ -61,7 +61,7 @@ class Payer(Client):
         self._ledger = ledger
         self._left = transactions
         self._number = 0
-        self._producer: Producer | None = None
+        self._producer: TransactionalProducer | None = None
         self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -79,12 +79,12 @@ class Payer(Client):
         self.done = True
         self.doing = "is done"
 
-    async def _begin(self) -> Producer:
+    async def _begin(self) -> TransactionalProducer:
         producer = await self._ask_coordinator(lambda b: b.transactions.begin_producer(self.name, TIMEOUT_MS))
         self._producer, self._sequences = producer, {}
         return producer
 
-    async def _pay(self, producer: Producer) -> None:
+    async def _pay(self, producer: TransactionalProducer) -> None:
         topic_partitions = self.simulation.topic_partitions(self._ledger.topic_id)
         self._number += 1
         values = {
@@ -106,7 +106,7 @@ class Payer(Client):
         else:
             self._ledger.aborted.update(dict.fromkeys(values.values()))
 
-    async def _end(self, producer: Producer, *, commit: bool) -> bool:
+    async def _end(self, producer: TransactionalProducer, *, commit: bool) -> bool:
         """Whether it ended as it was to. Asked until somebody knows."""
         while True:
             try:
@@ -128,7 +128,9 @@ class Payer(Client):
         if not isinstance(error, Conflict):
             self._check_retriable(error)
 
-    def _encode(self, producer: Producer, topic_partition: TopicPartition, value: bytes) -> bytes:
+    def _encode(
+        self, producer: TransactionalProducer, topic_partition: TopicPartition, value: bytes
+    ) -> bytes:
         sequence = self._sequences.get(topic_partition, 0)
         self._sequences[topic_partition] = sequence + 1
         return build_batch(

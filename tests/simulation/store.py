@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.simulation.catalog import Weather
 from tests.simulation.loop import World
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import ObjectExists, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects.memory import MemoryStore
 from millpond.objects.store import Method, total_length
-from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
 LATE_S = 20.0

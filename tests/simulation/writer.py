@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.simulation.loop import SimLoop
 
-from millpond.catalog.commits import Operation, Outcome
-from millpond.log.writer import Job, Writer
+from millpond.catalog.commits import CommitOperation, OperationResult
+from millpond.log.writer import WriteJob, Writer
 from millpond.model.errors import NotOwner, WriterDead
 
 ZOMBIES = "commits of replaced owners refused"
@@ -24,22 +24,22 @@ class Jobs:
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
-        self._jobs: deque[Job | None] = deque()
+        self._jobs: deque[WriteJob | None] = deque()
 
-    def put(self, job: Job | None) -> None:
+    def put(self, job: WriteJob | None) -> None:
         self._jobs.append(job)
         self.news.set()
 
     def qsize(self) -> int:
         return len(self._jobs)
 
-    def get_nowait(self) -> Job | None:
+    def get_nowait(self) -> WriteJob | None:
         if not self._jobs:
             self.news.clear()
             raise queue.Empty
         return self._jobs.popleft()
 
-    def get(self, timeout: float) -> Job | None:
+    def get(self, timeout: float) -> WriteJob | None:
         return self.get_nowait()
 
 
@@ -85,7 +85,7 @@ class SimWriter(Writer):
         except TimeoutError:
             return
 
-    async def _in_virtual_time(self, jobs: list[Job]) -> None:
+    async def _in_virtual_time(self, jobs: list[WriteJob]) -> None:
         steps = self._perform(jobs)
         while (pause_s := await self._step(lambda: next(steps, None))) is not None:
             await asyncio.sleep(pause_s)
@@ -102,7 +102,7 @@ class SimWriter(Writer):
         self._sim.happen(act, deliver, self._sim.delay_of("commit"), self._sim.delay_of("commit"))
         return future
 
-    def _commit(self, operations: list[Operation]) -> Generator[float, None, list[Outcome]]:
+    def _commit(self, operations: list[CommitOperation]) -> Generator[float, None, list[OperationResult]]:
         outcomes = yield from super()._commit(operations)
         refused = sum(isinstance(each.error, WriterDead | NotOwner) for each in outcomes)
         refused += sum(REFUSED_SHARE in str(each.value) for each in outcomes)

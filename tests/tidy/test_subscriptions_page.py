@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.subscriptions import BOUNDS, DURATIONS, Exhausted, Mode, SubscriptionConfig
-from millpond.queues import Answer, QueueLimits
+from millpond.model.subscriptions import (
+    BOUNDS,
+    DURATIONS,
+    ExhaustedAction,
+    SubscriptionConfig,
+    SubscriptionMode,
+)
+from millpond.queues import AckResult, QueueLimits
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/subscriptions.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if "|" in line]
@@ -28,17 +34,17 @@ def test_every_value_is_there_with_its_unit_default_and_bounds(field):
     assert meaning.endswith((".", "below."))
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", SubscriptionMode)
 def test_every_mode_is_there(mode):
     assert len(row(mode)) == 3
 
 
-@pytest.mark.parametrize("choice", Exhausted)
+@pytest.mark.parametrize("choice", ExhaustedAction)
 def test_every_end_of_a_message_is_there(choice):
     assert f"`{choice}`" in row("on_exhausted")[4]
 
 
-@pytest.mark.parametrize("answer", Answer)
+@pytest.mark.parametrize("answer", AckResult)
 def test_every_answer_is_there(answer):
     assert len(row(answer)) == 2
 

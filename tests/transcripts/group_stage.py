@@ -16,8 +16,16 @@ from itertools import count
 
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
-from millpond.groups.messages import Answer, Joined, JoinRequest, Leaving, Save, Synced, SyncRequest
-from millpond.groups.state import Group
+from millpond.groups.messages import (
+    GroupResponse,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    SaveSnapshot,
+    Synced,
+    SyncRequest,
+)
+from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError
 from millpond.model.units import format_duration, parse_duration_ms
 
@@ -103,9 +111,9 @@ class GroupStage:
     def do_leave(self, flags, options):
         instance_id = options.get("instance")
         leaving = [
-            Leaving(options.get("member", self.clients[name].member_id), instance_id) for name in flags
+            LeaveRequest(options.get("member", self.clients[name].member_id), instance_id) for name in flags
         ]
-        outcomes = self.group.leave(leaving or [Leaving("", instance_id)], self.now)
+        outcomes = self.group.leave(leaving or [LeaveRequest("", instance_id)], self.now)
         said = ["ok" if outcome is None else type(outcome).__name__ for outcome in outcomes]
         return said + self._effects()
 
@@ -143,7 +151,7 @@ class GroupStage:
         self.group = self._new_group()
         if self.stored is not None:
             arguments = (self.group.group_id, self.limits, self._new_id, self.stored, self.now)
-            self.group = Group.restored(*arguments)
+            self.group = ConsumerGroup.restored(*arguments)
         return self.do_show()
 
     def do_kill(self, *_):
@@ -153,7 +161,7 @@ class GroupStage:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _new_group(self):
-        return Group("readers", self.limits, self._new_id)
+        return ConsumerGroup("readers", self.limits, self._new_id)
 
     def _new_id(self, name):
         return f"{name}-{next(self.numbers)}"
@@ -182,7 +190,7 @@ class GroupStage:
         while effects := self.group.take_effects():
             for effect in effects:
                 said.append(self._say(effect))
-                if isinstance(effect, Save):
+                if isinstance(effect, SaveSnapshot):
                     self.unsaved.append(effect)
                     if not self.saves_wait:
                         self._save(self.unsaved.pop(), None)
@@ -195,10 +203,10 @@ class GroupStage:
 
     def _say(self, effect):
         match effect:
-            case Answer(ticket, outcome):
+            case GroupResponse(ticket, outcome):
                 name = self.names.pop(ticket)  # a second answer to the same request fails here
                 return f"{name}: {self._say_outcome(self.clients[name], outcome)}"
-            case Save(snapshot):
+            case SaveSnapshot(snapshot):
                 state = "Stable" if snapshot.members else "Empty"
                 given = [f"{each.member_id}:{each.assignment.decode()}" for each in snapshot.members]
                 return f"save {state} generation {snapshot.generation} [{', '.join(given)}]"

@@ -24,9 +24,9 @@ from millpond.model.units import format_duration, parse_duration_ms
 from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import Delivery
+from millpond.queues.outcomes import QueueDelivery
 from millpond.queues.settled import Settled
-from millpond.queues.tracked import FAR, Entry, State
+from millpond.queues.tracked import FAR, LogEntry, MessageState
 
 PARTITION = 0
 OPTIONS = {
@@ -72,7 +72,7 @@ class QueueStage:
         for word in flags:
             key, _, delay = word.partition("@")
             not_before = self.now + parse_duration_ms(delay) if delay else 0
-            entry = Entry(self.log.end, self._hash(key), 10, not_before)
+            entry = LogEntry(self.log.end, self._hash(key), 10, not_before)
             self.keys[self.log.end] = key
             self.log.entries.append(None if key == "!" else entry)
         return [f"offsets {first} to {self.log.end - 1}"] if len(flags) > 1 else [f"offset {first}"]
@@ -208,7 +208,7 @@ class QueueStage:
     def _answer(self, word):
         word, _, epoch = word.partition("@")
         offset, _, token = word.partition("#")
-        latest = self.latest.get(int(offset), Delivery(0, "", 0, 0)).token
+        latest = self.latest.get(int(offset), QueueDelivery(0, "", 0, 0)).token
         return int(offset), int(epoch or self.machine.epoch), int(token or latest)
 
     def _turn(self):
@@ -235,9 +235,12 @@ class QueueStage:
         return f"{delivery.consumer} gets {delivery.offset} ({key}{failed}) #{delivery.token}"
 
     def _say_message(self, message):
-        where = {State.READY: "ready", State.SETTLING: f"settling ({message.settling.name.lower()})"}
+        where = {
+            MessageState.READY: "ready",
+            MessageState.SETTLING: f"settling ({message.settling.name.lower()})",
+        }
         said = where.get(message.state, f"leased to {message.consumer.name if message.consumer else None}")
-        if message.state is State.READY and message.not_before > self.now:
+        if message.state is MessageState.READY and message.not_before > self.now:
             wait = format_duration(message.not_before - self.now)
             said = "blocked" if message.not_before >= FAR else f"delayed for {wait}"
         failed = f", failed {message.attempts}" if message.attempts else ""

@@ -5,7 +5,7 @@ import pytest
 from millpond.broker import Broker
 from millpond.log import FetchRequest
 from millpond.model.errors import CatalogFull, MillpondError, StoreFull, Unavailable
-from millpond.objects.reserve import RELEASED, RESERVE, Reserve, Space
+from millpond.objects.reserve import RELEASED, RESERVE, DiskSpace, Reserve
 from millpond.records import Record, build_batch
 from millpond.settings import Settings
 from millpond.testing import Faults, running_broker
@@ -153,9 +153,9 @@ async def test_a_produce_that_is_refused_for_want_of_room_creates_no_topic(broke
 
 
 async def test_maintenance_counts_on_the_store_s_disk_less_the_reserve(broker, monkeypatch):
-    monkeypatch.setattr("millpond.broker.space_of", lambda _: Space(100 * MIB, 1000 * MIB))
+    monkeypatch.setattr("millpond.broker.space_of", lambda _: DiskSpace(100 * MIB, 1000 * MIB))
     assert broker._free_bytes() == 99 * MIB
-    monkeypatch.setattr("millpond.broker.space_of", lambda _: Space(10 * MIB, 10 * MIB))
+    monkeypatch.setattr("millpond.broker.space_of", lambda _: DiskSpace(10 * MIB, 10 * MIB))
     assert broker._free_bytes() == 10 * MIB - 10 * MIB // 20
     broker.reserve.renew = lambda: None
     broker.reserve.release()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millpond.catalog import extents, objects, producers
 from millpond.catalog.commits import decode_error, encode_error
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import (
     FlushFailed,
     InvalidTransactionState,
@@ -52,7 +52,7 @@ FOREIGN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AppendShare:
     """One partition's part of a flush. Offsets in `sequences` count from the start of the share."""
 
     topic_partition: TopicPartition
@@ -68,7 +68,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class AppendedShare:
     """The offset at which a share was appended."""
 
     base_offset: int
@@ -76,12 +76,16 @@ class Placed:
     log_start: int
 
 
-ShareResult = Placed | MillpondError
+ShareResult = AppendedShare | MillpondError
 _Extended = tuple[int, int, int, int]
 
 
 def append(
-    tx: Transaction, shares: Sequence[Share], new_object: objects.NewObject | None, *, now_ms: int
+    tx: CatalogTransaction,
+    shares: Sequence[AppendShare],
+    new_object: objects.NewObject | None,
+    *,
+    now_ms: int,
 ) -> list[ShareResult]:
     """Assign offsets to each share, or refuse it with an error. Results are in the order of `shares`. A partition
     appears at most once. `new_object` describes the object with the bytes; None if every share is inline."""
@@ -93,41 +97,48 @@ def append(
         if rows:
             end, epoch, log_start, high = rows[0]
             placed[share.topic_partition] = (end, epoch, log_start, high)
-            results[share.topic_partition] = Placed(end - share.records, epoch, log_start)
+            results[share.topic_partition] = AppendedShare(end - share.records, epoch, log_start)
         else:
             results[share.topic_partition] = _why_not(tx, share.topic_partition)
     _check_producers(tx, [share for share in ordered if share.topic_partition in placed], results, now_ms)
     locked = [share for share in ordered if share.topic_partition in placed]
-    _give_back(tx, [share for share in locked if not isinstance(results[share.topic_partition], Placed)])
-    accepted = [share for share in locked if isinstance(results[share.topic_partition], Placed)]
+    _give_back(
+        tx, [share for share in locked if not isinstance(results[share.topic_partition], AppendedShare)]
+    )
+    accepted = [share for share in locked if isinstance(results[share.topic_partition], AppendedShare)]
     _insert(tx, accepted, placed, new_object, now_ms)
     return [results[share.topic_partition] for share in shares]
 
 
 def encode_results(results: Sequence[ShareResult]) -> Any:
     return [
-        [each.base_offset, each.epoch, each.log_start] if isinstance(each, Placed) else encode_error(each)
+        [each.base_offset, each.epoch, each.log_start]
+        if isinstance(each, AppendedShare)
+        else encode_error(each)
         for each in results
     ]
 
 
 def decode_results(encoded: Any) -> list[ShareResult]:
-    return [Placed(*each) if isinstance(each[0], int) else decode_error(each) for each in encoded]
+    return [AppendedShare(*each) if isinstance(each[0], int) else decode_error(each) for each in encoded]
 
 
-def _extend_parameters(share: Share) -> tuple[int | bytes, ...]:
+def _extend_parameters(share: AppendShare) -> tuple[int | bytes, ...]:
     newest = share.max_timestamp
     return (share.records, share.length, newest, newest, *share.topic_partition, share.epoch, share.epoch)
 
 
-def _why_not(tx: Transaction, topic_partition: TopicPartition) -> MillpondError:
+def _why_not(tx: CatalogTransaction, topic_partition: TopicPartition) -> MillpondError:
     if tx.rows(EXISTS, topic_partition):
         return NotOwner()
     return UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
 
 
 def _check_producers(
-    tx: Transaction, shares: Sequence[Share], results: dict[TopicPartition, ShareResult], now_ms: int
+    tx: CatalogTransaction,
+    shares: Sequence[AppendShare],
+    results: dict[TopicPartition, ShareResult],
+    now_ms: int,
 ) -> None:
     sequenced = [share for share in shares if share.sequences]
     if not sequenced:
@@ -137,7 +148,7 @@ def _check_producers(
     changed: dict[tuple[TopicPartition, int], ProducerState] = {}
     for share in sequenced:
         placed = results[share.topic_partition]
-        assert isinstance(placed, Placed), "only placed shares are checked"
+        assert isinstance(placed, AppendedShare), "only placed shares are checked"
         try:
             changed.update(_follow(tx, share, placed.base_offset, known))
         except (OutOfOrderSequence, ProducerFenced) as error:
@@ -148,8 +159,8 @@ def _check_producers(
 
 
 def _follow(
-    tx: Transaction,
-    share: Share,
+    tx: CatalogTransaction,
+    share: AppendShare,
     base_offset: int,
     known: dict[tuple[TopicPartition, int], ProducerState],
 ) -> dict[tuple[TopicPartition, int], ProducerState]:
@@ -169,7 +180,7 @@ def _follow(
     return states
 
 
-def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None:
+def _touch_transactions(tx: CatalogTransaction, share: AppendShare, base_offset: int) -> None:
     """Record the first offsets of the share's transactions. Every transactional batch must belong to an open
     transaction; if one does not, nothing is recorded. Two statements are safe: ending a transaction needs the
     partition row, which this transaction has locked."""
@@ -182,13 +193,13 @@ def _touch_transactions(tx: Transaction, share: Share, base_offset: int) -> None
     tx.each(TOUCH_TRANSACTION, [(first, *key) for first, key in zip(firsts, keys, strict=True)])
 
 
-def _give_back(tx: Transaction, refused: Sequence[Share]) -> None:
+def _give_back(tx: CatalogTransaction, refused: Sequence[AppendShare]) -> None:
     tx.each(GIVE_BACK, [(share.records, share.length, *share.topic_partition) for share in refused])
 
 
 def _insert(
-    tx: Transaction,
-    accepted: Sequence[Share],
+    tx: CatalogTransaction,
+    accepted: Sequence[AppendShare],
     placed: dict[TopicPartition, _Extended],
     new_object: objects.NewObject | None,
     now_ms: int,
@@ -203,7 +214,7 @@ def _insert(
     )
 
 
-def _extent(share: Share, placed: _Extended, object_id: int | None, now_ms: int) -> extents.NewExtent:
+def _extent(share: AppendShare, placed: _Extended, object_id: int | None, now_ms: int) -> extents.NewExtent:
     end, epoch, _, high = placed
     return extents.NewExtent(
         topic_partition=share.topic_partition,

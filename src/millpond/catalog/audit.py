@@ -5,7 +5,7 @@ Each is one statement, hence one snapshot: a count and the rows it counts are co
 
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.ids import Session, TopicId, TopicPartition
 
 COUNT_EXTENTS: Final = "SELECT count(*) FROM extents WHERE topic_id = ?"
@@ -49,26 +49,26 @@ class OpenTransaction(NamedTuple):
     end_offset: int
 
 
-def count_extents(tx: Transaction, topic_id: TopicId) -> int:
+def count_extents(tx: CatalogTransaction, topic_id: TopicId) -> int:
     return int(tx.rows(COUNT_EXTENTS, (topic_id,))[0][0])
 
 
-def objects(tx: Transaction) -> list[ObjectCount]:
+def objects(tx: CatalogTransaction) -> list[ObjectCount]:
     rows = tx.rows(OBJECTS)
     return [ObjectCount(key, Session(by), size, n, dead, actual) for key, by, size, n, dead, actual in rows]
 
 
-def stored_bytes(tx: Transaction, topic_partition: TopicPartition) -> tuple[int, int]:
+def stored_bytes(tx: CatalogTransaction, topic_partition: TopicPartition) -> tuple[int, int]:
     """(bytes according to the partition's row, sum of the bytes of its extents)"""
     rows = tx.rows(STORED_BYTES, topic_partition)
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
-def open_transactions(tx: Transaction, topic_partition: TopicPartition) -> list[OpenTransaction]:
+def open_transactions(tx: CatalogTransaction, topic_partition: TopicPartition) -> list[OpenTransaction]:
     return [OpenTransaction(*row) for row in tx.rows(OPEN_TRANSACTIONS, topic_partition)]
 
 
-def newest_object_ms(tx: Transaction) -> int | None:
+def newest_object_ms(tx: CatalogTransaction) -> int | None:
     """When the newest object was registered, according to its writer's clock."""
     found: int | None = tx.rows(NEWEST_OBJECT)[0][0]
     return found

@@ -8,7 +8,7 @@ far ahead of the reference clock as it was then.
 import json
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.clock import Clock
 
 NAME: Final = "clock_pause"
@@ -26,21 +26,21 @@ class ClockReading(NamedTuple):
     ahead_ms: int
 
 
-def read_clock(tx: Transaction, clock: Clock) -> ClockReading:
+def read_clock(tx: CatalogTransaction, clock: Clock) -> ClockReading:
     name, lease_ms = tx.lease_clock()
     return ClockReading(name, clock.now_ms() - (lease_ms if name == DATABASE_CLOCK else clock.monotonic_ms()))
 
 
-def read(tx: Transaction) -> ClockReading | None:
+def read(tx: CatalogTransaction) -> ClockReading | None:
     """The last trusted reading; None if there is no pause."""
     found = tx.rows(READ, (NAME,))
     return ClockReading(*json.loads(found[0][0])) if found else None
 
 
-def begin(tx: Transaction, trusted: ClockReading) -> None:
+def begin(tx: CatalogTransaction, trusted: ClockReading) -> None:
     """An existing pause stays unchanged: its reading is the older one."""
     tx.rows(BEGIN, (NAME, json.dumps(trusted)))
 
 
-def end(tx: Transaction) -> None:
+def end(tx: CatalogTransaction) -> None:
     tx.rows(END, (NAME,))

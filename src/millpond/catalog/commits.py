@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from millpond.catalog import writers
-from millpond.catalog.database import Database, Transaction, savepoint
+from millpond.catalog.database import CatalogTransaction, Database, savepoint
 from millpond.model import errors
 from millpond.model.errors import (
     CatalogFailed,
@@ -29,7 +29,7 @@ from millpond.model.errors import (
 from millpond.model.ids import Session
 
 Json = Any
-Operation = Callable[[Transaction], Json]
+CommitOperation = Callable[[CatalogTransaction], Json]
 """Runs inside the transaction and returns a value that JSON can represent. Raises a `MillpondError` to be
 undone alone."""
 
@@ -44,7 +44,7 @@ LIFE_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationResult:
     """The result of one operation: a value, or the error that refused it."""
 
     value: Json = None
@@ -77,7 +77,7 @@ class Committer:
         self._sleep = sleep
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
 
-    def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+    def commit(self, operations: Sequence[CommitOperation]) -> list[OperationResult]:
         """Run all operations in one transaction. Raises `WriterDead`, or `CatalogUnavailable` if nothing was
         committed, or `OutcomeUnknown` if several attempts could not determine the outcome."""
         tries = self.tries(operations)
@@ -85,10 +85,10 @@ class Committer:
             try:
                 self._sleep(next(tries))
             except StopIteration as end:
-                outcomes: list[Outcome] = end.value
+                outcomes: list[OperationResult] = end.value
                 return outcomes
 
-    def tries(self, operations: Sequence[Operation]) -> Generator[float, None, list[Outcome]]:
+    def tries(self, operations: Sequence[CommitOperation]) -> Generator[float, None, list[OperationResult]]:
         """The attempts of `commit`, as a generator that yields the seconds to wait before the next attempt.
         For callers that do not wait with `sleep`."""
         token = next(self._tokens)
@@ -106,7 +106,7 @@ class Committer:
             yield RETRY_DELAY_S * 2**attempt * self._random.uniform(0.5, 1.0)
         raise unknown or CatalogUnavailable(reason="the catalog kept refusing the commit")
 
-    def _attempt(self, operations: Sequence[Operation], token: str) -> list[Outcome]:
+    def _attempt(self, operations: Sequence[CommitOperation], token: str) -> list[OperationResult]:
         number = self._last + 1
         try:
             with self._database.write() as tx:
@@ -115,15 +115,15 @@ class Committer:
                     outcomes = _run_all(tx, operations)
                     writers.keep_result(tx, self._session, self._lane, _encode(outcomes))
         except _OnlyOneRefusedError as refused:
-            return [Outcome(error=refused.error)]
+            return [OperationResult(error=refused.error)]
         if taken is None:
             self._last = number
             return outcomes
         return self._already_taken(taken, operations, token)
 
     def _already_taken(
-        self, taken: writers.LastCommit, operations: Sequence[Operation], token: str
-    ) -> list[Outcome]:
+        self, taken: writers.LastCommit, operations: Sequence[CommitOperation], token: str
+    ) -> list[OperationResult]:
         """The number belongs to this commit, whose response was lost, or to an earlier commit whose outcome
         stayed unknown."""
         if taken.number < self._last:
@@ -141,7 +141,7 @@ class _OnlyOneRefusedError(Exception):
         self.error = error
 
 
-def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
+def _run_all(tx: CatalogTransaction, operations: Sequence[CommitOperation]) -> list[OperationResult]:
     """A single operation needs no savepoint: rolling back the transaction is enough and saves two round trips."""
     if len(operations) > 1:
         return [_run(tx, operation) for operation in operations]
@@ -153,37 +153,38 @@ def _run_all(tx: Transaction, operations: Sequence[Operation]) -> list[Outcome]:
         raise _OnlyOneRefusedError(error) from error
 
 
-def _outcome(tx: Transaction, operation: Operation) -> Outcome:
+def _outcome(tx: CatalogTransaction, operation: CommitOperation) -> OperationResult:
     """The operation's value, if JSON can represent it. A bug in one operation fails only that operation.
     Errors of the engine are not caught here: they may have ended the transaction."""
     try:
         value = operation(tx)
-        return Outcome(value, kept=_to_json([value]))
+        return OperationResult(value, kept=_to_json([value]))
     except BUGS as error:
         raise Defect(reason=repr(error)) from error
 
 
-def _run(tx: Transaction, operation: Operation) -> Outcome:
+def _run(tx: CatalogTransaction, operation: CommitOperation) -> OperationResult:
     try:
         with savepoint(tx):
             return _outcome(tx, operation)
     except CatalogUnavailable:
         raise
     except MillpondError as error:
-        return Outcome(error=error)
+        return OperationResult(error=error)
 
 
-def _encode(outcomes: Sequence[Outcome]) -> str:
+def _encode(outcomes: Sequence[OperationResult]) -> str:
     return f"[{','.join(_encode_one(outcome) for outcome in outcomes)}]"
 
 
-def _encode_one(outcome: Outcome) -> str:
+def _encode_one(outcome: OperationResult) -> str:
     return outcome.kept if outcome.error is None else _to_json([None, encode_error(outcome.error)])
 
 
-def _decode(result: str) -> list[Outcome]:
+def _decode(result: str) -> list[OperationResult]:
     return [
-        Outcome(each[0], decode_error(each[1]) if len(each) == 2 else None) for each in json.loads(result)
+        OperationResult(each[0], decode_error(each[1]) if len(each) == 2 else None)
+        for each in json.loads(result)
     ]
 
 

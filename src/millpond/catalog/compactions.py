@@ -8,7 +8,7 @@ below which no tombstone is left are merged into one, with the time `TOMBSTONES_
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.ids import TopicId, TopicPartition
 
 TOMBSTONES_GONE: Final = 0
@@ -36,17 +36,17 @@ class CompactionPoint(NamedTuple):
     compacted_at: int
 
 
-def read(tx: Transaction, topic_partition: TopicPartition) -> tuple[CompactionPoint, ...]:
+def read(tx: CatalogTransaction, topic_partition: TopicPartition) -> tuple[CompactionPoint, ...]:
     return tuple(CompactionPoint(*row) for row in tx.rows(READ, topic_partition))
 
 
-def marks(tx: Transaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
+def marks(tx: CatalogTransaction, owner: str) -> dict[TopicPartition, tuple[int, int]]:
     """For each compacted partition of an owner, a value that changes with each compaction."""
     rows = tx.rows(MARKS, (owner,))
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): (row[2], int(row[3])) for row in rows}
 
 
-def write(tx: Transaction, topic_partition: TopicPartition, points: Sequence[CompactionPoint]) -> None:
+def write(tx: CatalogTransaction, topic_partition: TopicPartition, points: Sequence[CompactionPoint]) -> None:
     """Replace the partition's points. The caller holds the partition's row."""
     tx.rows(CLEAR, topic_partition)
     tx.each(ADD, [(*topic_partition, *point) for point in points])

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.model.errors import NotOwner
 
@@ -22,24 +22,24 @@ def shard_of(name: str) -> int:
     return zlib.crc32(name.encode()) % COORDINATOR_SHARDS
 
 
-def claim(tx: Transaction, shards: Iterable[int], owner: str) -> dict[int, int]:
+def claim(tx: CatalogTransaction, shards: Iterable[int], owner: str) -> dict[int, int]:
     """Take shards over. Returns the epoch to write with, by shard."""
     wanted = sorted(shards)
     claimed = tx.each(CLAIM, [(owner, shard) for shard in wanted])
     return {shard: rows[0][0] for shard, rows in zip(wanted, claimed, strict=True)}
 
 
-def hold(tx: Transaction, shard: int, owner: str, epoch: int) -> None:
+def hold(tx: CatalogTransaction, shard: int, owner: str, epoch: int) -> None:
     """Lock the shard for the rest of the transaction. Raises `NotOwner` if it has another owner or epoch."""
     if not tx.rows(HOLD, (shard, owner, epoch)):
         raise NotOwner(f"Coordinator shard {shard} has moved to another broker.")
 
 
-def lock(tx: Transaction, shard: int) -> None:
+def lock(tx: CatalogTransaction, shard: int) -> None:
     """Lock the shard for the rest of the transaction, regardless of its owner. For callers that write beside
     the owner."""
     tx.rows(LOCK, (shard,))
 
 
-def owners(tx: Transaction) -> dict[int, tuple[str | None, int]]:
+def owners(tx: CatalogTransaction) -> dict[int, tuple[str | None, int]]:
     return {row[0]: (row[1], row[2]) for row in tx.rows(ALL)}

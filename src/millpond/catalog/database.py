@@ -15,7 +15,7 @@ Parameters = Sequence[Parameter]
 Row = tuple[Any, ...]
 
 
-class Transaction(Protocol):
+class CatalogTransaction(Protocol):
     """Runs statements. Each statement sees its own snapshot unless the transaction writes."""
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -42,11 +42,11 @@ class Database(Protocol):
     """Thread-safe. Errors: `CatalogUnavailable` (nothing happened, retry), `OutcomeUnknown` (the connection
     was lost during COMMIT), `CorruptCatalog`."""
 
-    def write(self) -> AbstractContextManager[Transaction]:
+    def write(self) -> AbstractContextManager[CatalogTransaction]:
         """A transaction that commits when the block ends and rolls back when the block raises. Writers wait
         for each other; on SQLite that includes writers of other processes."""
 
-    def read(self) -> AbstractContextManager[Transaction]:
+    def read(self) -> AbstractContextManager[CatalogTransaction]:
         """Statements that do not write. They do not wait for writers."""
 
     def changed_elsewhere(self) -> bool:
@@ -59,7 +59,7 @@ class Database(Protocol):
         """Release connections. Transactions in progress fail."""
 
 
-def savepoint(tx: Transaction) -> "Savepoint":
+def savepoint(tx: CatalogTransaction) -> "Savepoint":
     return Savepoint(tx)
 
 
@@ -68,7 +68,7 @@ class Savepoint:
     transaction. Any other error leaves the savepoint untouched: it ends the whole transaction, and the engine
     may have rolled it back already."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: CatalogTransaction) -> None:
         self._tx = tx
 
     def __enter__(self) -> None:

@@ -8,8 +8,8 @@ attached to it, so such a row is only a leftover.
 
 from typing import Final
 
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Subscription, lock
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import StoredSubscription, lock
 from millpond.catalog.topology import LIVING
 from millpond.model.errors import SubscriptionBusy
 from millpond.model.ids import Session
@@ -28,7 +28,9 @@ NOTE: Final = """
 RELEASE: Final = "DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session = ? AND token = ?"
 
 
-def hold(tx: Transaction, subscription: Subscription, session: Session, consumer: str, token: str) -> None:
+def hold(
+    tx: CatalogTransaction, subscription: StoredSubscription, session: Session, consumer: str, token: str
+) -> None:
     """Record a consumer, or raise `SubscriptionBusy` if another consumer holds the subscription at another
     broker."""
     lock(tx, subscription)
@@ -40,6 +42,6 @@ def hold(tx: Transaction, subscription: Subscription, session: Session, consumer
     tx.rows(NOTE, (subscription.id, session, subscription.topic_id, consumer, token))
 
 
-def release(tx: Transaction, subscription: Subscription, session: Session, token: str) -> None:
+def release(tx: CatalogTransaction, subscription: StoredSubscription, session: Session, token: str) -> None:
     """Remove the consumer's row, unless this or another consumer has been recorded since under another token."""
     tx.rows(RELEASE, (subscription.id, session, token))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog import objects
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.errors import ExtentsChanged
 from millpond.model.extents import NO_APPEND_TIME, Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -137,12 +137,12 @@ class ExtentTotals:
     inline_bytes: int
 
 
-def insert(tx: Transaction, rows: Sequence[NewExtent]) -> None:
+def insert(tx: CatalogTransaction, rows: Sequence[NewExtent]) -> None:
     tx.each(INSERT, [_parameters(row) for row in rows])
 
 
 def find(
-    tx: Transaction, topic_partition: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
+    tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, *, bytes_max: int, extents_max: int
 ) -> list[Extent]:
     """Extents from the one that contains `offset` (or the next one, in a gap) on, until a budget is used up."""
     taken: list[Extent] = []
@@ -156,17 +156,19 @@ def find(
     return taken
 
 
-def facts(tx: Transaction, topic_partition: TopicPartition, offset: int, limit: int) -> list[Extent]:
+def facts(tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, limit: int) -> list[Extent]:
     """Extents from base offset `offset` on, without their inline bytes. Plans need no more."""
     return [_extent(row) for row in tx.rows(SCAN_FACTS, (*topic_partition, offset, limit))]
 
 
-def outlines(tx: Transaction, topic_partition: TopicPartition, limit: int) -> list[Extent]:
+def outlines(tx: CatalogTransaction, topic_partition: TopicPartition, limit: int) -> list[Extent]:
     """The first extents, also without their indexes. For callers that look at a whole partition."""
     return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*topic_partition, 0, limit))]
 
 
-def first_with_timestamp(tx: Transaction, topic_partition: TopicPartition, timestamp: int) -> Extent | None:
+def first_with_timestamp(
+    tx: CatalogTransaction, topic_partition: TopicPartition, timestamp: int
+) -> Extent | None:
     """The first extent that contains a record with this timestamp or a later one. O(log n), unless retention has
     removed the extent that first reached the timestamp; that can happen only if timestamps run backwards."""
     low, high = tx.rows(BOUNDS, topic_partition)[0]
@@ -185,14 +187,14 @@ def first_with_timestamp(tx: Transaction, topic_partition: TopicPartition, times
 
 
 def next_with_timestamp(
-    tx: Transaction, topic_partition: TopicPartition, timestamp: int, offset: int
+    tx: CatalogTransaction, topic_partition: TopicPartition, timestamp: int, offset: int
 ) -> Extent | None:
     """The first extent from base offset `offset` on that contains a record with this timestamp or a later one."""
     found = tx.rows(BY_MAX_TIMESTAMP, (*topic_partition, timestamp, offset))
     return _extent(found[0]) if found else None
 
 
-def with_newest_timestamp(tx: Transaction, topic_partition: TopicPartition) -> Extent | None:
+def with_newest_timestamp(tx: CatalogTransaction, topic_partition: TopicPartition) -> Extent | None:
     """The first of the extents that contain the newest timestamp."""
     newest = tx.rows(HIGH_AT, (*topic_partition, BASE_OFFSET_MAX))
     if not newest:
@@ -204,7 +206,7 @@ def with_newest_timestamp(tx: Transaction, topic_partition: TopicPartition) -> E
     return _extent(rows[0]) if rows else None
 
 
-def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
+def oldest_timestamp(tx: CatalogTransaction, topic_id: TopicId) -> int | None:
     """A lower bound for the timestamps of the topic's records; None if the topic has no extents. Reads every
     row of the topic."""
     oldest: int | None = tx.rows(OLDEST_TIMESTAMP, (topic_id,))[0][0]
@@ -212,7 +214,13 @@ def oldest_timestamp(tx: Transaction, topic_id: TopicId) -> int | None:
 
 
 def spans_in_time(
-    tx: Transaction, topic_partition: TopicPartition, start_ms: int, end_ms: int, *, offset: int, limit: int
+    tx: CatalogTransaction,
+    topic_partition: TopicPartition,
+    start_ms: int,
+    end_ms: int,
+    *,
+    offset: int,
+    limit: int,
 ) -> list[tuple[int, int]]:
     """Offsets (base, end) of the extents that may contain records of this time range, or records without a
     timestamp, in any order of timestamps. Starts with the extent that contains `offset`."""
@@ -222,14 +230,14 @@ def spans_in_time(
     ]
 
 
-def hold(tx: Transaction, topic_partition: TopicPartition) -> int | None:
+def hold(tx: CatalogTransaction, topic_partition: TopicPartition) -> int | None:
     """Lock the partition's row until the transaction ends. Returns its log start, None if the partition is gone."""
     found = tx.rows(HOLD, topic_partition)
     return found[0][0] if found else None
 
 
 def remove_below(
-    tx: Transaction, topic_partition: TopicPartition, offset: int, *, limit: int, now_ms: int
+    tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, *, limit: int, now_ms: int
 ) -> int:
     """Remove up to `limit` of the oldest extents that end at or below `offset`. Returns the number removed.
     Also works for a deleted topic, whose partition rows are removed before its extents."""
@@ -241,7 +249,9 @@ def remove_below(
     return len(gone)
 
 
-def _remove_oldest(tx: Transaction, topic_partition: TopicPartition, offset: int, limit: int) -> list[Row]:
+def _remove_oldest(
+    tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, limit: int
+) -> list[Row]:
     bases = [row[0] for row in tx.rows(OLDEST, (*topic_partition, offset, offset, limit))]
     return [
         row for rows in tx.each(REMOVE, [(*topic_partition, base, offset) for base in bases]) for row in rows
@@ -249,7 +259,12 @@ def _remove_oldest(tx: Transaction, topic_partition: TopicPartition, offset: int
 
 
 def replace(
-    tx: Transaction, old: Sequence[Extent], new: NewExtent, new_object: objects.NewObject, *, now_ms: int
+    tx: CatalogTransaction,
+    old: Sequence[Extent],
+    new: NewExtent,
+    new_object: objects.NewObject,
+    *,
+    now_ms: int,
 ) -> None:
     """Replace several extents by one. Raises `ExtentsChanged` unless all of them are unchanged and the
     partition still exists."""
@@ -259,7 +274,7 @@ def replace(
 
 
 def replace_all(
-    tx: Transaction,
+    tx: CatalogTransaction,
     topic_partition: TopicPartition,
     old: Sequence[Extent],
     new: Sequence[tuple[NewExtent, objects.NewObject]],
@@ -287,7 +302,7 @@ def replace_all(
 
 
 def _registered(
-    tx: Transaction, new: NewExtent, new_object: objects.NewObject, removed: Sequence[Row], now_ms: int
+    tx: CatalogTransaction, new: NewExtent, new_object: objects.NewObject, removed: Sequence[Row], now_ms: int
 ) -> NewExtent:
     """The new extent with its object's id. Its `high_timestamp` is at least that of the last extent replaced
     up to its end, so it still does not fall from one extent to the next. Its append time is the newest of its
@@ -309,7 +324,7 @@ def _registered(
     )
 
 
-def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
+def _raise_high_timestamps(tx: CatalogTransaction, row: NewExtent) -> None:
     """Raise `high_timestamp` of all that follows an extent whose predecessor had too low timestamps."""
     high, start = row.max_timestamp, (*row.topic_partition, row.base_offset)
     found = tx.rows(NEXT_AS_HIGH, (*start, high))
@@ -317,7 +332,7 @@ def _raise_high_timestamps(tx: Transaction, row: NewExtent) -> None:
     tx.rows(RAISE_PARTITION, (high, *row.topic_partition, high))
 
 
-def examined(tx: Transaction, extent: Extent, oldest: int, newest: int, *, appended_at: int) -> None:
+def examined(tx: CatalogTransaction, extent: Extent, oldest: int, newest: int, *, appended_at: int) -> None:
     """Store the timestamps that an examination found in an extent, and an append time. Its batch headers need
     no correction; an extent that needs one is replaced instead. Raises `ExtentsChanged` unless the extent is
     unchanged."""
@@ -332,7 +347,7 @@ def _exactly(extent: Extent) -> tuple[int | bytes | str | None, ...]:
 
 
 def first_small(
-    tx: Transaction, topic_partitions: Sequence[TopicPartition], smaller_than: int
+    tx: CatalogTransaction, topic_partitions: Sequence[TopicPartition], smaller_than: int
 ) -> dict[TopicPartition, int]:
     """The base offset of each partition's first small extent, if it has one. Reads every row of these partitions."""
     found = tx.each(FIRST_SMALL, [(*topic_partition, smaller_than) for topic_partition in topic_partitions])
@@ -343,7 +358,7 @@ def first_small(
     }
 
 
-def totals(tx: Transaction) -> ExtentTotals:
+def totals(tx: CatalogTransaction) -> ExtentTotals:
     return ExtentTotals(*(int(value) for value in tx.rows(COUNT)[0]))
 
 

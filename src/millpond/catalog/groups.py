@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog.coordinators import shard_of
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import TopicId, TopicPartition
 
 SAVE: Final = """
@@ -90,38 +90,40 @@ class GroupOffset:
     metadata: str = ""
 
 
-def save(tx: Transaction, group: GroupRow) -> None:
+def save(tx: CatalogTransaction, group: GroupRow) -> None:
     shard = shard_of(group.group_id)
     fields = (group.generation, group.protocol_type, group.state, group.members, group.updated_at)
     tx.rows(SAVE, (group.group_id, shard, *fields))
 
 
-def of_shard(tx: Transaction, shard: int) -> list[GroupRow]:
+def of_shard(tx: CatalogTransaction, shard: int) -> list[GroupRow]:
     return [GroupRow(*row) for row in tx.rows(OF_SHARD, (shard,))]
 
 
-def find(tx: Transaction, group_id: str) -> GroupRow | None:
+def find(tx: CatalogTransaction, group_id: str) -> GroupRow | None:
     found = tx.rows(ONE, (group_id,))
     return GroupRow(*found[0]) if found else None
 
 
-def all_groups(tx: Transaction) -> list[GroupName]:
+def all_groups(tx: CatalogTransaction) -> list[GroupName]:
     """Ordered by name. Includes groups that have only offsets."""
     return [GroupName(*row) for row in tx.rows(ALL)]
 
 
-def delete(tx: Transaction, group_id: str) -> bool:
+def delete(tx: CatalogTransaction, group_id: str) -> bool:
     """Delete the group, its offsets, and its offsets in open transactions. Returns whether any of them existed."""
     gone = [tx.rows(each, (group_id,)) for each in (DELETE_OFFSETS, DELETE_PENDING_OFFSETS, DELETE)]
     return any(gone)
 
 
-def forget_empty(tx: Transaction) -> int:
+def forget_empty(tx: CatalogTransaction) -> int:
     """Remove groups that have neither members nor offsets."""
     return len(tx.rows(FORGET_EMPTY))
 
 
-def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int) -> None:
+def commit_offsets(
+    tx: CatalogTransaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
+) -> None:
     tx.each(
         COMMIT,
         [
@@ -132,28 +134,28 @@ def commit_offsets(tx: Transaction, group_id: str, offsets: Sequence[GroupOffset
 
 
 def commit_offsets_now(
-    tx: Transaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
+    tx: CatalogTransaction, group_id: str, offsets: Sequence[GroupOffset], *, now_ms: int
 ) -> None:
     """Commit outside any transaction. This discards older offsets for these partitions in open transactions."""
     tx.each(FORGET_PENDING, [(group_id, *each.topic_partition) for each in offsets])
     commit_offsets(tx, group_id, offsets, now_ms=now_ms)
 
 
-def committed_offsets(tx: Transaction, group_id: str) -> list[GroupOffset]:
+def committed_offsets(tx: CatalogTransaction, group_id: str) -> list[GroupOffset]:
     return [_offset(row) for row in tx.rows(OFFSETS, (group_id,))]
 
 
-def has_offsets(tx: Transaction, group_id: str) -> bool:
+def has_offsets(tx: CatalogTransaction, group_id: str) -> bool:
     return bool(tx.rows(HAS_OFFSETS, (group_id,)))
 
 
-def pending_offsets(tx: Transaction, group_id: str) -> list[TopicPartition]:
+def pending_offsets(tx: CatalogTransaction, group_id: str) -> list[TopicPartition]:
     """Partitions with offsets in transactions that are not decided yet."""
     rows = tx.rows(PENDING, (group_id,))
     return [TopicPartition(TopicId(bytes(topic_id)), partition) for topic_id, partition in rows]
 
 
-def delete_offsets(tx: Transaction, group_id: str, topic_partitions: Sequence[TopicPartition]) -> int:
+def delete_offsets(tx: CatalogTransaction, group_id: str, topic_partitions: Sequence[TopicPartition]) -> int:
     """Also deletes offsets in open transactions; the returned count does not include them."""
     named = [(group_id, *topic_partition) for topic_partition in topic_partitions]
     deleted = tx.each(DELETE_OFFSET, named)
@@ -161,7 +163,7 @@ def delete_offsets(tx: Transaction, group_id: str, topic_partitions: Sequence[To
     return sum(len(rows) for rows in deleted)
 
 
-def expire_offsets(tx: Transaction, *, unused_since_ms: int) -> int:
+def expire_offsets(tx: CatalogTransaction, *, unused_since_ms: int) -> int:
     """Remove offsets of groups that have had no members and no commit since then."""
     return len(tx.rows(EXPIRE, (unused_since_ms, unused_since_ms)))
 

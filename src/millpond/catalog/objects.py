@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.ids import Session
 
 ADD: Final = """
@@ -50,45 +50,45 @@ class NewObject:
     sealed: bool
 
 
-def add(tx: Transaction, new: NewObject, *, extents: int, now_ms: int) -> int:
+def add(tx: CatalogTransaction, new: NewObject, *, extents: int, now_ms: int) -> int:
     """Register an object, or more bytes of a journal that is still growing. Returns its id."""
     parameters = (new.key, new.kind, new.session, new.bytes, extents, int(new.sealed), now_ms)
     object_id: int = tx.rows(ADD, parameters)[0][0]
     return object_id
 
 
-def seal_earlier(tx: Transaction, session: Session, open_key: str) -> None:
+def seal_earlier(tx: CatalogTransaction, session: Session, open_key: str) -> None:
     """The writer has moved on to `open_key`. Its earlier journals no longer grow."""
     tx.rows(SEAL, (session, open_key))
 
 
-def unsealed_journals(tx: Transaction, session: Session) -> list[str]:
+def unsealed_journals(tx: CatalogTransaction, session: Session) -> list[str]:
     return [row[0] for row in tx.rows(UNSEALED, (session,))]
 
 
-def seal(tx: Transaction, key: str) -> None:
+def seal(tx: CatalogTransaction, key: str) -> None:
     """Nothing more will be committed into this object."""
     tx.rows(SEAL_ONE, (key,))
 
 
-def release(tx: Transaction, object_ids: Iterable[int], *, now_ms: int) -> None:
+def release(tx: CatalogTransaction, object_ids: Iterable[int], *, now_ms: int) -> None:
     """Subtract one extent for each id given (ids may repeat). Locks in id order."""
     counts = Counter(object_ids)
     tx.each(RELEASE, [(gone, gone, now_ms, object_id) for object_id, gone in sorted(counts.items())])
 
 
-def collectable(tx: Transaction, *, dead_before_ms: int, limit: int) -> list[tuple[int, str]]:
+def collectable(tx: CatalogTransaction, *, dead_before_ms: int, limit: int) -> list[tuple[int, str]]:
     return [(row[0], row[1]) for row in tx.rows(DEAD, (dead_before_ms, limit))]
 
 
-def forget(tx: Transaction, object_ids: Sequence[int]) -> None:
+def forget(tx: CatalogTransaction, object_ids: Sequence[int]) -> None:
     tx.each(FORGET, [(object_id,) for object_id in object_ids])
 
 
-def known_keys(tx: Transaction, session: Session) -> set[str]:
+def known_keys(tx: CatalogTransaction, session: Session) -> set[str]:
     return {row[0] for row in tx.rows(KNOWN, (session,))}
 
 
-def totals(tx: Transaction) -> dict[str, tuple[int, int]]:
+def totals(tx: CatalogTransaction) -> dict[str, tuple[int, int]]:
     """Count and bytes of objects by kind."""
     return {row[0]: (row[1], int(row[2])) for row in tx.rows(TOTALS)}

@@ -32,7 +32,7 @@ def open_database(
     """Open `memory://`, `sqlite:///absolute/file.db` or `postgresql://…`. Raises `InvalidSettings` for any
     other URL.
 
-    `name` identifies the opener to other processes (see `Transaction.cut_off`). `lock_wait_ms` limits how
+    `name` identifies the opener to other processes (see `CatalogTransaction.cut_off`). `lock_wait_ms` limits how
     long a statement waits for another transaction's lock; 0 sets no limit. SQLite ignores it: it has a single
     lock, and waiting for that lock cannot be limited. `on_full` is called when a commit to SQLite fails
     because the disk is full.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.errors import OffsetOutOfRange, UnknownPartition
 from millpond.model.ids import TopicId, TopicPartition
 
@@ -38,27 +38,27 @@ class PartitionRow:
     high_timestamp: int
 
 
-def read(tx: Transaction, topic_partition: TopicPartition) -> PartitionRow:
+def read(tx: CatalogTransaction, topic_partition: TopicPartition) -> PartitionRow:
     found = tx.rows(ONE, topic_partition)
     if not found:
         raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
     return _row(found[0])
 
 
-def owned_by(tx: Transaction, owner: str) -> list[PartitionRow]:
+def owned_by(tx: CatalogTransaction, owner: str) -> list[PartitionRow]:
     return [_row(row) for row in tx.rows(OWNED, (owner,))]
 
 
-def of_topic(tx: Transaction, topic_id: TopicId) -> list[PartitionRow]:
+def of_topic(tx: CatalogTransaction, topic_id: TopicId) -> list[PartitionRow]:
     return [_row(row) for row in tx.rows(OF_TOPIC, (topic_id,))]
 
 
-def claim_all(tx: Transaction, owner: str) -> int:
+def claim_all(tx: CatalogTransaction, owner: str) -> int:
     """Take every partition and raise its epoch, so that its former owner can no longer commit there."""
     return len(tx.rows(CLAIM_ALL, (owner, owner)))
 
 
-def claim(tx: Transaction, topic_partition: TopicPartition, owner: str) -> int:
+def claim(tx: CatalogTransaction, topic_partition: TopicPartition, owner: str) -> int:
     found = tx.rows(CLAIM, (owner, *topic_partition))
     if not found:
         raise UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
@@ -66,7 +66,7 @@ def claim(tx: Transaction, topic_partition: TopicPartition, owner: str) -> int:
     return epoch
 
 
-def advance_log_start(tx: Transaction, topic_partition: TopicPartition, offset: int) -> int:
+def advance_log_start(tx: CatalogTransaction, topic_partition: TopicPartition, offset: int) -> int:
     """Remove everything below `offset` from the log; the log start never goes back. Returns the resulting log
     start."""
     if tx.rows(ADVANCE, (offset, *topic_partition, offset, offset)):

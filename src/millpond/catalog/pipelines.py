@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import Session
 
 RUNS_KEPT: Final = 1_000
@@ -44,17 +44,17 @@ class PipelineRun:
 
 
 def begin(
-    tx: Transaction, run_id: str, pipeline: str, topics: list[str], session: Session, *, now_ms: int
+    tx: CatalogTransaction, run_id: str, pipeline: str, topics: list[str], session: Session, *, now_ms: int
 ) -> None:
     tx.rows(BEGIN, (run_id, pipeline, json.dumps(topics), session, now_ms))
     tx.rows(TRIM, (RUNS_KEPT,))
 
 
-def end(tx: Transaction, run_id: str, state: str, report: dict[str, Any], *, now_ms: int) -> None:
+def end(tx: CatalogTransaction, run_id: str, state: str, report: dict[str, Any], *, now_ms: int) -> None:
     tx.rows(END, (state, now_ms, json.dumps(report), run_id))
 
 
-def newest(tx: Transaction, limit: int) -> list[PipelineRun]:
+def newest(tx: CatalogTransaction, limit: int) -> list[PipelineRun]:
     return [_run(row) for row in tx.rows(NEWEST, (*tx.lease_clock(), limit))]
 
 

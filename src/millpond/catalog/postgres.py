@@ -68,11 +68,11 @@ OPTIONS: Final = (
     "-c default_transaction_isolation=read\\ committed"
 )
 
-Connection = psycopg.Connection[Row]
+PostgresConnection = psycopg.Connection[Row]
 
 
 class PostgresTransaction:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
         self._cursor = connection.cursor(binary=True)
 
@@ -123,7 +123,7 @@ class PostgresDatabase:
         }
         _check_address(url)
         self._schema = schema
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._pool: ConnectionPool[PostgresConnection] = ConnectionPool(
             url,
             min_size=1,
             max_size=CONNECTIONS_MAX,
@@ -182,7 +182,7 @@ class PostgresDatabase:
         self._pool.close()
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self) -> Iterator[PostgresConnection]:
         try:
             connection = self._pool.getconn(timeout=self._patience_s)
         except (PoolTimeout, psycopg.Error) as error:
@@ -217,7 +217,7 @@ def _check_address(url: str) -> None:
         raise InvalidSettings(name="catalog", value="postgresql://…", reason=reason) from None
 
 
-def _commit(connection: Connection) -> None:
+def _commit(connection: PostgresConnection) -> None:
     """COMMIT is the only statement whose lost response leaves the outcome unknown."""
     try:
         connection.commit()
@@ -227,7 +227,7 @@ def _commit(connection: Connection) -> None:
         raise CatalogUnavailable(reason=str(error)) from error
 
 
-def _roll_back(connection: Connection) -> None:
+def _roll_back(connection: PostgresConnection) -> None:
     with suppress(psycopg.Error):
         connection.rollback()
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import ProducerState, pack_batches, unpack_batches
 
@@ -32,20 +32,22 @@ EXPIRE: Final = """
 TAKE_IDS: Final = "UPDATE counters SET next = next + ? WHERE name = 'producer_id' RETURNING next"
 
 
-def load(tx: Transaction, topic_partition: TopicPartition) -> dict[int, ProducerState]:
+def load(tx: CatalogTransaction, topic_partition: TopicPartition) -> dict[int, ProducerState]:
     states = (_state(row) for row in tx.rows(ALL, topic_partition))
     return {state.producer_id: state for state in states}
 
 
 def load_some(
-    tx: Transaction, wanted: Iterable[tuple[TopicPartition, int]]
+    tx: CatalogTransaction, wanted: Iterable[tuple[TopicPartition, int]]
 ) -> dict[tuple[TopicPartition, int], ProducerState]:
     keys = list(wanted)
     found = tx.each(ONE, [(*topic_partition, producer_id) for topic_partition, producer_id in keys])
     return {key: _state(rows[0]) for key, rows in zip(keys, found, strict=True) if rows}
 
 
-def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState], *, now_ms: int) -> None:
+def save(
+    tx: CatalogTransaction, states: dict[tuple[TopicPartition, int], ProducerState], *, now_ms: int
+) -> None:
     tx.each(
         SAVE,
         [
@@ -56,7 +58,12 @@ def save(tx: Transaction, states: dict[tuple[TopicPartition, int], ProducerState
 
 
 def raise_epochs(
-    tx: Transaction, topic_partitions: Iterable[TopicPartition], producer_id: int, epoch: int, *, now_ms: int
+    tx: CatalogTransaction,
+    topic_partitions: Iterable[TopicPartition],
+    producer_id: int,
+    epoch: int,
+    *,
+    now_ms: int,
 ) -> None:
     """A marker with a higher epoch fences producers that still send under a lower one. The next sequence is 0."""
     none = pack_batches(())
@@ -65,11 +72,11 @@ def raise_epochs(
     )
 
 
-def expire(tx: Transaction, *, unused_since_ms: int) -> int:
+def expire(tx: CatalogTransaction, *, unused_since_ms: int) -> int:
     return len(tx.rows(EXPIRE, (unused_since_ms,)))
 
 
-def take_ids(tx: Transaction, count: int) -> range:
+def take_ids(tx: CatalogTransaction, count: int) -> range:
     """Allocate a block of producer ids; no other caller gets them."""
     end: int = tx.rows(TAKE_IDS, (count,))[0][0]
     return range(end - count, end)

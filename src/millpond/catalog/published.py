@@ -7,7 +7,7 @@ last apply. A catalog to which no broker has written them has the defaults.
 from dataclasses import dataclass, fields
 from typing import Final
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 
 PREFIX: Final = "setting."
 READ: Final = "SELECT name, value FROM meta WHERE name >= ? AND name < ?"
@@ -27,13 +27,13 @@ class PublishedSettings:
     """Partitions of a topic that is created by producing to it."""
 
 
-def publish(tx: Transaction, settings: PublishedSettings) -> None:
+def publish(tx: CatalogTransaction, settings: PublishedSettings) -> None:
     if read(tx) != settings or not _rows(tx):
         values = [(PREFIX + each.name, int(getattr(settings, each.name))) for each in fields(settings)]
         tx.each(WRITE, [(name, str(value)) for name, value in values])
 
 
-def read(tx: Transaction) -> PublishedSettings:
+def read(tx: CatalogTransaction) -> PublishedSettings:
     found, defaults = _rows(tx), PublishedSettings()
     grace_ms, creates, partitions = (
         int(found.get(PREFIX + each.name, getattr(defaults, each.name))) for each in fields(defaults)
@@ -41,5 +41,5 @@ def read(tx: Transaction) -> PublishedSettings:
     return PublishedSettings(grace_ms, bool(creates), partitions)
 
 
-def _rows(tx: Transaction) -> dict[str, str]:
+def _rows(tx: CatalogTransaction) -> dict[str, str]:
     return dict(tx.rows(READ, (PREFIX, PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1))))

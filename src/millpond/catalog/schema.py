@@ -7,7 +7,7 @@ one. A migration that older code would break raises `min_code_version`, and olde
 import secrets
 from typing import Final, Literal
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import NewerSchema
 
 CODE_VERSION: Final = 5
@@ -207,7 +207,7 @@ POSTGRES_TUNING: Final = (
 )
 
 
-def migrate(tx: Transaction, *, dialect: Dialect) -> None:
+def migrate(tx: CatalogTransaction, *, dialect: Dialect) -> None:
     """Apply the missing migrations. Runs inside one transaction, which excludes every other migration."""
     tx.rows(_in_dialect(META, dialect))
     meta: dict[str, str] = dict(tx.rows("SELECT name, value FROM meta"))
@@ -218,7 +218,7 @@ def migrate(tx: Transaction, *, dialect: Dialect) -> None:
         _apply(tx, version, statements, dialect)
 
 
-def _apply(tx: Transaction, version: int, statements: tuple[str, ...], dialect: Dialect) -> None:
+def _apply(tx: CatalogTransaction, version: int, statements: tuple[str, ...], dialect: Dialect) -> None:
     for statement in statements:
         tx.rows(_in_dialect(statement, dialect))
     if version == 1:
@@ -233,7 +233,7 @@ def _apply(tx: Transaction, version: int, statements: tuple[str, ...], dialect: 
     _set_meta(tx, "min_code_version", MIN_CODE_VERSION)
 
 
-def _set_meta(tx: Transaction, name: str, value: int) -> None:
+def _set_meta(tx: CatalogTransaction, name: str, value: int) -> None:
     upsert = (
         "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     )
@@ -247,6 +247,6 @@ def _in_dialect(statement: str, dialect: Dialect) -> str:
     return statement.replace("{identity}", identity).replace("WITHOUT ROWID", "").replace("BLOB", "BYTEA")
 
 
-def read_meta(tx: Transaction, name: str) -> str:
+def read_meta(tx: CatalogTransaction, name: str) -> str:
     value: str = tx.rows("SELECT value FROM meta WHERE name = ?", (name,))[0][0]
     return value

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import UnknownPartition
 from millpond.model.ids import Session, TopicPartition
 
@@ -46,29 +46,29 @@ def stream_sink(query: str, topic: str | None) -> str:
     return f"stream/{query}/{topic or TOPIC_OF_EACH_ROW}"
 
 
-def claim(tx: Transaction, sink: str, batch: int, session: Session, *, now_ms: int) -> bool:
+def claim(tx: CatalogTransaction, sink: str, batch: int, session: Session, *, now_ms: int) -> bool:
     """Returns whether this batch of the sink is new. If not, it was committed before, and there is nothing to do."""
     return bool(tx.rows(CLAIM, (sink, batch, session, now_ms)))
 
 
-def newest_batch(tx: Transaction, sink: str) -> int | None:
+def newest_batch(tx: CatalogTransaction, sink: str) -> int | None:
     found = tx.rows(NEWEST, (sink,))
     return found[0][0] if found else None
 
 
-def is_newest(tx: Transaction, sink: str, batch: int, session: Session) -> bool:
+def is_newest(tx: CatalogTransaction, sink: str, batch: int, session: Session) -> bool:
     """Whether the sink's newest batch is this one, claimed by this session. If so, the commit took effect and
     its response was lost."""
     return [tuple(row) for row in tx.rows(NEWEST, (sink,))] == [(batch, session)]
 
 
-def forget_passing(tx: Transaction, *, now_ms: int) -> None:
+def forget_passing(tx: CatalogTransaction, *, now_ms: int) -> None:
     """Remove the rows of passing sinks that are a day old."""
     after_all = PASSING[:-1] + chr(ord("/") + 1)
     tx.rows(FORGET_PASSING, (PASSING, after_all, now_ms - PASSING_KEPT_MS))
 
 
-def lock_partitions(tx: Transaction, topic_partitions: Sequence[TopicPartition]) -> None:
+def lock_partitions(tx: CatalogTransaction, topic_partitions: Sequence[TopicPartition]) -> None:
     """Lock the append rows until the transaction ends. Pass them in order, the order in which every writer
     locks them."""
     for topic_partition, rows in zip(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType
 
 from millpond.catalog import partitions
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.errors import NotOwner, SubscriptionExists, UnknownSubscription
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.subscriptions import SubscriptionConfig, config_from
@@ -132,7 +132,7 @@ REDRIVE: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class StoredSubscription:
     id: SubscriptionId
     topic_id: TopicId
     name: str
@@ -142,7 +142,7 @@ class Subscription:
     created_at: int
 
 
-class Standing(NamedTuple):
+class StateKey(NamedTuple):
     """The key of a stored state: (subscription, member, partition)."""
 
     subscription_id: SubscriptionId
@@ -160,7 +160,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    standing: Standing
+    standing: StateKey
     offset: int
     target: str
     """The topic that it is written to."""
@@ -170,8 +170,8 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
-    standing: Standing
+class StateSave:
+    standing: StateKey
     topic_id: TopicId
     epoch: int
     floor: int
@@ -183,7 +183,7 @@ class Save:
 
 
 def create(
-    tx: Transaction,
+    tx: CatalogTransaction,
     topic_id: TopicId,
     name: str,
     config: SubscriptionConfig,
@@ -191,10 +191,10 @@ def create(
     *,
     topic: str,
     now_ms: int,
-) -> Subscription:
+) -> StoredSubscription:
     """`floors` are the offsets at which each partition begins. A partition that is added later begins at its
     start."""
-    created = Subscription(SubscriptionId(uuid.uuid4().bytes), topic_id, name, config, 1, now_ms)
+    created = StoredSubscription(SubscriptionId(uuid.uuid4().bytes), topic_id, name, config, 1, now_ms)
     row = (created.id, topic_id, name, json.dumps(config.to_json()), now_ms)
     if not tx.rows(INSERT, row):
         raise SubscriptionExists(topic=topic, subscription=name)
@@ -205,34 +205,36 @@ def create(
     return created
 
 
-def find(tx: Transaction, topic_id: TopicId, name: str, *, topic: str) -> Subscription:
+def find(tx: CatalogTransaction, topic_id: TopicId, name: str, *, topic: str) -> StoredSubscription:
     found = tx.rows(BY_NAME, (topic_id, name))
     if not found:
         raise UnknownSubscription(topic=topic, subscription=name)
     return _subscription(found[0])
 
 
-def of_topic(tx: Transaction, topic_id: TopicId) -> list[Subscription]:
+def of_topic(tx: CatalogTransaction, topic_id: TopicId) -> list[StoredSubscription]:
     return [_subscription(row) for row in tx.rows(OF_TOPIC, (topic_id,))]
 
 
-def all_subscriptions(tx: Transaction) -> list[Subscription]:
+def all_subscriptions(tx: CatalogTransaction) -> list[StoredSubscription]:
     return [_subscription(row) for row in tx.rows(ALL)]
 
 
-def alter(tx: Transaction, subscription: Subscription, config: SubscriptionConfig) -> None:
+def alter(tx: CatalogTransaction, subscription: StoredSubscription, config: SubscriptionConfig) -> None:
     lock(tx, subscription)
     tx.rows(ALTER, (json.dumps(config.to_json()), subscription.id))
 
 
-def delete(tx: Transaction, subscription: Subscription) -> None:
+def delete(tx: CatalogTransaction, subscription: StoredSubscription) -> None:
     lock(tx, subscription)
     for table in STATE_TABLES:
         tx.rows(f"DELETE FROM {table} WHERE subscription_id = ?", (subscription.id,))  # noqa: S608  # our own table names
     tx.rows(DELETE, (subscription.id,))
 
 
-def take(tx: Transaction, subscription: Subscription, standing: Standing, *, owner: str, topic: str) -> int:
+def take(
+    tx: CatalogTransaction, subscription: StoredSubscription, standing: StateKey, *, owner: str, topic: str
+) -> int:
     """Start dispatching. Returns the epoch to save with. Only the owner of the partition may do so. The
     former dispatcher can no longer save, so the state that `load` returns afterwards stays valid."""
     topic_partition = TopicPartition(subscription.topic_id, standing.partition)
@@ -246,7 +248,7 @@ def take(tx: Transaction, subscription: Subscription, standing: Standing, *, own
     return epoch
 
 
-def load(tx: Transaction, standing: Standing) -> Loaded | None:
+def load(tx: CatalogTransaction, standing: StateKey) -> Loaded | None:
     """The partition's settled offsets and retries; None if the state is deleted. The epoch shows whether
     another dispatcher has taken the state since."""
     found = tx.rows(STATE, standing)
@@ -257,7 +259,7 @@ def load(tx: Transaction, standing: Standing) -> Loaded | None:
     return Loaded(found[0][0], found[0][1], chunks, retries)
 
 
-def save(tx: Transaction, saves: Sequence[Save]) -> list[bool]:
+def save(tx: CatalogTransaction, saves: Sequence[StateSave]) -> list[bool]:
     """Returns for each save whether its epoch was still current. A save with an old epoch changes nothing."""
     ordered = sorted(range(len(saves)), key=lambda index: saves[index].standing)
     moved = tx.each(
@@ -271,30 +273,35 @@ def save(tx: Transaction, saves: Sequence[Save]) -> list[bool]:
 
 
 def reset(
-    tx: Transaction, subscription: Subscription, floors: Mapping[int, int], members: Iterable[str]
+    tx: CatalogTransaction,
+    subscription: StoredSubscription,
+    floors: Mapping[int, int],
+    members: Iterable[str],
 ) -> None:
     """Start the subscription again at these floors."""
     lock(tx, subscription)
     for member in sorted({EVERYBODY, *members}):
         for partition, floor in sorted(floors.items()):
-            standing = Standing(subscription.id, member, partition)
+            standing = StateKey(subscription.id, member, partition)
             tx.rows(RESET, (*standing, subscription.topic_id, floor))
             for statement in CLEAR:
                 tx.rows(statement, standing)
     tx.rows(RENEW, (subscription.id,))
 
 
-def floors(tx: Transaction, subscription_id: SubscriptionId) -> dict[tuple[str, int], int]:
+def floors(tx: CatalogTransaction, subscription_id: SubscriptionId) -> dict[tuple[str, int], int]:
     """The stored floors, by (member, partition)."""
     return {(row[0], row[1]): row[3] for row in tx.rows(FLOORS, (subscription_id,))}
 
 
-def epochs(tx: Transaction, subscription_id: SubscriptionId, member: str) -> dict[int, int]:
+def epochs(tx: CatalogTransaction, subscription_id: SubscriptionId, member: str) -> dict[int, int]:
     """The epoch with which each partition was last taken or reset."""
     return {row[1]: row[2] for row in tx.rows(FLOORS, (subscription_id,)) if row[0] == member}
 
 
-def settled_above_floors(tx: Transaction, subscription_id: SubscriptionId) -> dict[tuple[str, int], int]:
+def settled_above_floors(
+    tx: CatalogTransaction, subscription_id: SubscriptionId
+) -> dict[tuple[str, int], int]:
     """How many offsets above the stored floors are settled, by (member, partition)."""
     counts: dict[tuple[str, int], int] = {}
     below = {(row[0], row[1]): row[3] for row in tx.rows(FLOORS, (subscription_id,))}
@@ -305,41 +312,45 @@ def settled_above_floors(tx: Transaction, subscription_id: SubscriptionId) -> di
     return counts
 
 
-def dead_letters(tx: Transaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
+def dead_letters(tx: CatalogTransaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
     """Dead letters that are still to be written to their topics. Those of a partition are in message order."""
     place = (*after.standing, after.offset) if after is not None else BEFORE_ALL_LETTERS
     return [
         DeadLetter(
-            Standing(SubscriptionId(bytes(row[0])), row[1], row[2]), row[3], row[4], row[5], bytes(row[6])
+            StateKey(SubscriptionId(bytes(row[0])), row[1], row[2]), row[3], row[4], row[5], bytes(row[6])
         )
         for row in tx.rows(DEAD, (*place, limit))
     ]
 
 
-def dead_letters_waiting(tx: Transaction, subscription_id: SubscriptionId) -> int:
+def dead_letters_waiting(tx: CatalogTransaction, subscription_id: SubscriptionId) -> int:
     count: int = tx.rows(DEAD_WAITING, (subscription_id,))[0][0]
     return count
 
 
-def remove_dead_letters(tx: Transaction, letters: Sequence[DeadLetter]) -> int:
+def remove_dead_letters(tx: CatalogTransaction, letters: Sequence[DeadLetter]) -> int:
     """Returns how many of them were still stored."""
     removed = tx.each(UNEARTH, [(*letter.standing, letter.offset) for letter in letters])
     return sum(len(rows) for rows in removed)
 
 
-def redriven(tx: Transaction, subscription_id: SubscriptionId, topic_id: TopicId) -> dict[int, int]:
+def redriven(tx: CatalogTransaction, subscription_id: SubscriptionId, topic_id: TopicId) -> dict[int, int]:
     """The offset up to which dead letters have been redriven, for each partition of their topic."""
     return {row[0]: row[1] for row in tx.rows(REDRIVEN, (subscription_id, topic_id))}
 
 
 def set_redriven(
-    tx: Transaction, subscription_id: SubscriptionId, topic_partition: TopicPartition, before: int, after: int
+    tx: CatalogTransaction,
+    subscription_id: SubscriptionId,
+    topic_partition: TopicPartition,
+    before: int,
+    after: int,
 ) -> bool:
     """Returns False if the offset is no longer `before`: another process has redriven these letters."""
     return bool(tx.rows(REDRIVE, (subscription_id, *topic_partition, after, before)))
 
 
-def _save_details(tx: Transaction, saves: Sequence[Save]) -> None:
+def _save_details(tx: CatalogTransaction, saves: Sequence[StateSave]) -> None:
     chunks = [
         (*save.standing, number, save.topic_id, None if bits == FULL_CHUNK else bits)
         for save in saves
@@ -368,14 +379,14 @@ def _save_details(tx: Transaction, saves: Sequence[Save]) -> None:
             tx.each(statement, rows)
 
 
-def lock(tx: Transaction, subscription: Subscription) -> None:
+def lock(tx: CatalogTransaction, subscription: StoredSubscription) -> None:
     if not tx.rows(LOCK, (subscription.id,)):
         raise UnknownSubscription(topic=subscription.topic_id.hex(), subscription=subscription.name)
 
 
-def _subscription(row: Row) -> Subscription:
+def _subscription(row: Row) -> StoredSubscription:
     subscription_id, topic_id, name, config, version, created_at = row
-    return Subscription(
+    return StoredSubscription(
         SubscriptionId(bytes(subscription_id)),
         TopicId(bytes(topic_id)),
         name,

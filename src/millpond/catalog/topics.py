@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.catalog import topology
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.configs import check_change, check_configs, completed
 from millpond.model.errors import InvalidPartitionCount, TopicExists, UnknownTopic
 from millpond.model.ids import TopicId, check_topic_name, new_topic_id
@@ -54,7 +54,7 @@ TABLES_BY_TOPIC: Final = (
 
 
 def create(
-    tx: Transaction,
+    tx: CatalogTransaction,
     name: str,
     partitions: int,
     overrides: Mapping[str, str],
@@ -74,18 +74,18 @@ def create(
     return topic
 
 
-def all_topics(tx: Transaction) -> list[Topic]:
+def all_topics(tx: CatalogTransaction) -> list[Topic]:
     return [_topic(row) for row in tx.rows(ALL)]
 
 
-def find(tx: Transaction, name: str) -> Topic:
+def find(tx: CatalogTransaction, name: str) -> Topic:
     found = tx.rows(BY_NAME, (name,))
     if not found:
         raise UnknownTopic(topic=name)
     return _topic(found[0])
 
 
-def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str]) -> TopicConfig:
+def config(tx: CatalogTransaction, topic_id: TopicId, broker_defaults: Mapping[str, str]) -> TopicConfig:
     """The topic's effective configs, given the defaults of a broker."""
     found = tx.rows(BY_ID, (topic_id,))
     if not found:
@@ -93,7 +93,7 @@ def config(tx: Transaction, topic_id: TopicId, broker_defaults: Mapping[str, str
     return replace(_topic(found[0]), broker_defaults=broker_defaults).config()
 
 
-def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) -> Topic:
+def alter_config(tx: CatalogTransaction, name: str, changes: Mapping[str, str | None]) -> Topic:
     """Set configs. None resets a config to its default."""
     check_configs({key: value for key, value in changes.items() if value is not None})
     topology.move(tx)
@@ -105,7 +105,7 @@ def alter_config(tx: Transaction, name: str, changes: Mapping[str, str | None]) 
     return Topic(topic.id, name, topic.partitions, topic.created_at, overrides)
 
 
-def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None = None) -> Topic:
+def add_partitions(tx: CatalogTransaction, name: str, total: int, *, owner: str | None = None) -> Topic:
     check_partition_count(total)
     topology.move(tx)
     topic = _lock(tx, name)
@@ -117,7 +117,7 @@ def add_partitions(tx: Transaction, name: str, total: int, *, owner: str | None 
     return Topic(topic.id, name, total, topic.created_at, topic.overrides)
 
 
-def delete(tx: Transaction, name: str, *, now_ms: int) -> Topic:
+def delete(tx: CatalogTransaction, name: str, *, now_ms: int) -> Topic:
     """Removes the partition rows, which makes every later commit fail. `maintenance` removes the extents."""
     topology.move(tx)
     topic = _lock(tx, name)
@@ -128,16 +128,16 @@ def delete(tx: Transaction, name: str, *, now_ms: int) -> Topic:
     return topic
 
 
-def deleted(tx: Transaction) -> list[tuple[TopicId, int]]:
+def deleted(tx: CatalogTransaction) -> list[tuple[TopicId, int]]:
     """Deleted topics that may still have extents, with their partition counts."""
     return [(TopicId(bytes(row[0])), row[1]) for row in tx.rows(DELETED)]
 
 
-def forget(tx: Transaction, topic_id: TopicId) -> None:
+def forget(tx: CatalogTransaction, topic_id: TopicId) -> None:
     tx.rows(FORGET, (topic_id,))
 
 
-def _lock(tx: Transaction, name: str) -> Topic:
+def _lock(tx: CatalogTransaction, name: str) -> Topic:
     """Find a topic and lock its row until the transaction ends, so that it does not change between read and
     write."""
     found = tx.rows(LOCK, (name,))
@@ -146,7 +146,7 @@ def _lock(tx: Transaction, name: str) -> Topic:
     return _topic(found[0])
 
 
-def _insert_partitions(tx: Transaction, topic_id: TopicId, numbers: range, owner: str | None) -> None:
+def _insert_partitions(tx: CatalogTransaction, topic_id: TopicId, numbers: range, owner: str | None) -> None:
     owners = [owner] * len(numbers) if owner is not None else topology.place_new(tx, topic_id, numbers)
     rows = [
         (topic_id, number, got, int(got is not None)) for number, got in zip(numbers, owners, strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Row, Transaction
+from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.placement import spread
 
@@ -52,7 +52,7 @@ TAKE_SHARD: Final = f"""
 """The comparison runs under the row's lock: a broker that has been given the row since keeps it."""
 
 
-class Member(NamedTuple):
+class LiveBroker(NamedTuple):
     """A living broker. A broker that is leaving keeps nothing and gets nothing."""
 
     session: Session
@@ -62,7 +62,7 @@ class Member(NamedTuple):
     leaving: bool
 
 
-class Owner(NamedTuple):
+class Ownership(NamedTuple):
     session: str | None
     epoch: int
 
@@ -70,43 +70,43 @@ class Owner(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Topology:
     version: int = 0
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, LiveBroker] = field(default_factory=dict)
     """By session, ordered by node id."""
-    partitions: Mapping[TopicPartition, Owner] = field(default_factory=dict)
-    shards: Mapping[int, Owner] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
+    shards: Mapping[int, Ownership] = field(default_factory=dict)
 
-    def member(self, session: str | None) -> Member | None:
+    def member(self, session: str | None) -> LiveBroker | None:
         return self.members.get(session) if session is not None else None
 
 
-def move(tx: Transaction) -> int:
+def move(tx: CatalogTransaction) -> int:
     """Raise the version and return it. Call this before reading anything that decides what is changed."""
     version: int = tx.rows(MOVE)[0][0]
     return version
 
 
-def version(tx: Transaction) -> int:
+def version(tx: CatalogTransaction) -> int:
     found: int = tx.rows(VERSION)[0][0]
     return found
 
 
-def read(tx: Transaction, known: Topology | None = None) -> Topology:
+def read(tx: CatalogTransaction, known: Topology | None = None) -> Topology:
     """The version is read first, so everything read after it is of that version, or of a newer one that will
     be read again. Only those partitions are read that have moved since `known`."""
     at = version(tx)
-    found: dict[str, Member] = {each.session: each for each in members(tx)}
+    found: dict[str, LiveBroker] = {each.session: each for each in members(tx)}
     return Topology(at, found, _owners_since(tx, known, at), shards(tx))
 
 
-def members(tx: Transaction) -> list[Member]:
-    return [Member(Session(row[0]), row[1], row[2], bool(row[3])) for row in tx.rows(MEMBERS)]
+def members(tx: CatalogTransaction) -> list[LiveBroker]:
+    return [LiveBroker(Session(row[0]), row[1], row[2], bool(row[3])) for row in tx.rows(MEMBERS)]
 
 
-def owners(tx: Transaction) -> dict[TopicPartition, Owner]:
+def owners(tx: CatalogTransaction) -> dict[TopicPartition, Ownership]:
     return _owners(tx.rows(OWNERS))
 
 
-def _owners_since(tx: Transaction, known: Topology | None, at: int) -> dict[TopicPartition, Owner]:
+def _owners_since(tx: CatalogTransaction, known: Topology | None, at: int) -> dict[TopicPartition, Ownership]:
     """Deleted rows have not moved. If the number of partitions does not match, all of them are read."""
     if known is None or known.version > at:
         return owners(tx)
@@ -114,24 +114,24 @@ def _owners_since(tx: Transaction, known: Topology | None, at: int) -> dict[Topi
     return found if len(found) == tx.rows(PARTITIONS)[0][0] else owners(tx)
 
 
-def _owners(rows: Iterable[Row]) -> dict[TopicPartition, Owner]:
+def _owners(rows: Iterable[Row]) -> dict[TopicPartition, Ownership]:
     return {
-        TopicPartition(TopicId(bytes(topic_id)), number): Owner(owner, epoch)
+        TopicPartition(TopicId(bytes(topic_id)), number): Ownership(owner, epoch)
         for topic_id, number, owner, epoch in rows
     }
 
 
-def shards(tx: Transaction) -> dict[int, Owner]:
-    return {shard: Owner(owner, epoch) for shard, owner, epoch in tx.rows(SHARDS)}
+def shards(tx: CatalogTransaction) -> dict[int, Ownership]:
+    return {shard: Ownership(owner, epoch) for shard, owner, epoch in tx.rows(SHARDS)}
 
 
-def receivers(tx: Transaction) -> list[str]:
+def receivers(tx: CatalogTransaction) -> list[str]:
     """Brokers that may be given partitions and shards. If all brokers are leaving, all of them may."""
     found = members(tx)
     return [each.session for each in found if not each.leaving] or [each.session for each in found]
 
 
-def set_leaving(tx: Transaction, session: str, *, leaving: bool) -> bool:
+def set_leaving(tx: CatalogTransaction, session: str, *, leaving: bool) -> bool:
     """Returns whether the broker exists. Its row is locked before the version's, the order in which commits
     lock them."""
     found = bool(tx.rows(SET_LEAVING, (int(leaving), session)))
@@ -139,7 +139,7 @@ def set_leaving(tx: Transaction, session: str, *, leaving: bool) -> bool:
     return found
 
 
-def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | None]:
+def place_new(tx: CatalogTransaction, topic_id: TopicId, numbers: range) -> list[str | None]:
     """Choose an owner for each new partition of a topic."""
     brokers = receivers(tx)
     if len(brokers) == 1:
@@ -149,7 +149,7 @@ def place_new(tx: Transaction, topic_id: TopicId, numbers: range) -> list[str | 
     return [placed.get(topic_partition) for topic_partition in topic_partitions]
 
 
-def adopt(tx: Transaction) -> int:
+def adopt(tx: CatalogTransaction) -> int:
     """Give partitions and shards without a living owner to living brokers. Returns how many."""
     brokers = receivers(tx)
     topic_partitions = [TopicPartition(TopicId(bytes(row[0])), row[1]) for row in tx.rows(ORPHANS)]
@@ -167,7 +167,7 @@ def adopt(tx: Transaction) -> int:
     return adopted + sum(map(len, tx.each(TAKE_SHARD, [(owner, shard) for shard, owner in kept.items()])))
 
 
-def give(tx: Transaction, session: str, gifts: Mapping[TopicPartition, tuple[int, str]]) -> int:
+def give(tx: CatalogTransaction, session: str, gifts: Mapping[TopicPartition, tuple[int, str]]) -> int:
     """Hand over partitions, each given with the epoch under which it is owned and its new owner. Returns how
     many changed owner."""
     living = {each.session for each in members(tx)}
@@ -179,7 +179,7 @@ def give(tx: Transaction, session: str, gifts: Mapping[TopicPartition, tuple[int
     return sum(map(len, tx.each(GIVE, wanted)))
 
 
-def give_shards(tx: Transaction, session: str, gifts: Mapping[int, tuple[int, str]]) -> int:
+def give_shards(tx: CatalogTransaction, session: str, gifts: Mapping[int, tuple[int, str]]) -> int:
     living = {each.session for each in members(tx)}
     wanted = [(to, shard, session, epoch) for shard, (epoch, to) in sorted(gifts.items()) if to in living]
     return sum(map(len, tx.each(GIVE_SHARD, wanted)))

@@ -15,10 +15,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from millpond.catalog import groups, producers
-from millpond.catalog.appends import FOREIGN, Placed, Share, append
+from millpond.catalog.appends import FOREIGN, AppendedShare, AppendShare, append
 from millpond.catalog.commits import Json
 from millpond.catalog.coordinators import shard_of
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import (
     InvalidProducerIdMapping,
     InvalidTransactionState,
@@ -111,7 +111,7 @@ FORGET: Final = """
 """
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     EMPTY = "Empty"
     ONGOING = "Ongoing"
     COMMITTED = "CompleteCommit"
@@ -126,7 +126,7 @@ class ProducerEpoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class TransactionalProducer:
     """A transactional id and its current holder."""
 
     transactional_id: str
@@ -145,7 +145,7 @@ class Aborted:
     last_offset: int
 
 
-class Marker(NamedTuple):
+class PartitionMarker(NamedTuple):
     """A marker in one partition. `first_offset` is the first offset that it aborts; None if the transaction
     wrote nothing there, or if the marker commits."""
 
@@ -165,7 +165,7 @@ class Markers:
     epoch: int
     fence: bool
     timestamp: int
-    places: tuple[Marker, ...] = ()
+    places: tuple[PartitionMarker, ...] = ()
 
     def data(self) -> bytes:
         return build_control_batch(self.kind, self.producer_id, self.epoch, self.timestamp)
@@ -175,7 +175,7 @@ class Markers:
 class Transition:
     """The result of a step: the producer to continue with, and the markers that the step wrote."""
 
-    producer: Producer
+    producer: TransactionalProducer
     markers: Markers | None = None
 
 
@@ -213,7 +213,7 @@ class _Row(NamedTuple):
 
 
 def begin_producer(
-    tx: Transaction,
+    tx: CatalogTransaction,
     transactional_id: str,
     timeout_ms: int,
     *,
@@ -232,19 +232,23 @@ def begin_producer(
     if known is not None and known != row.identity:
         if known != row.former:
             raise ProducerFenced(producer_id=known.producer_id, epoch=known.epoch, current=row.epoch)
-        return Transition(Producer(transactional_id, *row.identity))
-    current = Producer(transactional_id, *row.identity)
+        return Transition(TransactionalProducer(transactional_id, *row.identity))
+    current = TransactionalProducer(transactional_id, *row.identity)
     fresh = _next_epoch(tx, current)
     former = (None, None) if known is None else known
-    renewed = (*fresh.identity, timeout_ms, State.EMPTY, *former, now_ms)
+    renewed = (*fresh.identity, timeout_ms, TransactionState.EMPTY, *former, now_ms)
     tx.rows(RENEW, (*renewed, transactional_id))
-    if row.state != State.ONGOING:
+    if row.state != TransactionState.ONGOING:
         return Transition(fresh)
     return Transition(fresh, _finish(tx, current, commit=False, fence=True, now_ms=now_ms))
 
 
 def add_partitions(
-    tx: Transaction, producer: Producer, topic_partitions: Sequence[TopicPartition], *, now_ms: int
+    tx: CatalogTransaction,
+    producer: TransactionalProducer,
+    topic_partitions: Sequence[TopicPartition],
+    *,
+    now_ms: int,
 ) -> None:
     open_transaction(tx, producer, now_ms=now_ms)
     for topic_partition, found in zip(
@@ -255,15 +259,17 @@ def add_partitions(
     tx.each(ADD_PARTITION, [(*topic_partition, *producer.identity) for topic_partition in topic_partitions])
 
 
-def open_transaction(tx: Transaction, producer: Producer, *, now_ms: int) -> None:
+def open_transaction(tx: CatalogTransaction, producer: TransactionalProducer, *, now_ms: int) -> None:
     """Open the transaction if it is not open yet."""
-    if not tx.rows(OPEN, (State.ONGOING, now_ms, now_ms, producer.transactional_id, *producer.identity)):
+    if not tx.rows(
+        OPEN, (TransactionState.ONGOING, now_ms, now_ms, producer.transactional_id, *producer.identity)
+    ):
         _check_holder(tx, producer)
 
 
 def add_offsets(
-    tx: Transaction,
-    producer: Producer,
+    tx: CatalogTransaction,
+    producer: TransactionalProducer,
     group_id: str,
     offsets: Sequence[groups.GroupOffset],
     *,
@@ -275,7 +281,9 @@ def add_offsets(
     transaction that has ended."""
     if opens:
         open_transaction(tx, producer, now_ms=now_ms)
-    elif not tx.rows(GO_ON, (now_ms, producer.transactional_id, *producer.identity, State.ONGOING)):
+    elif not tx.rows(
+        GO_ON, (now_ms, producer.transactional_id, *producer.identity, TransactionState.ONGOING)
+    ):
         _check_holder(tx, producer)
         raise InvalidTransactionState(producer_id=producer.producer_id)
     tx.each(
@@ -294,16 +302,18 @@ def add_offsets(
     )
 
 
-def end(tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, now_ms: int) -> Transition:
+def end(
+    tx: CatalogTransaction, producer: TransactionalProducer, *, commit: bool, bump_epoch: bool, now_ms: int
+) -> Transition:
     """Commit or abort. One commit writes the markers, the aborted list and the group offsets, and removes the
     open rows. Repeating an end that took effect changes nothing and returns the same result."""
-    done = State.COMMITTED if commit else State.ABORTED
+    done = TransactionState.COMMITTED if commit else TransactionState.ABORTED
     fresh = _next_epoch(tx, producer) if bump_epoch else producer
     if _close(tx, producer, fresh, done, now_ms=now_ms, former=producer.identity):
         return Transition(fresh, _finish(tx, producer, commit=commit, fence=bump_epoch, now_ms=now_ms))
     row = _find(tx, producer.transactional_id)
     if row is not None and _is_repeated(row, producer, done, bump_epoch):
-        return Transition(Producer(producer.transactional_id, *row.identity))
+        return Transition(TransactionalProducer(producer.transactional_id, *row.identity))
     state = _check_holder(tx, producer).state
     if commit or not bump_epoch:
         raise InvalidTransactionState(producer_id=producer.producer_id)
@@ -312,20 +322,24 @@ def end(tx: Transaction, producer: Producer, *, commit: bool, bump_epoch: bool, 
     return Transition(fresh)
 
 
-def abort_timed_out(tx: Transaction, producer: Producer, *, now_ms: int) -> Transition | None:
+def abort_timed_out(
+    tx: CatalogTransaction, producer: TransactionalProducer, *, now_ms: int
+) -> Transition | None:
     """Abort a transaction if it is still the one that was found, and still timed out. This fences its holder."""
     fresh = _next_epoch(tx, producer)
-    if not _close(tx, producer, fresh, State.ABORTED, now_ms=now_ms, former=None, before_ms=now_ms):
+    if not _close(
+        tx, producer, fresh, TransactionState.ABORTED, now_ms=now_ms, former=None, before_ms=now_ms
+    ):
         return None
     return Transition(fresh, _finish(tx, producer, commit=False, fence=True, now_ms=now_ms))
 
 
-def forget(tx: Transaction, transactional_id: str, *, unused_since_ms: int) -> bool:
+def forget(tx: CatalogTransaction, transactional_id: str, *, unused_since_ms: int) -> bool:
     """Remove a transactional id that has not been used since then and has no open transaction."""
     return bool(tx.rows(FORGET, (transactional_id, unused_since_ms)))
 
 
-def forget_aborted(tx: Transaction, topic_partition: TopicPartition, log_start: int) -> None:
+def forget_aborted(tx: CatalogTransaction, topic_partition: TopicPartition, log_start: int) -> None:
     tx.rows(FORGET_ABORTED, (*topic_partition, log_start))
 
 
@@ -333,7 +347,7 @@ def forget_aborted(tx: Transaction, topic_partition: TopicPartition, log_start: 
 
 
 def of_partition(
-    tx: Transaction, topic_partition: TopicPartition, *, aborted_max: int
+    tx: CatalogTransaction, topic_partition: TopicPartition, *, aborted_max: int
 ) -> PartitionTransactions:
     """The first statement reads one snapshot. Aborted transactions are read after it, so they may be newer,
     but none is missing."""
@@ -346,27 +360,29 @@ def of_partition(
     return PartitionTransactions(rows[0][0], open_, newest, aborted_from)
 
 
-def partitions_of(tx: Transaction, producer: Producer) -> list[TopicPartition]:
+def partitions_of(tx: CatalogTransaction, producer: TransactionalProducer) -> list[TopicPartition]:
     """The partitions of the open transaction. Raises unless this producer holds its transactional id."""
     _check_holder(tx, producer)
     return list(_first_offsets(tx, producer.producer_id))
 
 
-def last_stable_offset(tx: Transaction, topic_partition: TopicPartition, end_offset: int) -> int:
+def last_stable_offset(tx: CatalogTransaction, topic_partition: TopicPartition, end_offset: int) -> int:
     first: int | None = tx.rows(FIRST_OPEN, topic_partition)[0][0]
     return end_offset if first is None else min(first, end_offset)
 
 
-def aborted(tx: Transaction, topic_partition: TopicPartition, start: int, end_offset: int) -> list[Aborted]:
+def aborted(
+    tx: CatalogTransaction, topic_partition: TopicPartition, start: int, end_offset: int
+) -> list[Aborted]:
     """Aborted transactions that touch offsets from `start` up to `end_offset`."""
     return [Aborted(*row) for row in tx.rows(ABORTED, (*topic_partition, start, end_offset))]
 
 
-def timed_out(tx: Transaction, *, now_ms: int) -> list[Producer]:
-    return [Producer(*row) for row in tx.rows(TIMED_OUT, (now_ms,))]
+def timed_out(tx: CatalogTransaction, *, now_ms: int) -> list[TransactionalProducer]:
+    return [TransactionalProducer(*row) for row in tx.rows(TIMED_OUT, (now_ms,))]
 
 
-def unused(tx: Transaction, *, unused_since_ms: int) -> list[str]:
+def unused(tx: CatalogTransaction, *, unused_since_ms: int) -> list[str]:
     return [row[0] for row in tx.rows(UNUSED, (unused_since_ms,))]
 
 
@@ -391,39 +407,42 @@ def encode_transition(transition: Transition) -> Json:
 def decode_transition(encoded: Json) -> Transition:
     named, markers = encoded
     if markers is None:
-        return Transition(Producer(*named))
+        return Transition(TransactionalProducer(*named))
     kind, producer_id, epoch, fence, timestamp, places = markers
     decoded = tuple(
-        Marker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *place)
+        PartitionMarker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *place)
         for topic_id, partition, *place in places
     )
     return Transition(
-        Producer(*named), Markers(MarkerKind(kind), producer_id, epoch, fence, timestamp, decoded)
+        TransactionalProducer(*named),
+        Markers(MarkerKind(kind), producer_id, epoch, fence, timestamp, decoded),
     )
 
 
 # -- helpers --------------------------------------------------------------------------------------------------
 
 
-def _find(tx: Transaction, transactional_id: str) -> _Row | None:
+def _find(tx: CatalogTransaction, transactional_id: str) -> _Row | None:
     found = tx.rows(FIND, (transactional_id,))
     return _Row(*found[0]) if found else None
 
 
-def _create(tx: Transaction, transactional_id: str, timeout_ms: int, now_ms: int) -> Producer:
+def _create(
+    tx: CatalogTransaction, transactional_id: str, timeout_ms: int, now_ms: int
+) -> TransactionalProducer:
     producer_id = producers.take_ids(tx, 1)[0]
     shard = shard_of(transactional_id)
-    tx.rows(CREATE, (transactional_id, shard, producer_id, timeout_ms, State.EMPTY, now_ms))
-    return Producer(transactional_id, producer_id, 0)
+    tx.rows(CREATE, (transactional_id, shard, producer_id, timeout_ms, TransactionState.EMPTY, now_ms))
+    return TransactionalProducer(transactional_id, producer_id, 0)
 
 
-def _next_epoch(tx: Transaction, producer: Producer) -> Producer:
+def _next_epoch(tx: CatalogTransaction, producer: TransactionalProducer) -> TransactionalProducer:
     if producer.epoch < PRODUCER_EPOCH_MAX:
-        return Producer(producer.transactional_id, producer.producer_id, producer.epoch + 1)
-    return Producer(producer.transactional_id, producers.take_ids(tx, 1)[0], 0)
+        return TransactionalProducer(producer.transactional_id, producer.producer_id, producer.epoch + 1)
+    return TransactionalProducer(producer.transactional_id, producers.take_ids(tx, 1)[0], 0)
 
 
-def _check_holder(tx: Transaction, producer: Producer) -> _Row:
+def _check_holder(tx: CatalogTransaction, producer: TransactionalProducer) -> _Row:
     """Raises unless this producer holds its transactional id."""
     row = _find(tx, producer.transactional_id)
     if row is None or row.producer_id != producer.producer_id:
@@ -435,7 +454,9 @@ def _check_holder(tx: Transaction, producer: Producer) -> _Row:
     return row
 
 
-def _is_repeated(row: _Row, producer: Producer, done: State, bump_epoch: bool) -> bool:
+def _is_repeated(
+    row: _Row, producer: TransactionalProducer, done: TransactionState, bump_epoch: bool
+) -> bool:
     """Whether this producer's end took effect before. The producer's identity is compared exactly: a zombie
     of an earlier epoch, whose own transaction was aborted, must not mistake its successor's commit for its
     own. If the end bumped the epoch, the holder must have another identity by now."""
@@ -444,21 +465,23 @@ def _is_repeated(row: _Row, producer: Producer, done: State, bump_epoch: bool) -
 
 
 def _close(
-    tx: Transaction,
-    producer: Producer,
-    fresh: Producer,
-    done: State,
+    tx: CatalogTransaction,
+    producer: TransactionalProducer,
+    fresh: TransactionalProducer,
+    done: TransactionState,
     *,
     now_ms: int,
     former: ProducerEpoch | None,
-    state: str = State.ONGOING,
+    state: str = TransactionState.ONGOING,
     before_ms: int = NEVER_MS,
 ) -> bool:
     after = (*fresh.identity, done, *(former or (None, None)), now_ms)
     return bool(tx.rows(CLOSE, (*after, producer.transactional_id, *producer.identity, state, before_ms)))
 
 
-def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, now_ms: int) -> Markers:
+def _finish(
+    tx: CatalogTransaction, producer: TransactionalProducer, *, commit: bool, fence: bool, now_ms: int
+) -> Markers:
     """Everything that an end changes besides the transaction's own row."""
     kind = MarkerKind.COMMIT if commit else MarkerKind.ABORT
     epoch = producer.epoch + 1 if fence else producer.epoch
@@ -473,26 +496,28 @@ def _finish(tx: Transaction, producer: Producer, *, commit: bool, fence: bool, n
     return markers
 
 
-def _write(tx: Transaction, markers: Markers) -> Markers:
+def _write(tx: CatalogTransaction, markers: Markers) -> Markers:
     """Append one marker to each partition of the transaction that still exists. Returns the markers with
     their offsets."""
     data, now_ms = markers.data(), markers.timestamp
     topic_partitions = list(_first_offsets(tx, markers.producer_id))
     shares = [_marker_share(topic_partition, data, now_ms) for topic_partition in topic_partitions]
     results = zip(topic_partitions, append(tx, shares, None, now_ms=now_ms), strict=True)
-    placed = {topic_partition: result for topic_partition, result in results if isinstance(result, Placed)}
+    placed = {
+        topic_partition: result for topic_partition, result in results if isinstance(result, AppendedShare)
+    }
     # First offsets are read again now that the markers have locked the partitions. If they were read only before,
     # the first batch of a flush in flight would be missed, and readers would see its aborted records.
     firsts = {} if markers.kind is MarkerKind.COMMIT else _first_offsets(tx, markers.producer_id)
     places = tuple(
-        Marker(topic_partition, each.base_offset, each.epoch, firsts.get(topic_partition))
+        PartitionMarker(topic_partition, each.base_offset, each.epoch, firsts.get(topic_partition))
         for topic_partition, each in placed.items()
     )
     _list_aborted(tx, markers.producer_id, places)
     return replace(markers, places=places)
 
 
-def _list_aborted(tx: Transaction, producer_id: int, places: Sequence[Marker]) -> None:
+def _list_aborted(tx: CatalogTransaction, producer_id: int, places: Sequence[PartitionMarker]) -> None:
     written = [each for each in places if each.first_offset is not None]
     tx.each(
         ADD_ABORTED,
@@ -500,16 +525,16 @@ def _list_aborted(tx: Transaction, producer_id: int, places: Sequence[Marker]) -
     )
 
 
-def _first_offsets(tx: Transaction, producer_id: int) -> dict[TopicPartition, int | None]:
+def _first_offsets(tx: CatalogTransaction, producer_id: int) -> dict[TopicPartition, int | None]:
     rows = tx.rows(PARTITIONS, (producer_id,))
     return {TopicPartition(TopicId(bytes(row[0])), row[1]): row[2] for row in rows}
 
 
-def _marker_share(topic_partition: TopicPartition, marker: bytes, now_ms: int) -> Share:
-    return Share(topic_partition, FOREIGN, 0, len(marker), 1, now_ms, now_ms, inline=marker)
+def _marker_share(topic_partition: TopicPartition, marker: bytes, now_ms: int) -> AppendShare:
+    return AppendShare(topic_partition, FOREIGN, 0, len(marker), 1, now_ms, now_ms, inline=marker)
 
 
-def _publish_offsets(tx: Transaction, producer_id: int, now_ms: int) -> None:
+def _publish_offsets(tx: CatalogTransaction, producer_id: int, now_ms: int) -> None:
     by_group: dict[str, list[groups.GroupOffset]] = {}
     for group_id, topic_id, partition, offset, leader_epoch, metadata in tx.rows(
         PENDING_OFFSETS, (producer_id,)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import CatalogWentBack, MillpondError, WriterDead
 from millpond.model.ids import Session
 
@@ -75,7 +75,7 @@ class LastCommit:
 
 
 def register(
-    tx: Transaction,
+    tx: CatalogTransaction,
     session: Session,
     *,
     kind: str,
@@ -95,37 +95,37 @@ def register(
     tx.rows(REGISTER, (session, lane, kind, address, clock, now_ms + lease_ms, wall_ahead, node_id))
 
 
-def renew(tx: Transaction, session: Session, lease_ms: int) -> None:
+def renew(tx: CatalogTransaction, session: Session, lease_ms: int) -> None:
     """Raises `WriterDead` if another process has marked this session dead."""
     clock, now_ms = tx.lease_clock()
     if not tx.rows(RENEW, (clock, now_ms + lease_ms, session)):
         raise WriterDead(session=session)
 
 
-def bury(tx: Transaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
+def bury(tx: CatalogTransaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
     """Mark a session dead. `in_order` says that the caller knows that none of its bytes are being uploaded."""
     tx.rows(BURY, (now_ms, int(in_order), session))
 
 
-def bury_other_brokers(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
+def bury_other_brokers(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
     """For the holder of the data directory's lock: every other broker of that directory must be gone."""
     return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
 
 
-def bury_expired_tools(tx: Transaction, session: Session, now_ms: int) -> list[Session]:
+def bury_expired_tools(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
     """Mark dead every writer other than a broker whose lease has expired."""
     clock, lease_now_ms = tx.lease_clock()
     rows = tx.rows(BURY_EXPIRED_TOOLS, (now_ms, session, clock, lease_now_ms))
     return sorted({Session(row[0]) for row in rows})
 
 
-def expired_brokers(tx: Transaction, session: Session) -> list[Session]:
+def expired_brokers(tx: CatalogTransaction, session: Session) -> list[Session]:
     """Brokers whose leases have expired, except the caller: it is evidently alive, even if the machine slept
     through its lease."""
     return [Session(row[0]) for row in tx.rows(EXPIRED_BROKERS, (session, *tx.lease_clock()))]
 
 
-def bury_expired_brokers(tx: Transaction, sessions: Sequence[Session], now_ms: int) -> list[Session]:
+def bury_expired_brokers(tx: CatalogTransaction, sessions: Sequence[Session], now_ms: int) -> list[Session]:
     """Mark dead those of these brokers whose leases are still expired. In a fixed order, since other brokers
     may do the same."""
     clock, lease_now_ms = tx.lease_clock()
@@ -133,23 +133,25 @@ def bury_expired_brokers(tx: Transaction, sessions: Sequence[Session], now_ms: i
     return sorted({Session(row[0]) for rows in tx.each(BURY_BROKER, wanted) for row in rows})
 
 
-def lease_rests(tx: Transaction) -> dict[Session, int]:
+def lease_rests(tx: CatalogTransaction) -> dict[Session, int]:
     """The milliseconds until each living broker's lease expires."""
     clock, now_ms = tx.lease_clock()
     return {Session(row[0]): row[1] - now_ms for row in tx.rows(LEASES, (clock,))}
 
 
-def dead_sessions(tx: Transaction) -> list[DeadSession]:
+def dead_sessions(tx: CatalogTransaction) -> list[DeadSession]:
     """Ordered by session name, oldest first."""
     return [DeadSession(Session(row[0]), row[1], bool(row[2])) for row in tx.rows(DEAD)]
 
 
-def forget(tx: Transaction, session: Session) -> None:
+def forget(tx: CatalogTransaction, session: Session) -> None:
     """Remove a dead session's row. Without a row it still cannot commit."""
     tx.rows(FORGET, (session,))
 
 
-def take_number(tx: Transaction, session: Session, lane: int, number: int, token: str) -> LastCommit | None:
+def take_number(
+    tx: CatalogTransaction, session: Session, lane: int, number: int, token: str
+) -> LastCommit | None:
     """Claim commit `number`. Returns None if it is claimed now, or the `LastCommit` with its result if it was
     taken before. Raises `WriterDead`, unless the last commit is the caller's own and took effect before the
     session died. Raises `CatalogWentBack` if the session has committed before and has no row."""
@@ -172,16 +174,16 @@ def _unknown(session: Session, number: int) -> MillpondError:
     return CatalogWentBack(reason=f"it does not know a session that has committed {number - 1} times")
 
 
-def keep_result(tx: Transaction, session: Session, lane: int, result: str) -> None:
+def keep_result(tx: CatalogTransaction, session: Session, lane: int, result: str) -> None:
     tx.rows(KEEP_RESULT, (result, session, lane))
 
 
-def living(tx: Transaction) -> list[tuple[Session, str, str]]:
+def living(tx: CatalogTransaction) -> list[tuple[Session, str, str]]:
     """(session, kind, address) of every writer that has not been marked dead."""
     return [(Session(row[0]), row[1], row[2]) for row in tx.rows(LIVING)]
 
 
-def wall_clock_ahead(tx: Transaction, clock: str) -> int | None:
+def wall_clock_ahead(tx: CatalogTransaction, clock: str) -> int | None:
     """How far the wall clock was ahead of this lease clock when a living writer that reported it registered."""
     found = tx.rows(WALL_AHEAD, (clock,))
     return int(found[0][0]) if found else None

@@ -50,7 +50,7 @@ PURPOSES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     check: str
     status: Literal["ok", "warning", "problem"]
     found: str
@@ -60,56 +60,60 @@ class Finding:
 # -- the machine ----------------------------------------------------------------------------------------------
 
 
-def of_machine() -> list[Finding]:
+def of_machine() -> list[CheckResult]:
     return [_python(), _sqlite(), _clock(), *(_extra(name) for name in PURPOSES), *_java()]
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = platform.python_version()
     if sys.version_info < PYTHON_MIN:
-        return Finding("python", "problem", version, "install Python 3.11 or newer")
-    return Finding("python", "ok", version)
+        return CheckResult("python", "problem", version, "install Python 3.11 or newer")
+    return CheckResult("python", "ok", version)
 
 
-def _sqlite() -> Finding:
+def _sqlite() -> CheckResult:
     version = apsw.sqlite_lib_version()
     if tuple(int(part) for part in version.split(".")[:2]) < SQLITE_MIN:
-        return Finding("sqlite", "problem", version, "pip install --upgrade apsw")
-    return Finding("sqlite", "ok", version)
+        return CheckResult("sqlite", "problem", version, "pip install --upgrade apsw")
+    return CheckResult("sqlite", "ok", version)
 
 
-def _clock() -> Finding:
+def _clock() -> CheckResult:
     now = time.time()
     shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     if now < CLOCK_MIN_S:
-        return Finding("clock", "problem", shown, "it is slow: set it (NTP), or messages get wrong times")
-    return Finding("clock", "ok", shown)
+        return CheckResult("clock", "problem", shown, "it is slow: set it (NTP), or messages get wrong times")
+    return CheckResult("clock", "ok", shown)
 
 
-def _extra(name: str) -> Finding:
+def _extra(name: str) -> CheckResult:
     """A missing extra is fine; a partly installed one is not."""
     check, packages, missing = f"extra {name}", EXTRAS[name], missing_from(name)
     if not missing:
-        return Finding(check, "ok", f"installed: {', '.join(packages)}")
+        return CheckResult(check, "ok", f"installed: {', '.join(packages)}")
     if len(missing) == len(packages):
-        return Finding(check, "ok", f"not installed: {', '.join(missing)}; only needed for {PURPOSES[name]}")
-    return Finding(check, "warning", f"{listed(missing)} not installed", install_command(name))
+        return CheckResult(
+            check, "ok", f"not installed: {', '.join(missing)}; only needed for {PURPOSES[name]}"
+        )
+    return CheckResult(check, "warning", f"{listed(missing)} not installed", install_command(name))
 
 
-def _java() -> list[Finding]:
+def _java() -> list[CheckResult]:
     """Java; only Spark needs it."""
     if not is_installed("pyspark"):
         return []
     version = _java_version()
     if version is None:
         return [
-            Finding("java", "warning", "not found", f"install Java {JAVA_MIN} for Spark, or set JAVA_HOME")
+            CheckResult(
+                "java", "warning", "not found", f"install Java {JAVA_MIN} for Spark, or set JAVA_HOME"
+            )
         ]
     if version < JAVA_MIN:
         return [
-            Finding("java", "warning", str(version), f"Spark needs Java {JAVA_MIN}: set JAVA_HOME to one")
+            CheckResult("java", "warning", str(version), f"Spark needs Java {JAVA_MIN}: set JAVA_HOME to one")
         ]
-    return [Finding("java", "ok", str(version))]
+    return [CheckResult("java", "ok", str(version))]
 
 
 def _java_version() -> int | None:
@@ -127,41 +131,41 @@ def _java_version() -> int | None:
     return int(found[1]) if found else None
 
 
-def of_limits(connections_max: int) -> list[Finding]:
+def of_limits(connections_max: int) -> list[CheckResult]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections_max + FILES_BESIDE_CONNECTIONS
     if soft != resource.RLIM_INFINITY and soft < needed:
         advice = f"`ulimit -n {needed}` before the broker starts, or a smaller connections_max"
         return [
-            Finding("open files", "warning", f"{soft} may be open, {connections_max} may connect", advice)
+            CheckResult("open files", "warning", f"{soft} may be open, {connections_max} may connect", advice)
         ]
-    return [Finding("open files", "ok", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))]
+    return [CheckResult("open files", "ok", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))]
 
 
 # -- the data directory ---------------------------------------------------------------------------------------
 
 
-def of_data_dir(path: Path) -> list[Finding]:
+def of_data_dir(path: Path) -> list[CheckResult]:
     path = path.absolute()
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     if not nearest.is_dir():
-        return [Finding("data", "problem", f"{nearest} is no directory", "choose another --data-dir")]
+        return [CheckResult("data", "problem", f"{nearest} is no directory", "choose another --data-dir")]
     try:
         delays_ms = _sync_delays_ms(nearest)
     except OSError as error:
         advice = "choose another --data-dir, or let this user write there"
-        return [Finding("data", "problem", f"{nearest} cannot be written: {error.strerror}", advice)]
+        return [CheckResult("data", "problem", f"{nearest} cannot be written: {error.strerror}", advice)]
     shown = str(path) if nearest == path else f"{path} will be made"
-    return [Finding("data", "ok", shown), _free(nearest), _fsync(delays_ms), *_lock(path), *_newest(path)]
+    return [CheckResult("data", "ok", shown), _free(nearest), _fsync(delays_ms), *_lock(path), *_newest(path)]
 
 
-def _free(folder: Path) -> Finding:
+def _free(folder: Path) -> CheckResult:
     free = shutil.disk_usage(folder).free
     status: Literal["ok", "warning", "problem"] = "ok"
     if free < FREE_BYTES_LOW:
         status = "problem" if free < FREE_BYTES_TOO_LOW else "warning"
     advice = "" if status == "ok" else "make room, choose another --data-dir, or set a shorter retention"
-    return Finding("free space", status, size_text(free), advice)
+    return CheckResult("free space", status, size_text(free), advice)
 
 
 def _sync_delays_ms(folder: Path) -> list[float]:
@@ -176,48 +180,48 @@ def _sync_delays_ms(folder: Path) -> list[float]:
     return delays
 
 
-def _fsync(delays_ms: list[float]) -> Finding:
+def _fsync(delays_ms: list[float]) -> CheckResult:
     median, longest = statistics.median(delays_ms), max(delays_ms)
     found = f"{median:.2f} ms (longest {longest:.2f} ms)"
     if median > SYNC_MS_SLOW:
-        return Finding("fsync", "warning", found, "a message takes at least this long: use a faster disk")
-    return Finding("fsync", "ok", found)
+        return CheckResult("fsync", "warning", found, "a message takes at least this long: use a faster disk")
+    return CheckResult("fsync", "ok", found)
 
 
-def _lock(path: Path) -> Iterator[Finding]:
+def _lock(path: Path) -> Iterator[CheckResult]:
     try:
         descriptor = os.open(path / "broker.lock", os.O_RDWR)
     except OSError:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield Finding("lock", "ok", "no broker is running on it")
+        yield CheckResult("lock", "ok", "no broker is running on it")
     except OSError:
-        yield Finding("lock", "ok", "a broker is running on it; a second one would be refused")
+        yield CheckResult("lock", "ok", "a broker is running on it; a second one would be refused")
     finally:
         os.close(descriptor)
 
 
-def _newest(path: Path) -> Iterator[Finding]:
+def _newest(path: Path) -> Iterator[CheckResult]:
     """Whether data comes from the future: the clock was set back, and nothing expires until it has caught up."""
     with contextlib.suppress(OSError):
         ahead_s = (path / "catalog.db").stat().st_mtime - time.time()
         if ahead_s > CLOCK_SKEW_S:
             found = f"the catalog was written {ahead_s:.0f} s in the future"
-            yield Finding("clock and data", "warning", found, "check the clock: was it set back?")
+            yield CheckResult("clock and data", "warning", found, "check the clock: was it set back?")
 
 
 # -- store and catalog ----------------------------------------------------------------------------------------
 
 
-def of_places(settings: Settings) -> Iterator[Finding]:
+def of_places(settings: Settings) -> Iterator[CheckResult]:
     if settings.store:
         yield _store(settings.store)
     if settings.catalog:
         yield _catalog(settings)
 
 
-def _store(url: str) -> Finding:
+def _store(url: str) -> CheckResult:
     shown = url.partition("?")[0]
     if url.startswith("file://"):
         return of_data_dir(Path(url.removeprefix("file://")))[0]
@@ -228,11 +232,11 @@ def _store(url: str) -> Finding:
     except NotInstalled as error:
         return _not_installed("store", error)
     except MillpondError as error:
-        return Finding("store", "problem", str(error), "check the URL, the credentials and the network")
-    return Finding("store", "ok", f"{shown} answers")
+        return CheckResult("store", "problem", str(error), "check the URL, the credentials and the network")
+    return CheckResult("store", "ok", f"{shown} answers")
 
 
-def _catalog(settings: Settings) -> Finding:
+def _catalog(settings: Settings) -> CheckResult:
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # it would log each of its attempts
     try:
         database = open_database(settings)
@@ -241,9 +245,13 @@ def _catalog(settings: Settings) -> Finding:
     except NotInstalled as error:
         return _not_installed("catalog", error)
     except MillpondError as error:
-        return Finding("catalog", "problem", str(error), "check the URL, the password and that it is running")
-    return Finding("catalog", "ok", "it answers")
+        return CheckResult(
+            "catalog", "problem", str(error), "check the URL, the password and that it is running"
+        )
+    return CheckResult("catalog", "ok", "it answers")
 
 
-def _not_installed(check: str, error: NotInstalled) -> Finding:
-    return Finding(check, "problem", f"{error.facts['what']} is not installed", str(error.facts["advice"]))
+def _not_installed(check: str, error: NotInstalled) -> CheckResult:
+    return CheckResult(
+        check, "problem", f"{error.facts['what']} is not installed", str(error.facts["advice"])
+    )

@@ -23,7 +23,7 @@ from millpond.cli.main import EXIT_INTERRUPTED, sentence_of
 from millpond.cli.messages import delivery_line, to_line
 from millpond.cli.options import broker_options
 from millpond.cli.output import check_reader, print_bytes, say
-from millpond.cli.positions import HELP, OLDEST, Place, PlaceType, numbers_at
+from millpond.cli.positions import HELP, OLDEST, StartPosition, StartPositionType, numbers_at
 from millpond.cli.taking import ANSWERS, RenderDelivery, Taking, take
 from millpond.client import AsyncAdmin, AsyncConsumer, Message
 from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
@@ -58,11 +58,11 @@ ONLY_SUBSCRIPTION: Final = ("consumer", "answer", "wait")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConsumeArguments:
     """The parsed arguments of the command."""
 
     topic: str
-    place: Place
+    place: StartPosition
     partition: int | None
     count: int | None
     follow: bool
@@ -75,7 +75,12 @@ class Reading:
 @click.command(epilog=EPILOG)
 @click.argument("topic", shell_complete=complete_topic)
 @click.option(
-    "--from", "place", type=PlaceType(), default=OLDEST, metavar="PLACE", help=f"{HELP} [default: oldest]"
+    "--from",
+    "place",
+    type=StartPositionType(),
+    default=OLDEST,
+    metavar="PLACE",
+    help=f"{HELP} [default: oldest]",
 )
 @click.option("--partition", type=click.IntRange(min=0), help="Read only this partition.")
 @click.option("--count", type=click.IntRange(min=1), help="Number of messages after which to stop.")
@@ -123,7 +128,7 @@ class Reading:
 def consume(
     context: click.Context,
     topic: str,
-    place: Place,
+    place: StartPosition,
     partition: int | None,
     count: int | None,
     follow: bool,
@@ -152,7 +157,7 @@ def consume(
         taking = Taking(topic, subscription, consumer, answer, count, wait_s, address, timeout)
         _take_from(context, taking, delivery_line if as_json else lambda message, _: render(message))
         return
-    reading = Reading(topic, place, partition, count, follow, group, position_file, address, timeout)
+    reading = ConsumeArguments(topic, place, partition, count, follow, group, position_file, address, timeout)
     if not follow:
         knock(address)
     try:
@@ -185,7 +190,7 @@ def _check_together(context: click.Context, subscription: str | None) -> None:
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-async def _consume(reading: Reading, render: Render) -> bool:
+async def _consume(reading: ConsumeArguments, render: Render) -> bool:
     """Returns whether it reached its end without being interrupted."""
     task = asyncio.current_task()
     assert task is not None
@@ -202,7 +207,7 @@ async def _consume(reading: Reading, render: Render) -> bool:
     return True
 
 
-async def _opened(reading: Reading) -> AsyncConsumer:
+async def _opened(reading: ConsumeArguments) -> AsyncConsumer:
     """A consumer at the starting position. With --follow it waits for the topic and the broker."""
     place, told = reading.place, ""
     async with AsyncAdmin(address=reading.address, timeout=reading.timeout) as admin:
@@ -236,7 +241,7 @@ def _own_name() -> str:
     return f"process {os.getpid()} on {socket.gethostname()[:100]} [{uuid.uuid4().hex[:8]}]"
 
 
-async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> None:
+async def _copy(consumer: AsyncConsumer, reading: ConsumeArguments, render: Render) -> None:
     left = reading.count
     told, bytes_max = "", FIRST_BYTES
     while left is None or left > 0:
@@ -263,7 +268,7 @@ async def _copy(consumer: AsyncConsumer, reading: Reading, render: Render) -> No
             return  # the poll returned nothing and skipped nothing
 
 
-def _waiting_for(reading: Reading, error: MillpondError) -> str:
+def _waiting_for(reading: ConsumeArguments, error: MillpondError) -> str:
     if isinstance(error, UnknownTopic):
         return f"waiting for topic {reading.topic!r}, which does not exist yet"
     return f"waiting for the broker at {reading.address}: {sentence_of(error)}"

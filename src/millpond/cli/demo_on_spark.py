@@ -41,12 +41,12 @@ def show_on_spark(broker: TemporaryBroker) -> str:
 
 def _table_and_answer(spark: "SparkSession", broker: TemporaryBroker, started: float) -> str:
     from millpond.spark import Place
-    from millpond.spark.pipelines.job import Job
+    from millpond.spark.pipelines.job import PipelineJob
     from millpond.spark.pipelines.sql import SqlRequest, run_sql
     from millpond.spark.pipelines.table import TableRequest, run
     from millpond.spark.tables.values.spec import json_values
 
-    job = Job(Place.at(broker.data_dir), lambda: spark)
+    job = PipelineJob(Place.at(broker.data_dir), lambda: spark)
     location = str(broker.data_dir.parent / "tables" / "orders")
     watch = Stopwatch()
     report = run(job, TableRequest(("orders",), location, values=json_values(SCHEMA)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from millpond.cli import checks, ports
-from millpond.cli.checks import Finding
+from millpond.cli.checks import CheckResult
 from millpond.cli.main import EXIT_FAILED
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import count_text, print_json, print_table
@@ -37,7 +37,7 @@ def doctor(
     try:
         settings = load_settings(data_dir, config, assignments)
     except MillpondError as error:
-        findings.append(Finding("settings", "problem", str(error), "`millpond settings` shows them all"))
+        findings.append(CheckResult("settings", "problem", str(error), "`millpond settings` shows them all"))
     else:
         findings += _of(settings)
     problems = sum(each.status == "problem" for each in findings)
@@ -49,9 +49,9 @@ def doctor(
         context.exit(EXIT_FAILED)
 
 
-def _of(settings: Settings) -> list[Finding]:
+def _of(settings: Settings) -> list[CheckResult]:
     return [
-        Finding("settings", "ok", "they can be read"),
+        CheckResult("settings", "ok", "they can be read"),
         *checks.of_limits(settings.connections_max),
         *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
         *checks.of_places(settings),
@@ -59,7 +59,7 @@ def _of(settings: Settings) -> list[Finding]:
     ]
 
 
-def _print(findings: list[Finding], problems: int) -> None:
+def _print(findings: list[CheckResult], problems: int) -> None:
     print_table(("CHECK", "STATUS", "FOUND"), [(each.check, each.status, each.found) for each in findings])
     advised = [each for each in findings if each.advice]
     if advised:

@@ -9,7 +9,7 @@ import click
 from millpond.cli.connection import admin_of, complete_group, complete_topic, knock
 from millpond.cli.options import broker_options, json_option
 from millpond.cli.output import count_text, print_json, print_table
-from millpond.cli.positions import HELP, Place, PlaceType, numbers_at
+from millpond.cli.positions import HELP, StartPosition, StartPositionType, numbers_at
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
 from millpond.client import AsyncAdmin, GroupDescription, GroupPosition
@@ -101,7 +101,7 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
 @click.option(
     "--topic", required=True, shell_complete=complete_topic, help="Topic whose positions are reset."
 )
-@click.option("--to", "place", type=PlaceType(), metavar="PLACE", required=True, help=HELP)
+@click.option("--to", "place", type=StartPositionType(), metavar="PLACE", required=True, help=HELP)
 @click.option("--partition", type=click.IntRange(min=0), help="Reset only this partition.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @broker_options
@@ -109,7 +109,7 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
 def reset(
     name: str,
     topic: str,
-    place: Place,
+    place: StartPosition,
     partition: int | None,
     dry_run: bool,
     address: str,
@@ -136,7 +136,7 @@ Move = tuple[int, int | None, int, int]
 
 
 async def _reset(
-    admin: AsyncAdmin, group: str, topic: str, place: Place, partition: int | None, dry_run: bool
+    admin: AsyncAdmin, group: str, topic: str, place: StartPosition, partition: int | None, dry_run: bool
 ) -> list[Move]:
     async with admin:
         description = await admin.describe_topic(topic)

@@ -59,7 +59,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage or setting, 130 interrupted.
 """
 
 
-class Failed(click.ClickException):
+class CommandFailed(click.ClickException):
     """One sentence on stderr, and exit code 1."""
 
     exit_code = EXIT_FAILED
@@ -71,7 +71,7 @@ class Failed(click.ClickException):
         click.echo(f"millpond: {self.format_message()}", file=file, err=True)
 
 
-class WronglySet(Failed):
+class WronglySet(CommandFailed):
     """An invalid setting: a usage error, like an unknown option."""
 
     exit_code = EXIT_USAGE
@@ -102,21 +102,21 @@ class LazyGroup(SuggestingGroup):
         except ModuleNotFoundError as error:
             if (error.name or "millpond").startswith("millpond"):
                 raise  # a bug in Millpond
-            raise Failed(str(not_installed(error, "This command"))) from error
+            raise CommandFailed(str(not_installed(error, "This command"))) from error
         except BrokenPipeError:
             _forget_output()  # the reader of our output has closed it
         except OSError as error:
             _forget_output()
-            raise Failed(f"{error.filename or 'The output'}: {error.strerror or error}.") from error
+            raise CommandFailed(f"{error.filename or 'The output'}: {error.strerror or error}.") from error
         except (KeyboardInterrupt, click.Abort):
             context.exit(EXIT_INTERRUPTED)
         else:
             return answer
 
 
-def failure_of(error: MillpondError) -> Failed:
+def failure_of(error: MillpondError) -> CommandFailed:
     is_wrong_setting = isinstance(error, InvalidSettings) and not isinstance(error, PortUnavailable)
-    return (WronglySet if is_wrong_setting else Failed)(sentence_of(error))
+    return (WronglySet if is_wrong_setting else CommandFailed)(sentence_of(error))
 
 
 def sentence_of(error: MillpondError) -> str:

@@ -20,12 +20,12 @@ class Base64(Struct, frozen=True, forbid_unknown_fields=True):
     base64: str
 
 
-Bytes = str | Base64 | None
+LineBytes = str | Base64 | None
 
 
 class NamedBytes(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    value: Bytes
+    value: LineBytes
 
 
 class MessageLine(Struct, frozen=True):
@@ -33,8 +33,8 @@ class MessageLine(Struct, frozen=True):
     offset: int
     number: int
     timestamp_ms: int
-    key: Bytes
-    value: Bytes
+    key: LineBytes
+    value: LineBytes
     headers: list[NamedBytes]
     encoding: Literal["text"] = "text"
 
@@ -48,9 +48,9 @@ class DeliveryLine(MessageLine, frozen=True):
 class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
     """Fields that say where a message was stored are allowed and ignored: it gets a new offset."""
 
-    value: Bytes
-    key: Bytes = None
-    headers: list[NamedBytes] | dict[str, Bytes] = field(default_factory=list)
+    value: LineBytes
+    key: LineBytes = None
+    headers: list[NamedBytes] | dict[str, LineBytes] = field(default_factory=list)
     timestamp_ms: int | None = None
     encoding: Literal["text", "base64"] = "text"
     topic: str = ""
@@ -60,7 +60,7 @@ class NewMessageLine(Struct, frozen=True, forbid_unknown_fields=True):
     retry_count: int = 0
 
 
-class NewMessage(Struct, frozen=True):
+class ParsedMessage(Struct, frozen=True):
     """A message to send."""
 
     value: bytes | None
@@ -82,7 +82,7 @@ def delivery_line(message: Message, retry_count: int) -> bytes:
     return _ENCODER.encode(DeliveryLine(*_parts(message), retry_count=retry_count)) + b"\n"
 
 
-def _parts(message: Message) -> tuple[int, int, int, int, Bytes, Bytes, list[NamedBytes]]:
+def _parts(message: Message) -> tuple[int, int, int, int, LineBytes, LineBytes, list[NamedBytes]]:
     return (
         message.partition,
         message.number - 1,
@@ -94,10 +94,10 @@ def _parts(message: Message) -> tuple[int, int, int, int, Bytes, Bytes, list[Nam
     )
 
 
-def from_line(line: bytes) -> NewMessage:
+def from_line(line: bytes) -> ParsedMessage:
     try:
         given = _DECODER.decode(line)
-        return NewMessage(
+        return ParsedMessage(
             _bytes(given.value, given.encoding),
             _bytes(given.key, given.encoding),
             tuple((name, _bytes(value, given.encoding)) for name, value in _pairs(given.headers)),
@@ -107,11 +107,11 @@ def from_line(line: bytes) -> NewMessage:
         raise InvalidRecord(reason=f"it is not the JSON of a message: {error}") from error
 
 
-def _pairs(headers: list[NamedBytes] | dict[str, Bytes]) -> Iterable[tuple[str, Bytes]]:
+def _pairs(headers: list[NamedBytes] | dict[str, LineBytes]) -> Iterable[tuple[str, LineBytes]]:
     return headers.items() if isinstance(headers, dict) else ((each.name, each.value) for each in headers)
 
 
-def _shown(data: bytes | None) -> Bytes:
+def _shown(data: bytes | None) -> LineBytes:
     if data is None:
         return None
     try:
@@ -120,7 +120,7 @@ def _shown(data: bytes | None) -> Bytes:
         return Base64(binascii.b2a_base64(data, newline=False).decode("ascii"))
 
 
-def _bytes(given: Bytes, encoding: str) -> bytes | None:
+def _bytes(given: LineBytes, encoding: str) -> bytes | None:
     if given is None:
         return None
     if isinstance(given, Base64):

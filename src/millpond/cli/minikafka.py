@@ -190,7 +190,7 @@ def _wrong(name: str, value: str, reason: str) -> InvalidSettings:
 # -- the clients ----------------------------------------------------------------------------------------------------
 
 
-class Client:
+class MiniKafkaTopic:
     """One topic of a MiniKafka server."""
 
     def __init__(self, channel: grpc.Channel, topic: str) -> None:
@@ -216,10 +216,10 @@ class Client:
 
 
 @contextmanager
-def connected(host: str, topic: str) -> Iterator[Client]:
+def connected(host: str, topic: str) -> Iterator[MiniKafkaTopic]:
     address = f"localhost{host}" if host.startswith(":") else host
     with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-        yield Client(channel, topic)
+        yield MiniKafkaTopic(channel, topic)
 
 
 def producer() -> None:

@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from millpond.cli.checks import Finding
+from millpond.cli.checks import CheckResult
 from millpond.client import Admin
 from millpond.model.addresses import FACES, join_address
 from millpond.model.errors import MillpondError
@@ -15,7 +15,7 @@ from millpond.settings import Settings
 ASK_S: Final = 1.0
 
 
-def of_faces(settings: Settings) -> Iterator[Finding]:
+def of_faces(settings: Settings) -> Iterator[CheckResult]:
     known: set[str] = set()
     asked: Mapping[str, Callable[[str], set[str]]] = {"grpc": _by_grpc, "http": _by_http}
     for face, ask in asked.items():
@@ -26,25 +26,25 @@ def of_faces(settings: Settings) -> Iterator[Finding]:
         yield _of_face(settings, face, known)
 
 
-def _of_face(settings: Settings, face: str, known: set[str]) -> Finding:
+def _of_face(settings: Settings, face: str, known: set[str]) -> CheckResult:
     check = f"{face} port"
     try:
         address = settings.address(face)
     except MillpondError as error:
-        return Finding(check, "problem", str(error), f"set {face}_listen to an address of this machine")
+        return CheckResult(check, "problem", str(error), f"set {face}_listen to an address of this machine")
     if address is None:
-        return Finding(check, "ok", "off")
+        return CheckResult(check, "ok", "off")
     shown = join_address(*address)
     try:
         _bind(*address)
     except OSError as error:
         if shown in known:
-            return Finding(check, "ok", f"{shown} is a Millpond that answers")
+            return CheckResult(check, "ok", f"{shown} is a Millpond that answers")
         found = f"{shown} cannot be had: {error.strerror or error}"
-        return Finding(
+        return CheckResult(
             check, "problem", found, f"stop what uses it, or choose another: --{face} 127.0.0.1:PORT"
         )
-    return Finding(check, "ok", f"{shown} is free")
+    return CheckResult(check, "ok", f"{shown} is free")
 
 
 def _bind(host: str, port: int) -> None:

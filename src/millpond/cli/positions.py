@@ -20,21 +20,23 @@ HELP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartPosition:
     """`at` is a message number, a count from the end, or milliseconds (before now, or since 1970)."""
 
     kind: Literal["oldest", "newest", "number", "last", "ago", "time"]
     at: int = 0
 
 
-OLDEST: Final = Place("oldest")
+OLDEST: Final = StartPosition("oldest")
 
 
-class PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+class StartPositionType(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     name = "place"
 
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Place:
-        if isinstance(value, Place):
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> StartPosition:
+        if isinstance(value, StartPosition):
             return value
         try:
             return parse_place(value)
@@ -42,25 +44,25 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only sinc
             self.fail(f"{value!r} is none of {HELP}", parameter, context)
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> StartPosition:
     if text == "oldest":
         return OLDEST
     if text == "newest":
-        return Place("newest")
+        return StartPosition("newest")
     if WHOLE_NUMBER.fullmatch(text) and int(text) > 0:
-        return Place("number", int(text))
+        return StartPosition("number", int(text))
     if text.startswith("-"):
         rest = text[1:]
         return (
-            Place("last", int(rest))
+            StartPosition("last", int(rest))
             if WHOLE_NUMBER.fullmatch(rest)
-            else Place("ago", parse_duration_ms(rest))
+            else StartPosition("ago", parse_duration_ms(rest))
         )
-    return Place("time", int(datetime.fromisoformat(text).timestamp() * 1000))
+    return StartPosition("time", int(datetime.fromisoformat(text).timestamp() * 1000))
 
 
 async def numbers_at(
-    admin: AsyncAdmin, description: TopicDescription, place: Place, now_ms: int
+    admin: AsyncAdmin, description: TopicDescription, place: StartPosition, now_ms: int
 ) -> dict[int, int]:
     """The number of the first message to read in each partition, limited to what is retained."""
     if place.kind in ("ago", "time"):
@@ -76,7 +78,7 @@ async def numbers_at(
     }
 
 
-def _wanted(place: Place, following: int) -> int:
+def _wanted(place: StartPosition, following: int) -> int:
     match place.kind:
         case "newest":
             return following

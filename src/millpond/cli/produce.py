@@ -17,10 +17,10 @@ import click
 from millpond.cli.connection import complete_topic, knock
 from millpond.cli.interruption import Interruption
 from millpond.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, sentence_of
-from millpond.cli.messages import NewMessage, from_line
+from millpond.cli.messages import ParsedMessage, from_line
 from millpond.cli.options import broker_options, json_option, name_and_value
 from millpond.cli.output import Stopwatch, count_text, is_for_people, say
-from millpond.cli.sources import STDIN, Line, Piece, Source, texts
+from millpond.cli.sources import STDIN, InputChunk, InputFile, InputLine, texts
 from millpond.client import Placed, Producer, Sent
 from millpond.model.errors import InvalidInput, InvalidTopicName, MillpondError
 from millpond.model.ids import check_topic_name
@@ -30,7 +30,7 @@ ON_THEIR_WAY_MAX: Final = 20_000
 BYTES_ON_THEIR_WAY_MAX: Final = 32 * 1024 * 1024
 REFUSALS_SHOWN_MAX: Final = 10
 
-Decode = Callable[[bytes], NewMessage]
+DecodeLine = Callable[[bytes], ParsedMessage]
 
 EPILOG: Final = """\b
 Examples:
@@ -111,12 +111,12 @@ def produce(
     check_topic_name(topic)
     knock(address)
     with Interruption() as interruption, ExitStack() as opened:
-        sources = [] if messages else [Source(path) for path in files or (STDIN,)]
+        sources = [] if messages else [InputFile(path) for path in files or (STDIN,)]
         for source in sources:
             opened.callback(source.close)
         producer = Producer(topic, address=address, timeout=timeout, compression=compression)
         opened.enter_context(producer)
-        delivery = Delivery(producer, decode, partition, sys.stdout.buffer if as_json else None)
+        delivery = InFlightMessages(producer, decode, partition, sys.stdout.buffer if as_json else None)
         pieces = texts(messages) if messages else _pieces(sources, form, interruption)
         watch = Stopwatch()
         _deliver(delivery, pieces, sources, interruption, quiet)
@@ -129,9 +129,9 @@ def produce(
 
 
 def _deliver(
-    delivery: "Delivery",
-    pieces: Iterator[Piece],
-    sources: list[Source],
+    delivery: "InFlightMessages",
+    pieces: Iterator[InputChunk],
+    sources: list[InputFile],
     interruption: Interruption,
     quiet: bool,
 ) -> None:
@@ -151,12 +151,12 @@ def _deliver(
     delivery.settle_all()
 
 
-def _pieces(sources: list[Source], form: str, interruption: Interruption) -> Iterator[Piece]:
+def _pieces(sources: list[InputFile], form: str, interruption: Interruption) -> Iterator[InputChunk]:
     for source in sources:
         yield from source.whole(interruption) if form == "raw" else source.lines(interruption)
 
 
-def _decoder(form: str, key: str | None, separator: str | None, headers: list[tuple[str, str]]) -> Decode:
+def _decoder(form: str, key: str | None, separator: str | None, headers: list[tuple[str, str]]) -> DecodeLine:
     if form == "json":
         if key is not None or separator or headers:
             raise click.UsageError("a JSON message has its own key and headers: leave out --key and --header")
@@ -169,11 +169,11 @@ def _decoder(form: str, key: str | None, separator: str | None, headers: list[tu
     pairs: tuple[Header, ...] = tuple((name, _encoded(value)) for name, value in headers)
     parting = _encoded(separator)
     if parting is None:
-        return lambda content: NewMessage(content, fixed, pairs)
+        return lambda content: ParsedMessage(content, fixed, pairs)
 
-    def parted(content: bytes) -> NewMessage:
+    def parted(content: bytes) -> ParsedMessage:
         before, found, after = content.partition(parting)
-        return NewMessage(after, before, pairs) if found else NewMessage(content, None, pairs)
+        return ParsedMessage(after, before, pairs) if found else ParsedMessage(content, None, pairs)
 
     return parted
 
@@ -182,17 +182,17 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode(errors="surrogateescape")
 
 
-class OnItsWay(NamedTuple):
+class InFlightMessage(NamedTuple):
     location: str
     size: int
     sent: Sent
 
 
-class Delivery:
+class InFlightMessages:
     """Messages in flight, and the results of the others."""
 
     def __init__(
-        self, producer: Producer, decode: Decode, partition: int | None, report: IO[bytes] | None
+        self, producer: Producer, decode: DecodeLine, partition: int | None, report: IO[bytes] | None
     ) -> None:
         self.stored = 0
         self.refused = 0
@@ -200,11 +200,11 @@ class Delivery:
         self._decode = decode
         self._partition = partition
         self._report = report
-        self._waiting: deque[OnItsWay] = deque()
+        self._waiting: deque[InFlightMessage] = deque()
         self._waiting_bytes = 0
         self._goes_on = True
 
-    def send(self, piece: Piece, interruption: Interruption) -> bool:
+    def send(self, piece: InputChunk, interruption: Interruption) -> bool:
         """Send the messages. Returns whether to continue. It waits for the result of the first message, so
         that a topic that the broker refuses is reported before more input is read."""
         for line in piece.lines:
@@ -237,7 +237,7 @@ class Delivery:
             self._waiting_bytes >= BYTES_ON_THEIR_WAY_MAX and len(self._waiting) > 1
         )
 
-    def _submit(self, line: Line) -> None:
+    def _submit(self, line: InputLine) -> None:
         try:
             message = self._decode(line.content)
             sent = self._producer.submit(
@@ -250,7 +250,7 @@ class Delivery:
         except MillpondError as error:
             sent = Sent()
             sent.set_exception(error)
-        self._waiting.append(OnItsWay(line.location, len(line.content), sent))
+        self._waiting.append(InFlightMessage(line.location, len(line.content), sent))
         self._waiting_bytes += len(line.content)
 
     def _settle_first(self) -> None:

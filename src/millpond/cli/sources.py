@@ -17,19 +17,19 @@ READ_BYTES: Final = 256 * 1024
 STDIN: Final = "-"
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """`location` is the name for messages: "line 7", or "orders.txt, line 7"."""
 
     location: str
     content: bytes
 
 
-class Piece(NamedTuple):
-    lines: list[Line]
+class InputChunk(NamedTuple):
+    lines: list[InputLine]
     bytes_read: int
 
 
-class Source:
+class InputFile:
     """One file, or standard input."""
 
     def __init__(self, path: str) -> None:
@@ -47,7 +47,7 @@ class Source:
         path = Path(self._path)
         return path.stat().st_size if self._path != STDIN and path.is_file() else 0
 
-    def lines(self, interruption: Interruption) -> Iterator[Piece]:
+    def lines(self, interruption: Interruption) -> Iterator[InputChunk]:
         number = 0
         begun: list[bytes] = []
         begun_bytes = 0
@@ -58,12 +58,12 @@ class Source:
                 begun, begun_bytes = [], 0
             begun.append(rest)
             begun_bytes = self._bounded(begun_bytes + len(rest))
-            yield Piece(self._numbered(ended, number), len(chunk))
+            yield InputChunk(self._numbered(ended, number), len(chunk))
             number += len(ended)
         if begun_bytes:
-            yield Piece(self._numbered([b"".join(begun)], number), 0)
+            yield InputChunk(self._numbered([b"".join(begun)], number), 0)
 
-    def whole(self, interruption: Interruption) -> Iterator[Piece]:
+    def whole(self, interruption: Interruption) -> Iterator[InputChunk]:
         """The whole input as one message."""
         chunks: list[bytes] = []
         size = 0
@@ -71,7 +71,7 @@ class Source:
             chunks.append(chunk)
             size = self._bounded(size + len(chunk))
         location = "the input" if self._path == STDIN else self._path
-        yield Piece([Line(location, b"".join(chunks))], size)
+        yield InputChunk([InputLine(location, b"".join(chunks))], size)
 
     def close(self) -> None:
         if self._path != STDIN:
@@ -92,9 +92,9 @@ class Source:
             raise InvalidRequest(f"{self._path} cannot be read: {error.strerror}.") from error
         return chunk
 
-    def _numbered(self, contents: list[bytes], before: int) -> list[Line]:
+    def _numbered(self, contents: list[bytes], before: int) -> list[InputLine]:
         return [
-            Line(f"{self._prefix}line {number}", content)
+            InputLine(f"{self._prefix}line {number}", content)
             for number, content in enumerate(contents, start=before + 1)
         ]
 
@@ -105,11 +105,11 @@ class Source:
         return size
 
 
-def texts(messages: tuple[str, ...]) -> Iterator[Piece]:
+def texts(messages: tuple[str, ...]) -> Iterator[InputChunk]:
     """The --message arguments, as the bytes of the command line."""
     contents = [message.encode(errors="surrogateescape") for message in messages]
-    yield Piece(
-        [Line(f"message {number}", content) for number, content in enumerate(contents, start=1)],
+    yield InputChunk(
+        [InputLine(f"message {number}", content) for number, content in enumerate(contents, start=1)],
         sum(map(len, contents)),
     )
 

@@ -16,7 +16,7 @@ from millpond.cli.positions import parse_place
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
 from millpond.client import Subscription, SubscriptionPartition, SubscriptionState
-from millpond.client.subscriptions import Start
+from millpond.client.subscriptions import NewSubscriptionStart
 from millpond.model.subscriptions import BOUNDS, SubscriptionConfig
 
 MODES: Final = ("shared", "key_shared", "exclusive", "failover", "multicast")
@@ -86,14 +86,16 @@ CONFIG_NAMES: Final = {
 class StartType(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     name = "place"
 
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Start:
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> NewSubscriptionStart:
         try:
             return parse_start(value, time.time())
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is none of {START_HELP}", parameter, context)
 
 
-def parse_start(text: str, now_s: float) -> Start:
+def parse_start(text: str, now_s: float) -> NewSubscriptionStart:
     if text in ("earliest", "oldest"):
         return "earliest"
     if text in ("latest", "newest"):
@@ -131,7 +133,13 @@ def subscription() -> None:
 @broker_options
 @json_option
 def create(
-    topic: str, name: str, start: Start, address: str, timeout: float, as_json: bool, **given: Any
+    topic: str,
+    name: str,
+    start: NewSubscriptionStart,
+    address: str,
+    timeout: float,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Create a subscription on a topic."""
     with admin_of(address, timeout) as admin:
@@ -223,7 +231,7 @@ def delete(topic: str, name: str, yes: bool, address: str, timeout: float, as_js
 @broker_options
 @json_option
 def reset(
-    topic: str, name: str, start: Start, yes: bool, address: str, timeout: float, as_json: bool
+    topic: str, name: str, start: NewSubscriptionStart, yes: bool, address: str, timeout: float, as_json: bool
 ) -> None:
     """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers
     continue from the new position."""

@@ -7,20 +7,18 @@ async with AsyncAdmin() as admin:
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from google.protobuf.message import Message as Proto
 
 from millpond.client import arguments
-from millpond.client.calls import ADMIN, Addresses, Connections
+from millpond.client.calls import ADMIN, Connections, ProtoResponse, ServerAddresses
 from millpond.client.cluster import ClusterCalls
 from millpond.client.subscriptions import SubscriptionCalls
 from millpond.model.topics import check_partition_count
 from millpond.stubs import admin_pb2 as pb
 
 TIMEOUT_S = 10.0
-
-Response = TypeVar("Response", bound=Proto)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     """A broker acts on a create or delete request at most once. If the response is lost, the call raises
     `OutcomeUnknown` or `TimedOut`: check the state before you repeat it."""
 
-    def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
         self._connections = Connections(address, timeout)
 
     # -- topics -----------------------------------------------------------------------------------------------
@@ -233,10 +231,12 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     ) -> None:
         await self.close()
 
-    async def _call(self, name: str, request: Proto, response: type[Response]) -> Response:
+    async def _call(self, name: str, request: Proto, response: type[ProtoResponse]) -> ProtoResponse:
         return await self._connections.call(ADMIN, name, request, response)
 
-    async def _call_carefully(self, name: str, request: Proto, response: type[Response]) -> Response:
+    async def _call_carefully(
+        self, name: str, request: Proto, response: type[ProtoResponse]
+    ) -> ProtoResponse:
         """For requests that must not take effect twice."""
         return await self._connections.call_carefully(ADMIN, name, request, response)
 

@@ -30,7 +30,7 @@ SHOWN_MAX: Final = 200
 OLDEST, NEWEST = "oldest", "newest"
 
 Checked = TypeVar("Checked")
-Choice = TypeVar("Choice")
+T = TypeVar("T")
 
 
 def optional(check: Callable[[str, object], Checked], name: str, value: object) -> Checked | None:
@@ -111,7 +111,7 @@ def real(name: str, value: object) -> float:
     return value
 
 
-def choice(name: str, value: object, choices: Mapping[str, Choice]) -> Choice:
+def choice(name: str, value: object, choices: Mapping[str, T]) -> T:
     if not isinstance(value, str):
         raise _wrong_type(name, "str", value)
     if value not in choices:

@@ -10,7 +10,7 @@ import uvloop
 from millpond.client import forks
 from millpond.model.errors import MillpondError
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class Background:
@@ -35,7 +35,7 @@ class Background:
 background = Background()
 
 
-def run(call: Coroutine[Any, Any, Answer]) -> Answer:
+def run(call: Coroutine[Any, Any, T]) -> T:
     """Run a call on the background loop and wait for its result. If the caller is interrupted while waiting
     (Ctrl-C), the call is cancelled."""
     try:
@@ -51,5 +51,5 @@ def run(call: Coroutine[Any, Any, Answer]) -> Answer:
         raise
 
 
-async def made(make: Callable[[], Answer]) -> Answer:
+async def made(make: Callable[[], T]) -> T:
     return make()

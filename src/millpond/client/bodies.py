@@ -9,7 +9,7 @@ from millpond.stubs import log_pb2
 from millpond.stubs import queue_pb2 as pb
 
 
-class Bodies:
+class BodyFetcher:
     def __init__(self, connections: Connections, topic: str) -> None:
         self._connections = connections
         self._payloads = AsyncPayloads(connections)

@@ -52,8 +52,8 @@ OPTIONS: Final = [
 READY: Final = grpc.ChannelConnectivity.READY
 FAILED: Final = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
 
-Response = TypeVar("Response", bound=Proto)
-Addresses = str | Sequence[str] | None
+ProtoResponse = TypeVar("ProtoResponse", bound=Proto)
+ServerAddresses = str | Sequence[str] | None
 """`host:port`, or several; None uses MILLPOND_ADDRESS from the environment, or else 127.0.0.1:9999."""
 
 
@@ -72,7 +72,7 @@ class Connections:
     """One channel for each broker, opened when it is first needed. Remembers the address of every broker that
     it learns of."""
 
-    def __init__(self, address: Addresses, timeout_s: float, *, named: str = "address") -> None:
+    def __init__(self, address: ServerAddresses, timeout_s: float, *, named: str = "address") -> None:
         """`address` is the broker to try first, or several of which any will do (a list, or separated by
         commas). None is the default. `named` is the caller's name for this argument."""
         addresses = arguments.addresses(named, address)
@@ -115,15 +115,15 @@ class Connections:
         service: ServiceDescriptor,
         name: str,
         request: Proto,
-        response: type[Response],
+        response: type[ProtoResponse],
         *,
         address: str = "",
-    ) -> Response:
+    ) -> ProtoResponse:
         """Send the request until there is a response, the time is up, or the broker returns an error that is
         not retriable. A broker that is not the owner redirects the request to the owner. If a broker does not
         respond, another one is tried."""
 
-        async def attempt(address: str, left_s: float) -> Response:
+        async def attempt(address: str, left_s: float) -> ProtoResponse:
             timeout_s = min(left_s, self.attempt_s)
             return await self.call_once(
                 service, name, request, response, address=address, timeout_s=timeout_s
@@ -136,15 +136,15 @@ class Connections:
         service: ServiceDescriptor,
         name: str,
         request: Proto,
-        response: type[Response],
+        response: type[ProtoResponse],
         *,
         address: str = "",
-    ) -> Response:
+    ) -> ProtoResponse:
         """Like `call`, for requests that must not take effect twice. They are sent again only if they certainly had
         no effect: there was no connection yet, or the broker responded that it is not the owner."""
         is_sent = False
 
-        async def attempt(address: str, left_s: float) -> Response:
+        async def attempt(address: str, left_s: float) -> ProtoResponse:
             nonlocal is_sent
             is_sent = False
             until = asyncio.get_running_loop().time() + left_s
@@ -168,10 +168,10 @@ class Connections:
 
     async def _until_answered(
         self,
-        attempt: Callable[[str, float], Awaitable[Response]],
+        attempt: Callable[[str, float], Awaitable[ProtoResponse]],
         may_repeat: Callable[[MillpondError], bool],
         address: str,
-    ) -> Response:
+    ) -> ProtoResponse:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         address = address or self.address
@@ -218,16 +218,16 @@ class Connections:
         service: ServiceDescriptor,
         name: str,
         request: Proto,
-        response: type[Response],
+        response: type[ProtoResponse],
         *,
         address: str,
         timeout_s: float,
-    ) -> Response:
+    ) -> ProtoResponse:
         """Send the request to this broker, once."""
         method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
         try:
-            answer: Response = await call(request, timeout=max(timeout_s, 0.001))
+            answer: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, address, int(self.timeout_s * 1000))
             if isinstance(error, TimedOut):

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from millpond.client import arguments
-from millpond.client.calls import ADMIN, LOG, Addresses, Connections, Pauses
+from millpond.client.calls import ADMIN, LOG, Connections, Pauses, ServerAddresses
 from millpond.client.decoding import decode
 from millpond.client.message import Message, Polled, ReadFrom
-from millpond.client.positions import FilePositions, GroupPositions, Positions
+from millpond.client.positions import FilePositions, GroupPositions, StoredPositions
 from millpond.model.errors import (
     MillpondError,
     TopicReplaced,
@@ -43,7 +43,7 @@ LOOK_AGAIN_S: Final = 5.0
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 
-Start = ReadFrom | Literal["oldest", "newest"]
+ConsumerStart = ReadFrom | Literal["oldest", "newest"]
 
 
 class AsyncConsumer:
@@ -53,7 +53,7 @@ class AsyncConsumer:
     def __init__(
         self,
         topic: str,
-        read_from: Start = 1,
+        read_from: ConsumerStart = 1,
         *,
         partition: int | None = None,
         group: str | None = None,
@@ -61,7 +61,7 @@ class AsyncConsumer:
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: Addresses = None,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         """`read_from` is a number, numbers by partition, "oldest" or "newest". A position below the oldest
@@ -83,7 +83,7 @@ class AsyncConsumer:
         self._strict = arguments.flag("strict", strict)
         self._uncommitted = arguments.flag("uncommitted", uncommitted)
         self._connections = Connections(address, timeout)
-        self._kept: Positions | None = None
+        self._kept: StoredPositions | None = None
         if group is not None:
             self._kept = GroupPositions(
                 arguments.label("group", group),
@@ -156,7 +156,7 @@ class AsyncConsumer:
             return dict(self._positions)
         return dict(self._start) if isinstance(self._start, Mapping) else _number(self._start)
 
-    async def seek(self, read_from: Start) -> None:
+    async def seek(self, read_from: ConsumerStart) -> None:
         """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
         partition, while other partitions keep their positions. Takes turns with polls."""
         arguments.read_from(read_from)
@@ -413,7 +413,7 @@ def _ends(found: admin_pb2.TopicDescription) -> dict[int, int]:
     return {each.partition: each.next for each in found.partitions}
 
 
-def _first(start: Start, partition: int, end: int, otherwise: int) -> int:
+def _first(start: ConsumerStart, partition: int, end: int, otherwise: int) -> int:
     """The first position in a partition; `otherwise` if `start` does not name the partition."""
     if start == arguments.NEWEST:
         return end

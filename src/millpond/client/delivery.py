@@ -12,7 +12,7 @@ from millpond.client import arguments
 from millpond.stubs import queue_pb2 as pb
 
 if TYPE_CHECKING:
-    from millpond.client.link import Link
+    from millpond.client.link import SubscribeLink
 
 _WAITING: Final = threading.Lock()
 
@@ -107,15 +107,15 @@ class Metadata:
     """The time since it was published, when the metadata was read."""
 
 
-class Kind(IntEnum):
+class AckAction(IntEnum):
     ACK = 0
     NACK = 1
     EXTEND = 2
 
 
-ACK: Final = Kind.ACK
-NACK: Final = Kind.NACK
-EXTEND: Final = Kind.EXTEND
+ACK: Final = AckAction.ACK
+NACK: Final = AckAction.NACK
+EXTEND: Final = AckAction.EXTEND
 """Module constants, because Python 3.11 takes ten times as long to look up an enum member in its class."""
 
 
@@ -128,7 +128,9 @@ class BaseDelivery:
         *("is_live", "key", "link", "number", "partition", "size", "value"),
     )
 
-    def __init__(self, link: "Link", partition: int, epoch: int, raw: pb.Delivery, deadline: float) -> None:
+    def __init__(
+        self, link: "SubscribeLink", partition: int, epoch: int, raw: pb.Delivery, deadline: float
+    ) -> None:
         self.link = link
         self._raw = raw
         self._answer: Acknowledgement | None = None

@@ -32,7 +32,7 @@ class Order(Enum):
 
 
 GiveBack = Callable[[BaseDelivery], None]
-Place = tuple[int, bytes | None]
+OrderScope = tuple[int, bytes | None]
 """The scope of an order: a partition, or a key of it."""
 
 
@@ -82,7 +82,7 @@ class Inbox:
         self._waiting: deque[BaseDelivery] = deque()
         self._live: dict[bytes, BaseDelivery] = {}
         self._epochs: dict[int, int] = {}
-        self._holds: dict[Place, _Hold] = {}
+        self._holds: dict[OrderScope, _Hold] = {}
         self.order = Order.NONE
         self.closed = False
         self.failure: MillpondError | None = None
@@ -192,7 +192,7 @@ class Inbox:
             hold.refusals -= 1
             self._let_go(place, hold)
 
-    def _place(self, delivery: BaseDelivery) -> Place | None:
+    def _place(self, delivery: BaseDelivery) -> OrderScope | None:
         """The order's scope that a delivery belongs to; None if it is not ordered. A key's deliveries are
         always ordered, even if the key window allowed only one in flight when this subscriber attached: the
         window can be altered."""
@@ -231,7 +231,7 @@ class Inbox:
             self._let_go(place, hold)
         return delivery.deadline > self._now()
 
-    def _let_go(self, place: Place, hold: _Hold) -> None:
+    def _let_go(self, place: OrderScope, hold: _Hold) -> None:
         if following := hold.next():
             self._waiting.extendleft(reversed(following))
             self._changed.notify_all()

@@ -42,19 +42,19 @@ UNCERTAIN: Final = (OutcomeUnknown, CatalogFailed, TimedOut)
 """Errors after which a batch may be stored nevertheless."""
 
 
-Answer: TypeAlias = "asyncio.Future[Placed] | Sent"
+ResultReceiver: TypeAlias = "asyncio.Future[Placed] | Sent"
 """Receives the result: a future on this event loop, or a `Sent` that another thread waits for."""
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     producer_id: int
     epoch: int
 
 
-class Entry(NamedTuple):
+class QueuedRecord(NamedTuple):
     record: Record
     size: int
-    answer: Answer
+    answer: ResultReceiver
 
     def refuse(self, error: MillpondError) -> None:
         if not self.answer.done():
@@ -65,9 +65,9 @@ class Entry(NamedTuple):
 class OutBatch:
     """Messages that are sent together. `deadline` is that of the oldest one."""
 
-    entries: list[Entry]
+    entries: list[QueuedRecord]
     deadline: float
-    identity: Identity
+    identity: ProducerIdentity
     sequence: int
     data: bytes = b""
     size: int = field(init=False)
@@ -105,9 +105,9 @@ class Lane:
         self.address = address
         self.batch_bytes = batch_bytes
         self._compression = compression
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._sequence = 0
-        self._waiting: deque[tuple[Entry, float]] = deque()
+        self._waiting: deque[tuple[QueuedRecord, float]] = deque()
         self._waiting_bytes = 0
         self._open: deque[OutBatch] = deque()
         self._has_gap = False
@@ -116,7 +116,7 @@ class Lane:
 
     # -- adding -----------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, deadline: float) -> None:
+    def add(self, entry: QueuedRecord, deadline: float) -> None:
         self._waiting.append((entry, deadline))
         self._waiting_bytes += entry.size
 
@@ -136,7 +136,7 @@ class Lane:
         """True at the beginning, and when the epochs of the last identity are used up."""
         return self._identity is None
 
-    def take_identity(self, identity: Identity) -> None:
+    def take_identity(self, identity: ProducerIdentity) -> None:
         """Use a fresh identity. All open batches were certainly not stored, and are renumbered."""
         self._identity, self._sequence, self._has_gap, self._goes_alone = identity, 0, False, True
         for batch in self._open:
@@ -179,7 +179,7 @@ class Lane:
         must_wait = (self._open and not self.is_full) or any(batch.is_uncertain for batch in self._open)
         if not self._waiting or self._has_gap or self._identity is None or must_wait:
             return None
-        entries: list[Entry] = []
+        entries: list[QueuedRecord] = []
         size, deadline = 0, self._waiting[0][1]
         while self._waiting and (not entries or size + self._waiting[0][0].size <= self.batch_bytes):
             entry, _ = self._waiting.popleft()
@@ -196,7 +196,7 @@ class Lane:
         if self._identity.epoch == EPOCH_MAX:
             self._identity = None
         else:
-            self.take_identity(Identity(self._identity.producer_id, self._identity.epoch + 1))
+            self.take_identity(ProducerIdentity(self._identity.producer_id, self._identity.epoch + 1))
 
     def _advance(self, count: int) -> int:
         """Sequences run to 2^31-1 and continue at 0, as Kafka's do."""

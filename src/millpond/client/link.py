@@ -16,9 +16,9 @@ from typing import Any, Final
 import grpc
 
 from millpond.client.calls import Connections
-from millpond.client.delivery import NACK, Acknowledgement, BaseDelivery, Kind, Outcome
+from millpond.client.delivery import NACK, AckAction, Acknowledgement, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox, Order
-from millpond.client.outbox import Item, Outbox
+from millpond.client.outbox import Outbox, OutboxItem
 from millpond.model.errors import Unreachable
 from millpond.stubs import queue_pb2 as pb
 
@@ -94,7 +94,7 @@ class Credit:
         )
 
 
-class Link:
+class SubscribeLink:
     def __init__(
         self,
         address: str,
@@ -108,7 +108,7 @@ class Link:
         now_ms: Callable[[], int],
         on_arrival: Callable[[], None],
         on_lost: Callable[[], None],
-        on_refused: Callable[[Item], None],
+        on_refused: Callable[[OutboxItem], None],
     ) -> None:
         self.address = address
         self.topic = attaching.topic
@@ -141,12 +141,14 @@ class Link:
 
     # -- from any thread --------------------------------------------------------------------------------------
 
-    def answer(self, kind: Kind, delivery: BaseDelivery, seconds: float | None = None) -> Acknowledgement:
+    def answer(
+        self, kind: AckAction, delivery: BaseDelivery, seconds: float | None = None
+    ) -> Acknowledgement:
         ms = None if seconds is None else int(min(max(seconds * 1000, 0), DELAY_MS_MAX))
         acknowledgement = Acknowledgement()
         if kind is NACK:
             self._inbox.refuse(delivery)
-        self.outbox.add(Item(kind, delivery, acknowledgement, ms))
+        self.outbox.add(OutboxItem(kind, delivery, acknowledgement, ms))
         if self._ended:  # checked after adding: `_end` sets it before it empties the outbox
             self._end_again()
         if not self._is_waking:
@@ -311,7 +313,7 @@ class Link:
             return self.outbox.heartbeat()
         return self.outbox.next_request()
 
-    def _note(self, item: Item) -> None:
+    def _note(self, item: OutboxItem) -> None:
         """Handle the result of a nack, or of an acknowledgement that was not accepted."""
         if item.kind is NACK:
             self._inbox.release(item.delivery)

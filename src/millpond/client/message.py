@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from millpond.client import arguments
 from millpond.records import NO_TIMESTAMP, Header, Record
 
-Headers = Mapping[str, bytes | None] | Iterable[Header]
+MessageHeaders = Mapping[str, bytes | None] | Iterable[Header]
 """By name, or (name, value) pairs if a name occurs more than once."""
 
 NO_HEADERS: Final[tuple[Header, ...]] = ()
@@ -91,7 +91,7 @@ def message_of(record: Record, partition: int) -> Message:
 
 
 def record_of(
-    value: bytes | None, key: bytes | None, headers: Headers | None, timestamp_ms: int | None
+    value: bytes | None, key: bytes | None, headers: MessageHeaders | None, timestamp_ms: int | None
 ) -> Record:
     """Checked here, at the call: an invalid record in a batch would fail the other messages of the batch."""
     return Record(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from millpond.client.delivery import ACK, NACK, OUTCOMES, Acknowledgement, BaseDelivery, Kind, Outcome
+from millpond.client.delivery import ACK, NACK, OUTCOMES, AckAction, Acknowledgement, BaseDelivery, Outcome
 from millpond.stubs import queue_pb2 as pb
 
 UNDER_WAY_MAX: Final = 4
@@ -30,16 +30,16 @@ ANSWERS_MAX: Final = 5_000
 ANSWER_OK: Final = pb.ANSWER_OK
 
 
-class Item(NamedTuple):
-    kind: Kind
+class OutboxItem(NamedTuple):
+    kind: AckAction
     delivery: BaseDelivery
     acknowledgement: Acknowledgement
     ms: int | None
 
 
-class Request(NamedTuple):
+class OutboxRequest(NamedTuple):
     sent_at: float
-    items: list[Item]
+    items: list[OutboxItem]
     partition: int | None
     """Set if it contains only this partition, because other requests are late."""
 
@@ -47,16 +47,16 @@ class Request(NamedTuple):
 class Outbox:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._pending: deque[Item] = deque()
+        self._pending: deque[OutboxItem] = deque()
         self._hurries = False
         """Whether the pending items may include nacks or extends."""
-        self._apart: dict[int, deque[Item]] = {}
+        self._apart: dict[int, deque[OutboxItem]] = {}
         """While a request is late: the pending items, by partition."""
-        self._under_way: dict[int, Request] = {}
+        self._under_way: dict[int, OutboxRequest] = {}
         """The oldest first."""
         self._number = 0
 
-    def add(self, item: Item) -> None:
+    def add(self, item: OutboxItem) -> None:
         self._pending.append(item)
         if item.kind is not ACK:
             self._hurries = True
@@ -117,7 +117,7 @@ class Outbox:
             del self._apart[partition]
         return request
 
-    def _request_of(self, pending: deque[Item], partition: int | None = None) -> pb.Answers:
+    def _request_of(self, pending: deque[OutboxItem], partition: int | None = None) -> pb.Answers:
         acks, nacks, extends = taken = _taken(pending)
         request = pb.Answers(acks=[each.delivery.ack_id for each in acks])
         if nacks:
@@ -129,7 +129,7 @@ class Outbox:
             request.extend_ms = extends[0].ms or 0
         return self._sent([item for items in taken for item in items], request, partition)
 
-    def settle(self, results: pb.Results) -> list[Item]:
+    def settle(self, results: pb.Results) -> list[OutboxItem]:
         """Handle the broker's results. Returns the items that need attention: nacks, and items that the
         broker did not accept."""
         request = self._under_way.pop(results.request, None)
@@ -142,7 +142,7 @@ class Outbox:
                 notable.append(item)
         return notable
 
-    def lose(self) -> Sequence[Item]:
+    def lose(self) -> Sequence[OutboxItem]:
         """The connection is lost, and with it every delivery. Returns the items without a result."""
         lost = [item for request in self._under_way.values() for item in request.items]
         lost += chain.from_iterable(self._apart.values())
@@ -164,17 +164,17 @@ class Outbox:
         """Acks wait until there are more of them. Other items may not fit into one request, and do not wait."""
         return UNDER_WAY_MAX if self._hurries else ACKS_UNDER_WAY_MAX
 
-    def _sent(self, items: list[Item], request: pb.Answers, partition: int | None = None) -> pb.Answers:
+    def _sent(self, items: list[OutboxItem], request: pb.Answers, partition: int | None = None) -> pb.Answers:
         self._number += 1
         request.request = self._number
-        self._under_way[self._number] = Request(self._now(), items, partition)
+        self._under_way[self._number] = OutboxRequest(self._now(), items, partition)
         return request
 
 
-def _taken(pending: deque[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+def _taken(pending: deque[OutboxItem]) -> tuple[list[OutboxItem], list[OutboxItem], list[OutboxItem]]:
     """Acks, nacks and extends from the front, as many as one request can express: it has one delay for all
     nacks, and one duration for all extends."""
-    taken: tuple[list[Item], list[Item], list[Item]] = ([], [], [])
+    taken: tuple[list[OutboxItem], list[OutboxItem], list[OutboxItem]] = ([], [], [])
     for _ in range(min(len(pending), ANSWERS_MAX)):
         item = pending[0]
         same = taken[item.kind]

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from millpond.client import arguments, transfer
-from millpond.client.calls import PAYLOADS, Addresses, Connections, Pauses
+from millpond.client.calls import PAYLOADS, Connections, Pauses, ServerAddresses
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CorruptPayload,
@@ -37,7 +37,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 SLOWEST_BYTES_PER_S: Final = 256 * 1024
 """A transfer through the broker that is slower than this is cancelled."""
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class AsyncPayloads:
         self,
         connections: Connections | None = None,
         *,
-        address: Addresses = None,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
@@ -167,7 +167,7 @@ class AsyncPayloads:
     ) -> pb.PayloadPlace:
         return await self._connections.call(PAYLOADS, name, request, pb.PayloadPlace, address=address)
 
-    async def _repeat(self, attempt: Callable[[str, int], Awaitable[Answer]]) -> Answer:
+    async def _repeat(self, attempt: Callable[[str, int], Awaitable[T]]) -> T:
         """Retries with any broker: no broker owns payloads."""
         address, pauses = self._connections.address, Pauses()
         for number in range(1, ATTEMPTS_MAX):

@@ -20,10 +20,10 @@ from millpond.stubs import admin_pb2
 RENEWALS_PER_LEASE: Final = 5
 RELEASE_S: Final = 2.0
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-class Positions(Protocol):
+class StoredPositions(Protocol):
     """Positions that outlive a consumer."""
 
     async def load(self, topic_id: str) -> dict[int, int]:
@@ -75,7 +75,7 @@ class FilePositions:
     async def release(self) -> None:
         """A file needs no claim."""
 
-    def _try(self, work: Callable[[], Answer]) -> Answer:
+    def _try(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except OSError as error:

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.client import arguments
-from millpond.client.calls import ADMIN, Addresses, Connections
-from millpond.client.lane import Entry, Lane
-from millpond.client.message import Headers, Placed, record_of, records_of
+from millpond.client.calls import ADMIN, Connections, ServerAddresses
+from millpond.client.lane import Lane, QueuedRecord
+from millpond.client.message import MessageHeaders, Placed, record_of, records_of
 from millpond.client.sender import Sender
 from millpond.model.configs import MAX_MESSAGE_BYTES
 from millpond.model.errors import RecordTooLarge, Stopping, UnknownPartition
@@ -51,7 +51,7 @@ class AsyncProducer:
         self,
         topic: str,
         *,
-        address: Addresses = None,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
@@ -84,7 +84,7 @@ class AsyncProducer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
@@ -105,7 +105,7 @@ class AsyncProducer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> "asyncio.Future[Placed]":
@@ -120,7 +120,7 @@ class AsyncProducer:
         deadline = loop.time() + self._timeout_s
         await self.ready()
         future: asyncio.Future[Placed] = loop.create_future()
-        await self.place(Entry(record, encoded_size_max(record), future), partition, deadline)
+        await self.place(QueuedRecord(record, encoded_size_max(record), future), partition, deadline)
         return future
 
     async def ready(self) -> None:
@@ -142,7 +142,7 @@ class AsyncProducer:
     def has_room(self) -> bool:
         return self._sender.held_bytes < self._buffer_bytes_max
 
-    async def place(self, entry: Entry, partition: int | None, deadline: float) -> None:
+    async def place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
         """The rest of `submit_record`, when the producer is ready. If the known description of the topic
         refuses the message, the topic is described again and the message is tried once more."""
         try:
@@ -153,7 +153,7 @@ class AsyncProducer:
             await self._learned()
             self.put(entry, partition, deadline)
 
-    def put(self, entry: Entry, partition: int | None, deadline: float) -> None:
+    def put(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
         """Like `place`, with the known description only. The result may go to another thread."""
         self._check_open()
         if entry.size + HEADER_SIZE > self._size_max:
@@ -178,7 +178,7 @@ class AsyncProducer:
         """Wait until every submitted message has a result."""
         await self._sender.flush()
 
-    def _lane(self, entry: Entry, partition: int | None) -> Lane:
+    def _lane(self, entry: QueuedRecord, partition: int | None) -> Lane:
         lanes = self._lanes
         if partition is not None:
             if not 0 <= partition < len(lanes):

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.client import arguments
-from millpond.client.calls import Addresses
+from millpond.client.calls import ServerAddresses
 from millpond.client.message import Placed
 from millpond.client.payloads import AsyncPayloads
 from millpond.client.producer import CODECS, TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of, published_record
-from millpond.client.turns import Turns
+from millpond.client.turns import OrderedTurns
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
 from millpond.records import Header, Record
@@ -34,7 +34,7 @@ class AsyncPublisher:
 
     def __init__(
         self,
-        servers: Addresses = None,
+        servers: ServerAddresses = None,
         *,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
@@ -47,7 +47,7 @@ class AsyncPublisher:
         self._inline_bytes_max = arguments.integer("inline_bytes_max", inline_bytes_max)
         self._producers: dict[str, AsyncProducer] = {}
         self._payloads = AsyncPayloads(address=self._address, timeout=timeout)
-        self._turns = Turns()
+        self._turns = OrderedTurns()
         self._closed = False
 
     async def publish(

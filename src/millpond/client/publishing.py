@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from millpond.client import arguments
-from millpond.client.message import Headers, record_of
+from millpond.client.message import MessageHeaders, record_of
 from millpond.model.errors import InvalidRecord
 from millpond.model.subscriptions import DELAY, DELIVER_AT, RESERVED_HEADERS
 from millpond.records import Header, Record
@@ -15,7 +15,7 @@ Attributes = Mapping[str, bytes | str | None]
 
 def headers_of(
     attributes: Attributes | None, deliver_at: datetime | int | None = None, delay: float | None = None
-) -> Headers:
+) -> MessageHeaders:
     """Headers for the attributes, and for the earliest delivery time: a time (a datetime, or milliseconds
     since 1970), or a number of seconds after the message is published."""
     headers: list[Header] = []
@@ -39,6 +39,6 @@ def _checked(attributes: Attributes) -> Attributes:
     return attributes
 
 
-def published_record(key: bytes | None, data: bytes | None, headers: Headers) -> Record:
+def published_record(key: bytes | None, data: bytes | None, headers: MessageHeaders) -> Record:
     """A record from the parts of a message, under the names that publishers use."""
     return record_of(arguments.content("data", data), key, headers, None)

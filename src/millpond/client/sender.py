@@ -16,7 +16,7 @@ import grpc
 
 from millpond.client.calls import LOG, Connections, Pauses
 from millpond.client.errors import error_of, error_of_result, redirect_of
-from millpond.client.lane import Identity, Lane, OutBatch
+from millpond.client.lane import Lane, OutBatch, ProducerIdentity
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import Defect, MillpondError, TimedOut
 from millpond.stubs import log_pb2
@@ -27,7 +27,7 @@ LOOK_EVERY_S: Final = 0.02
 logger = logging.getLogger(__name__)
 
 
-class Link:
+class ProduceLink:
     """A stream to one broker. Responses come in the order of the requests."""
 
     def __init__(self, address: str, call: Any) -> None:
@@ -49,7 +49,7 @@ class Sender:
         self._timed_out = TimedOut(timeout_ms=int(connections.timeout_s * 1000))
         self._last_error: MillpondError | None = None
         self._lanes: list[Lane] = []
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, ProduceLink] = {}
         self._pauses: dict[Lane, Pauses] = {}
         self._redirected: set[Lane] = set()
         self._wake = asyncio.Event()
@@ -148,7 +148,7 @@ class Sender:
             found = await self._connections.call(LOG, "InitProducer", request, response)
             for lane in self._lanes:
                 if lane.needs_identity:
-                    lane.take_identity(Identity(found.producer_id, found.producer_epoch))
+                    lane.take_identity(ProducerIdentity(found.producer_id, found.producer_epoch))
             self._last_error = None
         except MillpondError as error:
             self._last_error = error
@@ -169,12 +169,12 @@ class Sender:
         )
         link.has_more.set()
 
-    def _open_link(self, address: str) -> Link:
-        link = self._links[address] = Link(address, self._connections.produce_stream(address))
+    def _open_link(self, address: str) -> ProduceLink:
+        link = self._links[address] = ProduceLink(address, self._connections.produce_stream(address))
         link.tasks = [self._begin(self._write(link)), self._begin(self._read(link))]
         return link
 
-    async def _write(self, link: Link) -> None:
+    async def _write(self, link: ProduceLink) -> None:
         try:
             while True:
                 while link.outbox:
@@ -186,7 +186,7 @@ class Sender:
 
     # -- responses --------------------------------------------------------------------------------------------
 
-    async def _read(self, link: Link) -> None:
+    async def _read(self, link: ProduceLink) -> None:
         try:
             while (response := await link.call.read()) is not grpc.aio.EOF:
                 for result in response.results:
@@ -226,7 +226,7 @@ class Sender:
         pause = self._pauses.setdefault(lane, Pauses()).take()
         lane.resume_at = asyncio.get_running_loop().time() + pause
 
-    def _lose(self, link: Link) -> None:
+    def _lose(self, link: ProduceLink) -> None:
         """The stream has ended. Requests without a response are sent again, to another broker if there is one."""
         if self._links.get(link.address) is not link:
             return

@@ -24,12 +24,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from millpond.client import arguments
-from millpond.client.bodies import Bodies
-from millpond.client.calls import ADMIN, QUEUE, Addresses, Connections, Pauses
+from millpond.client.bodies import BodyFetcher
+from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses, ServerAddresses
 from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
-from millpond.client.link import Attaching, Credit, Link
-from millpond.client.outbox import Item
+from millpond.client.link import Attaching, Credit, SubscribeLink
+from millpond.client.outbox import OutboxItem
 from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
 from millpond.client.workers import AsyncWorkers
@@ -68,7 +68,7 @@ class AsyncSubscriber:
 
     def __init__(
         self,
-        servers: Addresses,
+        servers: ServerAddresses,
         topic: str,
         subscription: str,
         *,
@@ -96,8 +96,8 @@ class AsyncSubscriber:
         self._inbox = Inbox(
             lambda delivery: delivery.link.give_back(delivery), time.monotonic, lambda: self._news.set()
         )
-        self._bodies = Bodies(self._connections, topic)
-        self._links: dict[str, Link] = {}
+        self._bodies = BodyFetcher(self._connections, topic)
+        self._links: dict[str, SubscribeLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._supervising: asyncio.Task[None] | None = None
@@ -315,8 +315,8 @@ class AsyncSubscriber:
             await asyncio.sleep(pauses.take())
             self._look_now.set()
 
-    def _link(self, address: str, share: int) -> Link:
-        link = Link(
+    def _link(self, address: str, share: int) -> SubscribeLink:
+        link = SubscribeLink(
             address,
             self._connections,
             self._attaching,
@@ -332,7 +332,7 @@ class AsyncSubscriber:
         link.paused = self._paused
         return link
 
-    def _on_refused(self, item: Item) -> None:
+    def _on_refused(self, item: OutboxItem) -> None:
         assert item.acknowledgement.outcome is not None, "it was answered"
         self._refused.append((item.delivery, item.acknowledgement.outcome))
 

@@ -12,7 +12,7 @@ from millpond.model.subscriptions import differences
 from millpond.stubs import admin_pb2
 from millpond.stubs import queue_pb2 as pb
 
-Start = Literal["earliest", "latest"] | int | datetime
+NewSubscriptionStart = Literal["earliest", "latest"] | int | datetime
 """Where a subscription begins: at the oldest message, at the next new message, at a message number (in every
 partition), or at the first message of a time."""
 Configs = Mapping[str, object]
@@ -93,7 +93,7 @@ class SubscriptionCalls:
     _connections: Connections
 
     async def create_subscription(
-        self, topic: str, name: str, config: Configs | None = None, *, start: Start = EARLIEST
+        self, topic: str, name: str, config: Configs | None = None, *, start: NewSubscriptionStart = EARLIEST
     ) -> Subscription:
         request = pb.CreateSubscriptionRequest(
             **_named(topic, name), config=config_texts("config", config), start=_start(start)
@@ -136,7 +136,7 @@ class SubscriptionCalls:
         ]
         return _joined([_state(each) for each in answers])
 
-    async def reset_subscription(self, topic: str, name: str, start: Start) -> None:
+    async def reset_subscription(self, topic: str, name: str, start: NewSubscriptionStart) -> None:
         """Start again at another position. Consumers stay attached, and continue from there."""
         request = pb.ResetSubscriptionRequest(**_named(topic, name), start=_start(start))
         await self._connections.call_carefully(
@@ -192,7 +192,7 @@ def _named(topic: str, name: str) -> dict[str, str]:
     return {"topic": arguments.label("topic", topic), "name": arguments.label("name", name)}
 
 
-def _start(start: Start) -> pb.Start:
+def _start(start: NewSubscriptionStart) -> pb.Start:
     if isinstance(start, datetime):
         return pb.Start(at=pb.Start.TIME, value=int(start.timestamp() * 1000))
     if isinstance(start, str):

@@ -26,16 +26,16 @@ from millpond.client.admin import (
     TopicDescription,
 )
 from millpond.client.background import background, made, run
-from millpond.client.calls import Addresses
+from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
-from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, Start
-from millpond.client.lane import Entry
-from millpond.client.message import Headers, Message, Placed, Polled, Sent, record_of, records_of
+from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
+from millpond.client.lane import QueuedRecord
+from millpond.client.message import Message, MessageHeaders, Placed, Polled, Sent, record_of, records_of
 from millpond.client.payloads import TIMEOUT_S as TRANSFER_TIMEOUT_S
 from millpond.client.payloads import AsyncPayloads, PayloadReference
 from millpond.client.producer import BATCH_BYTES, BUFFER_BYTES_MAX, STALE, TIMEOUT_S, AsyncProducer
 from millpond.client.subscriptions import EARLIEST, Configs, Subscription, SubscriptionState
-from millpond.client.subscriptions import Start as SubscriptionStart
+from millpond.client.subscriptions import NewSubscriptionStart as SubscriptionStart
 from millpond.model.errors import MillpondError
 from millpond.records import Buffer, Record, encoded_size_max
 
@@ -51,7 +51,7 @@ class Producer:
         self,
         topic: str,
         *,
-        address: Addresses = None,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
@@ -71,7 +71,7 @@ class Producer:
             )
         )
         self._timeout_s = timeout
-        self._inbox: deque[tuple[Entry, int | None, float]] = deque()
+        self._inbox: deque[tuple[QueuedRecord, int | None, float]] = deque()
         self._inbox_bytes = 0
         self._inbox_bytes_max = min(buffer_bytes_max, INBOX_BYTES_MAX)
         self._changing = threading.Lock()
@@ -84,7 +84,7 @@ class Producer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
@@ -104,7 +104,7 @@ class Producer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Headers = (),
+        headers: MessageHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
@@ -119,7 +119,7 @@ class Producer:
         """The rest of `submit`, for a message that was checked."""
         forks.check()
         sent = Sent()
-        entry = Entry(record, encoded_size_max(record), sent)
+        entry = QueuedRecord(record, encoded_size_max(record), sent)
         deadline = time.monotonic() + self._timeout_s
         with self._changing:
             while self._inbox and self._inbox_bytes >= self._inbox_bytes_max:
@@ -201,14 +201,14 @@ class Producer:
             ):  # otherwise callers would be woken up for one or two messages
                 self._has_room.notify_all()
 
-    async def _place(self, entry: Entry, partition: int | None, deadline: float) -> None:
+    async def _place(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
         try:
             await self._producer.place(entry, partition, deadline)
         except Exception as error:  # noqa: BLE001
             _refuse(entry, error)
 
 
-def _refuse(entry: Entry, error: Exception) -> None:
+def _refuse(entry: QueuedRecord, error: Exception) -> None:
     entry.answer.set_exception(error.copy() if isinstance(error, MillpondError) else error)
 
 
@@ -218,14 +218,14 @@ class Consumer:
     def __init__(
         self,
         topic: str,
-        read_from: Start = 1,
+        read_from: ConsumerStart = 1,
         *,
         partition: int | None = None,
         group: str | None = None,
         position_file: str | Path | None = None,
         strict: bool = False,
         uncommitted: bool = False,
-        address: Addresses = None,
+        address: ServerAddresses = None,
         timeout: float = TIMEOUT_S,
     ) -> None:
         self.topic = topic
@@ -263,7 +263,7 @@ class Consumer:
         """The position of the next poll."""
         return self._consumer.read_from
 
-    def seek(self, read_from: Start) -> None:
+    def seek(self, read_from: ConsumerStart) -> None:
         """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
         partition, while other partitions keep their positions."""
         run(self._consumer.seek(read_from))
@@ -292,7 +292,7 @@ class Consumer:
 class Admin:
     """Topics, groups, subscriptions and brokers. Has every method of `AsyncAdmin`."""
 
-    def __init__(self, *, address: Addresses = None, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
         self._admin = run(made(lambda: AsyncAdmin(address=address, timeout=timeout)))
 
     def create_topic(
@@ -385,7 +385,7 @@ class Admin:
 class Payloads:
     """Bodies by reference. See `AsyncPayloads`."""
 
-    def __init__(self, *, address: Addresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
+    def __init__(self, *, address: ServerAddresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
         self._payloads = run(made(lambda: AsyncPayloads(address=address, timeout=timeout)))
 
     def upload(self, topic: str, body: Buffer) -> PayloadReference:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from millpond.client import arguments
 from millpond.client.background import made, run
-from millpond.client.calls import Addresses
+from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
 from millpond.client.message import Sent
@@ -25,7 +25,7 @@ from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.client.subscriber import PREFETCH, PREFETCH_BYTES, VALUE_BYTES_MAX, AsyncSubscriber
 from millpond.client.sync import Producer
 from millpond.client.transaction import AsyncTransaction
-from millpond.client.workers import Lanes, conclude
+from millpond.client.workers import WorkerLanes, conclude
 from millpond.model.errors import Stopping
 
 
@@ -52,7 +52,7 @@ class Subscriber:
 
     def __init__(
         self,
-        servers: Addresses,
+        servers: ServerAddresses,
         topic: str,
         subscription: str,
         *,
@@ -168,7 +168,7 @@ class ThreadWorkers:
     def __init__(self, inbox: Inbox, count: int, handler: Callable[[Any], Any]) -> None:
         self._inbox = inbox
         self._handler = handler
-        self._lanes = Lanes(count)
+        self._lanes = WorkerLanes(count)
         self._changed = threading.Condition()
         self._ended = False
         self._fatal: BaseException | None = None
@@ -259,7 +259,7 @@ class Publisher:
 
     def __init__(
         self,
-        servers: Addresses = None,
+        servers: ServerAddresses = None,
         *,
         timeout: float = TIMEOUT_S,
         compression: str = "none",

@@ -15,7 +15,7 @@ from millpond.stubs import log_pb2
 from millpond.stubs import queue_pb2 as pb
 
 
-class Transaction:
+class TransactionOperations:
     """The operations to commit. All deliveries must come from one broker; messages may go to any."""
 
     def __init__(self, attaching: Attaching) -> None:
@@ -89,7 +89,7 @@ class Transaction:
         ]
 
 
-class AsyncTransaction(Transaction):
+class AsyncTransaction(TransactionOperations):
     """Commits at the end of its `async with`. If the block raises, nothing is done, and the deliveries must
     still be acknowledged."""
 

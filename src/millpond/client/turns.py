@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 
-class Turns:
+class OrderedTurns:
     def __init__(self) -> None:
-        self._last: dict[Hashable, Turn] = {}
+        self._last: dict[Hashable, OrderedTurn] = {}
 
     def __len__(self) -> int:
         """The number of places with turns."""
@@ -20,19 +20,19 @@ class Turns:
     def is_free(self, place: Hashable) -> bool:
         return place not in self._last
 
-    def take(self, place: Hashable) -> "Turn":
+    def take(self, place: Hashable) -> "OrderedTurn":
         """Take a turn behind all others at this place. Enter it with `with`, do the work that may run
         concurrently, then await `come`."""
-        turn = self._last[place] = Turn(self, place, self._last.get(place))
+        turn = self._last[place] = OrderedTurn(self, place, self._last.get(place))
         return turn
 
-    def forget(self, place: Hashable, turn: "Turn") -> None:
+    def forget(self, place: Hashable, turn: "OrderedTurn") -> None:
         if self._last.get(place) is turn:
             del self._last[place]
 
 
-class Turn:
-    def __init__(self, turns: Turns, place: Hashable, before: "Turn | None") -> None:
+class OrderedTurn:
+    def __init__(self, turns: OrderedTurns, place: Hashable, before: "OrderedTurn | None") -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns = turns
         self._place = place

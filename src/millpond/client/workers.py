@@ -17,7 +17,7 @@ from millpond.client.inbox import Inbox, Order
 logger = logging.getLogger(__name__)
 
 
-class Lanes:
+class WorkerLanes:
     """Assigns deliveries to workers. Pure."""
 
     def __init__(self, count: int) -> None:
@@ -69,7 +69,7 @@ def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
 class AsyncWorkers:
     def __init__(self, inbox: Inbox, count: int, until_news: Callable[[], Awaitable[None]]) -> None:
         self._inbox = inbox
-        self._lanes = Lanes(count)
+        self._lanes = WorkerLanes(count)
         self._count = count
         self._until_news = until_news
         self._woken = [asyncio.Event() for _ in range(count)]

@@ -1,13 +1,13 @@
 """Cluster membership: brokers and their leases, ownership of partitions and coordinator shards, and handovers."""
 
-from millpond.cluster.joining import Identity, addresses_of, join, leave, machine_of
+from millpond.cluster.joining import BrokerIdentity, addresses_of, join, leave, machine_of
 from millpond.cluster.lease import Lease, Shards
 from millpond.cluster.membership import Handover, Membership
 from millpond.cluster.nudges import Nudges
 
 __all__ = [
+    "BrokerIdentity",
     "Handover",
-    "Identity",
     "Lease",
     "Membership",
     "Nudges",

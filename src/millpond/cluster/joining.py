@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from millpond.catalog import published as catalog_published
 from millpond.catalog import topology, writers
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.published import PublishedSettings
-from millpond.catalog.topology import Member
+from millpond.catalog.topology import LiveBroker
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
 from millpond.model.ids import Session
@@ -21,7 +21,7 @@ BOUND: Final = "bound"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """What a broker publishes about itself: its advertised addresses, its machine, and the addresses it listens on.
     `node_id` 0 takes the smallest free number."""
 
@@ -34,7 +34,7 @@ class Identity:
 
 def join(
     database: Database,
-    identity: Identity,
+    identity: BrokerIdentity,
     *,
     lease_ms: int,
     clock: Clock,
@@ -80,27 +80,27 @@ def leave(database: Database, session: Session, *, clock: Clock) -> None:
         topology.adopt(tx)
 
 
-def addresses_of(member: Member) -> dict[str, str]:
+def addresses_of(member: LiveBroker) -> dict[str, str]:
     """The address of each interface of a broker."""
     return {name: told for name, told in _told(member).items() if name not in (MACHINE, BOUND)}
 
 
-def machine_of(member: Member) -> str:
+def machine_of(member: LiveBroker) -> str:
     machine: str = _told(member).get(MACHINE, "")
     return machine
 
 
-def _bound_of(member: Member) -> dict[str, str]:
+def _bound_of(member: LiveBroker) -> dict[str, str]:
     bound: dict[str, str] = _told(member).get(BOUND, {})
     return bound
 
 
-def _told(member: Member) -> dict[str, Any]:
+def _told(member: LiveBroker) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(member.address) if member.address else {}
     return found
 
 
-def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
+def _predecessors(tx: CatalogTransaction, identity: BrokerIdentity) -> list[LiveBroker]:
     """Registered brokers that this one replaces: they have the same machine, listen on the same addresses and advertise
     the same addresses. Two processes of a machine cannot listen on the same ports, so such a broker is dead. The
     advertised addresses must match too, because containers on different machines may report one machine name. They
@@ -115,7 +115,7 @@ def _predecessors(tx: Transaction, identity: Identity) -> list[Member]:
     ]
 
 
-def _bury_silent_namesakes(tx: Transaction, identity: Identity, now_ms: int) -> None:
+def _bury_silent_namesakes(tx: CatalogTransaction, identity: BrokerIdentity, now_ms: int) -> None:
     """Declare brokers dead that have the wanted node id and whose lease has expired. If no other broker is alive, no
     other would do so, and the node id would stay taken for ever."""
     namesakes = {each.session for each in topology.members(tx) if each.node_id == identity.node_id}
@@ -125,7 +125,7 @@ def _bury_silent_namesakes(tx: Transaction, identity: Identity, now_ms: int) -> 
         writers.bury_expired_brokers(tx, silent, now_ms)
 
 
-def _take_node_id(tx: Transaction, wanted: int) -> int:
+def _take_node_id(tx: CatalogTransaction, wanted: int) -> int:
     taken = {each.node_id for each in topology.members(tx)}
     if wanted == ANY_NODE_ID:
         return next(number for number in range(1, len(taken) + 2) if number not in taken)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog import topology, writers
-from millpond.catalog.database import Transaction
-from millpond.catalog.topology import Owner, Topology, topic_of
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.topology import Ownership, Topology, topic_of
 from millpond.cluster.joining import addresses_of
 from millpond.cluster.lease import Lease, Shards
 from millpond.cluster.nudges import Nudges
@@ -145,7 +145,7 @@ class Membership:
         transaction to itself, so that it does not fail together with a flush that waits for a paused broker's lock."""
         sent_at_ms = self._clock.monotonic_ms()
 
-        def renew(tx: Transaction) -> list[str]:
+        def renew(tx: CatalogTransaction) -> list[str]:
             writers.renew(tx, self._session, self._lease_ms)
             return list(writers.expired_brokers(tx, self._session))
 
@@ -163,7 +163,7 @@ class Membership:
         return member.node_id if member is not None else session
 
     async def _replace(self, expired: Sequence[Session]) -> None:
-        def replace(tx: Transaction) -> list[str]:
+        def replace(tx: CatalogTransaction) -> list[str]:
             tx.cut_off(expired)
             buried = writers.bury_expired_brokers(tx, expired, self._clock.now_ms())
             if buried:
@@ -227,7 +227,7 @@ class Membership:
     def _receivers(self) -> list[str]:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
-    def _shared(self) -> Mapping[TopicPartition, Owner]:
+    def _shared(self) -> Mapping[TopicPartition, Ownership]:
         """The partitions to distribute. Excludes those that are halted here: a new owner would not know of the halt and
         would continue to write."""
         owners = self._log.topology.partitions
@@ -304,15 +304,15 @@ class Membership:
             self.tell_others()
 
 
-def _by_session(owners: Mapping[Unit, Owner]) -> dict[Unit, str]:
+def _by_session(owners: Mapping[Unit, Ownership]) -> dict[Unit, str]:
     return {unit: owner.session or "" for unit, owner in owners.items()}
 
 
-def _give(tx: Transaction, session: str, gifts: dict[TopicPartition, tuple[int, str]]) -> int:
+def _give(tx: CatalogTransaction, session: str, gifts: dict[TopicPartition, tuple[int, str]]) -> int:
     topology.move(tx)
     return topology.give(tx, session, gifts)
 
 
-def _give_shards(tx: Transaction, session: str, gifts: dict[int, tuple[int, str]]) -> int:
+def _give_shards(tx: CatalogTransaction, session: str, gifts: dict[int, tuple[int, str]]) -> int:
     topology.move(tx)
     return topology.give_shards(tx, session, gifts)

@@ -5,26 +5,34 @@ Reading order: `members` and `state` are the pure state machine, `claims` is the
 """
 
 from millpond.groups.claims import Claim
-from millpond.groups.coordinator import CommittedOffsets, GroupListing, Groups, MemberIdentity
+from millpond.groups.coordinator import CommitSender, CommittedOffsets, GroupListing, Groups
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
-from millpond.groups.messages import Description, Joined, JoinRequest, Leaving, State, Synced, SyncRequest
+from millpond.groups.messages import (
+    Description,
+    GroupPhase,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    Synced,
+    SyncRequest,
+)
 from millpond.groups.subscription import CONSUMER, assigned_partitions
 
 __all__ = [
     "CONSUMER",
     "Claim",
+    "CommitSender",
     "CommittedOffsets",
     "Description",
     "GroupLimits",
     "GroupListing",
+    "GroupPhase",
     "Groups",
     "JoinRequest",
     "Joined",
-    "Leaving",
-    "MemberIdentity",
+    "LeaveRequest",
     "Protocol",
-    "State",
     "SyncRequest",
     "Synced",
     "assigned_partitions",

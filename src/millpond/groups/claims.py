@@ -22,7 +22,7 @@ class Claim(NamedTuple):
     partition: int | None
 
 
-class Held(NamedTuple):
+class ClaimHolder(NamedTuple):
     reader: str
     until_ms: int
 
@@ -31,7 +31,7 @@ class Claims:
     def __init__(self, lease_ms: int, claims_max: int) -> None:
         self._lease_ms = lease_ms
         self._claims_max = claims_max
-        self._held: dict[Claim, Held] = {}
+        self._held: dict[Claim, ClaimHolder] = {}
         """In order of expiry: all leases are equally long, and a renewed claim moves to the end."""
         self._partitions: dict[tuple[str, str], set[int | None]] = {}
         """The claimed partitions of each group and topic."""
@@ -47,7 +47,7 @@ class Claims:
             message = f"{len(self._held)} readers of groups hold claims, which is the limit."
             raise Overloaded(message, waiting=len(self._held), limit=self._claims_max)
         self._held.pop(claim, None)
-        self._held[claim] = Held(reader, now_ms + self._lease_ms)
+        self._held[claim] = ClaimHolder(reader, now_ms + self._lease_ms)
         self._partitions.setdefault(claim[:2], set()).add(claim.partition)
 
     def check(

@@ -11,22 +11,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import groups as catalog
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
 from millpond.groups.limits import GroupLimits
 from millpond.groups.memory import GroupMemory, Resident
 from millpond.groups.messages import (
     Description,
+    GroupPhase,
     Joined,
     JoinRequest,
-    Leaving,
-    State,
+    LeaveRequest,
     Synced,
     SyncRequest,
 )
 from millpond.groups.standing import NewId
-from millpond.groups.state import Group
+from millpond.groups.state import ConsumerGroup
 from millpond.groups.store import GroupStore
 from millpond.groups.subscription import CONSUMER, subscribed_topics
 from millpond.log import Log
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MemberIdentity:
+class CommitSender:
     """The sender of an offset commit. The default is a consumer that is not a member and assigns its own partitions."""
 
     member_id: str = ""
@@ -58,7 +58,7 @@ class MemberIdentity:
     instance_id: str | None = None
 
 
-NO_MEMBER = MemberIdentity()
+NO_MEMBER = CommitSender()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ class Groups:
         assert isinstance(synced, Synced)
         return synced
 
-    async def heartbeat(self, group_id: str, member: MemberIdentity) -> None:
+    async def heartbeat(self, group_id: str, member: CommitSender) -> None:
         _check_group_id(group_id)
         resident = await self._find(group_id, member.member_id)
         resident.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
         self._memory.settle(resident)
 
-    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[MillpondError | None]:
+    async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
         """Returns the error of each, in order; None for success."""
         _check_group_id(group_id)
         resident = await self._memory.find(group_id)
@@ -141,7 +141,7 @@ class Groups:
         self._memory.settle(resident)
         return outcomes
 
-    async def check_member(self, group_id: str, member: MemberIdentity) -> None:
+    async def check_member(self, group_id: str, member: CommitSender) -> None:
         """Raises unless a transaction may carry offsets of this member."""
         resident = await self._memory.find(group_id)
         if resident is not None:
@@ -152,7 +152,7 @@ class Groups:
     # -- offsets ----------------------------------------------------------------------------------------------
 
     async def commit_offsets(
-        self, group_id: str, offsets: Sequence[GroupOffset], member: MemberIdentity = NO_MEMBER
+        self, group_id: str, offsets: Sequence[GroupOffset], member: CommitSender = NO_MEMBER
     ) -> list[MillpondError | None]:
         """The offsets are durable when this returns. Returns the error of each offset, in order, or None; raises errors
         that concern all of them."""
@@ -176,7 +176,7 @@ class Groups:
     async def committed_offsets(self, group_id: str) -> CommittedOffsets:
         self._store.place(group_id)
 
-        def read(tx: Transaction) -> CommittedOffsets:
+        def read(tx: CatalogTransaction) -> CommittedOffsets:
             # In this order: offsets of a transaction that ends in between are among the committed ones.
             unstable = frozenset(catalog.pending_offsets(tx, group_id))
             offsets = {each.topic_partition: each for each in catalog.committed_offsets(tx, group_id)}
@@ -215,7 +215,7 @@ class Groups:
         milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
         _check_group_id(claim.group_id)
         resident = await self._memory.find(claim.group_id)
-        if resident is not None and resident.group.state is not State.EMPTY:
+        if resident is not None and resident.group.state is not GroupPhase.EMPTY:
             raise _has_members(resident.group, claim.topic)
         self._claims.take(claim, reader, self._now())
         return self._limits.reader_lease_ms
@@ -227,7 +227,7 @@ class Groups:
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
         """Raises unless this reader may commit positions. Another reader may have a claim since this one's expired."""
         resident = await self._memory.find(group_id)
-        if resident is not None and resident.group.state is not State.EMPTY:
+        if resident is not None and resident.group.state is not GroupPhase.EMPTY:
             raise _has_members(resident.group, topic)
         self._claims.check(group_id, topic, partitions, reader, self._now())
 
@@ -238,7 +238,7 @@ class Groups:
         if resident is not None:
             return resident.group.describe()
         await self._check_has_offsets(group_id)
-        return Description(group_id, State.EMPTY)
+        return Description(group_id, GroupPhase.EMPTY)
 
     async def list_groups(self, *, everywhere: bool = False) -> list[GroupListing]:
         """Groups that have or had members, or have offsets, sorted by name. Only those that this broker coordinates;
@@ -258,14 +258,14 @@ class Groups:
         resident = await self._memory.find(group_id)
         if resident is not None:
             await self._memory.stored(resident)
-            if resident.group.state is State.DEAD:
+            if resident.group.state is GroupPhase.DEAD:
                 raise NotCoordinator(group=group_id)
-            if resident.group.state is not State.EMPTY:
+            if resident.group.state is not GroupPhase.EMPTY:
                 raise GroupNotEmpty(group=group_id)
         known = resident is not None and not resident.group.is_idle()
         place = resident.place if resident is not None else self._store.place(group_id)
         known |= await self._memory.write(place, lambda tx: catalog.delete(tx, group_id))
-        if resident is not None and resident.group.state is State.EMPTY:
+        if resident is not None and resident.group.state is GroupPhase.EMPTY:
             self._memory.drop(resident)
         if not known:
             raise UnknownGroup(group=group_id)
@@ -300,14 +300,14 @@ class Groups:
         """Remove unused state: offsets of groups that have had no members for a long time, and empty groups without
         offsets. Loads groups whose members may have died with another coordinator, so that their sessions expire."""
         for each in await self.list_groups():
-            if each.state != State.EMPTY and each.group_id not in self._memory:
+            if each.state != GroupPhase.EMPTY and each.group_id not in self._memory:
                 await self._memory.find(each.group_id)
         self._memory.forget_idle()
         if not self._trusts_clock():
             return 0
         unused_since_ms = self._clock.now_ms() - self._limits.offsets_retention_ms
 
-        def expire(tx: Transaction) -> int:
+        def expire(tx: CatalogTransaction) -> int:
             expired = catalog.expire_offsets(tx, unused_since_ms=unused_since_ms)
             return expired + catalog.forget_empty(tx)
 
@@ -355,17 +355,17 @@ class Groups:
         return GroupSubscribed(group=group_id, topic=name) if subscribed else None
 
 
-def _subscribed_topics(group: Group) -> frozenset[str] | None:
+def _subscribed_topics(group: ConsumerGroup) -> frozenset[str] | None:
     """None if a member's metadata cannot be read. Raises `GroupNotEmpty` for other protocol types, whose metadata only
     their members understand."""
-    if group.state is State.EMPTY:
+    if group.state is GroupPhase.EMPTY:
         return frozenset()
     if group.protocol_type != CONSUMER:
         raise GroupNotEmpty(group=group.group_id)
     return subscribed_topics(member.metadata(group.protocol) for member in group.roster)
 
 
-def _has_members(group: Group, topic: str) -> GroupInUse:
+def _has_members(group: ConsumerGroup, topic: str) -> GroupInUse:
     members = len(group.roster)
     count = "a member" if members == 1 else f"{members} members"
     reason = f"it has {count}, and members share its partitions among themselves, as Kafka consumers do"
@@ -377,7 +377,7 @@ def _check_group_id(group_id: str) -> None:
         raise InvalidGroupId(group=group_id)
 
 
-def _check_commit(group: Group, member: MemberIdentity, now_ms: int, *, transactional: bool) -> None:
+def _check_commit(group: ConsumerGroup, member: CommitSender, now_ms: int, *, transactional: bool) -> None:
     group.check_commit(
         member.member_id, member.instance_id, member.generation, now_ms, transactional=transactional
     )

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterator
 
 
-class Deadlines:
+class NamedDeadlines:
     def __init__(self) -> None:
         self._due: dict[str, int] = {}
         self._queued: dict[str, int] = {}

@@ -14,7 +14,7 @@ class Protocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """`protocols` are in order of preference, each name once."""
 
     member_id: str
@@ -37,23 +37,23 @@ class Roster:
     """The members, in the order in which they joined. Lookups that every request needs do not scan the members."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[GroupMember]:
         return iter(list(self._members.values()))
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
-    def __getitem__(self, member_id: str) -> Member:
+    def __getitem__(self, member_id: str) -> GroupMember:
         return self._members[member_id]
 
-    def put(self, member: Member) -> None:
+    def put(self, member: GroupMember) -> None:
         """Add a member, or replace the one of the same id."""
         former = self._members.get(member.member_id)
         if former is not None:
@@ -63,7 +63,7 @@ class Roster:
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
 
-    def remove(self, member_id: str) -> Member:
+    def remove(self, member_id: str) -> GroupMember:
         member = self._members.pop(member_id)
         self._count(member, -1)
         if member.instance_id is not None:
@@ -89,7 +89,7 @@ class Roster:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: GroupMember, step: int) -> None:
         for each in member.protocols:
             self._supporters[each.name] += step
             if not self._supporters[each.name]:

@@ -13,27 +13,27 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from millpond.catalog.commits import Operation
-from millpond.groups.deadlines import Deadlines
+from millpond.catalog.commits import CommitOperation
+from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
-from millpond.groups.messages import Answer, Joined, Save, Synced
+from millpond.groups.messages import GroupResponse, Joined, SaveSnapshot, Synced
 from millpond.groups.standing import NewId
-from millpond.groups.state import Group
-from millpond.groups.store import GroupStore, Place
+from millpond.groups.state import ConsumerGroup
+from millpond.groups.store import CoordinatedGroup, GroupStore
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotCoordinator
 
 logger = logging.getLogger(__name__)
 
-Outcome = Joined | Synced | MillpondError
+GroupOutcome = Joined | Synced | MillpondError
 
 
 @dataclass(slots=True, eq=False)
 class Resident:
     """A group in memory. If the shard's epoch has changed since the group was loaded, it is dropped."""
 
-    group: Group
-    place: Place
+    group: ConsumerGroup
+    place: CoordinatedGroup
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
     """Saves in flight. Until they are done, the catalog has an older state."""
 
@@ -45,10 +45,10 @@ class GroupMemory:
         self._limits = limits
         self._new_id = new_id
         self._residents: dict[str, Resident] = {}
-        self._loading: dict[Place, asyncio.Task[None]] = {}
+        self._loading: dict[CoordinatedGroup, asyncio.Task[None]] = {}
         self._tickets = count()
-        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
-        self._deadlines = Deadlines()
+        self._waiting: dict[int, asyncio.Future[GroupOutcome]] = {}
+        self._deadlines = NamedDeadlines()
         self._alarm = asyncio.Event()
         self._wakes_at_ms: float = -math.inf
 
@@ -73,12 +73,12 @@ class GroupMemory:
         found = await self.find(group_id)
         if found is not None:
             return found
-        return self._add(self._store.place(group_id), Group(group_id, self._limits, self._new_id))
+        return self._add(self._store.place(group_id), ConsumerGroup(group_id, self._limits, self._new_id))
 
     async def ask(self, resident: Resident, event: Callable[[int], None]) -> Joined | Synced:
         """Send the group an event with a ticket, and wait for the response."""
         ticket = next(self._tickets)
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[GroupOutcome] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
         try:
             event(ticket)
@@ -93,14 +93,14 @@ class GroupMemory:
     def settle(self, resident: Resident) -> None:
         """Perform the effects that the group has requested, and update its alarm."""
         for effect in resident.group.take_effects():
-            if isinstance(effect, Answer):
+            if isinstance(effect, GroupResponse):
                 self._deliver(effect)
             else:
                 self._begin_save(resident, effect)
         if self._residents.get(resident.place.group_id) is resident:
             self._set_alarm(resident)
 
-    async def write(self, place: Place, operation: Operation) -> Any:
+    async def write(self, place: CoordinatedGroup, operation: CommitOperation) -> Any:
         """Write under the group's fence. If the group has moved to another coordinator, it is dropped here."""
         try:
             return await self._store.write(place, operation)
@@ -196,12 +196,12 @@ class GroupMemory:
             return None
         return resident
 
-    def _add(self, place: Place, group: Group) -> Resident:
+    def _add(self, place: CoordinatedGroup, group: ConsumerGroup) -> Resident:
         resident = self._residents[place.group_id] = Resident(group, place)
         self.settle(resident)
         return resident
 
-    async def _load(self, place: Place) -> None:
+    async def _load(self, place: CoordinatedGroup) -> None:
         task = self._loading.get(place)
         if task is None:
             task = self._loading[place] = asyncio.create_task(self._read(place))
@@ -211,28 +211,30 @@ class GroupMemory:
         except MillpondError as error:
             raise error.copy() from error
 
-    async def _read(self, place: Place) -> None:
+    async def _read(self, place: CoordinatedGroup) -> None:
         snapshot = await self._store.load(place.group_id)
         if snapshot is None or place.group_id in self._residents:
             return
         now_ms = self._clock.monotonic_ms()
         self._add(
             place,
-            Group.restored(place.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms),
+            ConsumerGroup.restored(
+                place.group_id, self._limits, self._new_id, snapshot=snapshot, now_ms=now_ms
+            ),
         )
 
-    def _deliver(self, answer: Answer) -> None:
+    def _deliver(self, answer: GroupResponse) -> None:
         future = self._waiting.pop(answer.ticket, None)
         if future is not None and not future.done():
             future.set_result(answer.outcome)
 
-    def _begin_save(self, resident: Resident, save: Save) -> None:
+    def _begin_save(self, resident: Resident, save: SaveSnapshot) -> None:
         """Tasks start in the order in which they are created, and so do their commits: the last save wins."""
         task = asyncio.create_task(self._save(resident, save))
         resident.saving.add(task)
         task.add_done_callback(resident.saving.discard)
 
-    async def _save(self, resident: Resident, save: Save) -> None:
+    async def _save(self, resident: Resident, save: SaveSnapshot) -> None:
         failure: MillpondError | None = None
         try:
             await self._store.save(resident.place, save.snapshot)
@@ -246,7 +248,7 @@ class GroupMemory:
         resident.group.saved(save, failure, self._clock.monotonic_ms())
         self.settle(resident)
 
-    def _drop_at(self, place: Place) -> None:
+    def _drop_at(self, place: CoordinatedGroup) -> None:
         resident = self._residents.get(place.group_id)
         if resident is not None and resident.place == place:
             self.drop(resident)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from millpond.groups.members import Member, Protocol
+from millpond.groups.members import GroupMember, Protocol
 from millpond.groups.snapshot import Snapshot
 from millpond.model.errors import MillpondError
 
 
-class State(StrEnum):
+class GroupPhase(StrEnum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -33,8 +33,8 @@ class JoinRequest:
     require_known_id: bool = True
     can_skip_assignment: bool = True
 
-    def member(self, member_id: str) -> Member:
-        return Member(
+    def member(self, member_id: str) -> GroupMember:
+        return GroupMember(
             member_id=member_id,
             client_id=self.client_id,
             client_host=self.client_host,
@@ -65,7 +65,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeaveRequest:
     """A member that leaves, or an instance that an administrator removes (then without a member id)."""
 
     member_id: str
@@ -81,7 +81,7 @@ class Joined:
     protocol_type: str
     protocol: str | None
     leader: str
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
     skip_assignment: bool = False
 
 
@@ -97,14 +97,14 @@ class Description:
     """`protocol` is set only while the group is stable."""
 
     group_id: str
-    state: State
+    state: GroupPhase
     protocol_type: str = ""
     protocol: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GroupResponse:
     ticket: int
     outcome: Joined | Synced | MillpondError
 
@@ -114,16 +114,16 @@ class Restart:
     """A static member that was restarted, and the member it replaced."""
 
     member_id: str
-    former: Member
+    former: GroupMember
     can_skip_assignment: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Save:
+class SaveSnapshot:
     """Store the snapshot, then call `saved` with the result."""
 
     snapshot: Snapshot
     restart: Restart | None = None
 
 
-Effect = Answer | Save
+GroupEffect = GroupResponse | SaveSnapshot

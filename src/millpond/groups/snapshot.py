@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.groups.members import Member, Protocol
+from millpond.groups.members import GroupMember, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Snapshot:
     protocol_type: str
     protocol: str | None = None
     leader: str | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 def encode_members(snapshot: Snapshot) -> str:
@@ -40,7 +40,7 @@ def decode_members(generation: int, protocol_type: str, text: str) -> Snapshot:
     return Snapshot(generation, protocol_type, kept["protocol"], kept["leader"], members)
 
 
-def _encode_member(member: Member) -> dict[str, Any]:
+def _encode_member(member: GroupMember) -> dict[str, Any]:
     return {
         "id": member.member_id,
         "instance": member.instance_id,
@@ -53,8 +53,8 @@ def _encode_member(member: Member) -> dict[str, Any]:
     }
 
 
-def _decode_member(kept: dict[str, Any]) -> Member:
-    return Member(
+def _decode_member(kept: dict[str, Any]) -> GroupMember:
+    return GroupMember(
         member_id=kept["id"],
         client_id=kept["client"],
         client_host=kept["host"],

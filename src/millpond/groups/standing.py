@@ -3,10 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from millpond.groups.deadlines import Deadlines
+from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
-from millpond.groups.members import Member, Roster
-from millpond.groups.messages import Answer, Description, Effect, Joined, JoinRequest, State, Synced
+from millpond.groups.members import GroupMember, Roster
+from millpond.groups.messages import (
+    Description,
+    GroupEffect,
+    GroupPhase,
+    GroupResponse,
+    Joined,
+    JoinRequest,
+    Synced,
+)
 from millpond.groups.snapshot import Snapshot
 from millpond.model.errors import (
     FencedInstance,
@@ -21,12 +29,12 @@ NewId = Callable[[str], str]
 """Creates a unique member id that starts with the client's or the instance's name."""
 
 
-class Standing:
+class GroupState:
     """The data of a group, and small steps that do not change its `state`."""
 
     def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = GroupPhase.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -42,14 +50,14 @@ class Standing:
         """Members of the generation that have not requested their assignment."""
         self._joining: dict[str, int] = {}
         self._syncing: dict[str, int] = {}
-        self._sessions = Deadlines()
+        self._sessions = NamedDeadlines()
         self._join_due_ms: int | None = None
         self._sync_due_ms: int | None = None
-        self._effects: list[Effect] = []
+        self._effects: list[GroupEffect] = []
 
     # -- queries ----------------------------------------------------------------------------------------------
 
-    def take_effects(self) -> list[Effect]:
+    def take_effects(self) -> list[GroupEffect]:
         effects, self._effects = self._effects, []
         return effects
 
@@ -60,15 +68,15 @@ class Standing:
 
     def is_idle(self) -> bool:
         """Whether the group can be removed from memory and loaded again without losing anything."""
-        return self.state is State.EMPTY and not self._expected
+        return self.state is GroupPhase.EMPTY and not self._expected
 
     def describe(self) -> Description:
-        protocol = self.protocol if self.state is State.STABLE else None
+        protocol = self.protocol if self.state is GroupPhase.STABLE else None
         return Description(self.group_id, self.state, self.protocol_type, protocol or "", tuple(self.roster))
 
     # -- members ----------------------------------------------------------------------------------------------
 
-    def _check_member(self, member_id: str, instance_id: str | None) -> Member:
+    def _check_member(self, member_id: str, instance_id: str | None) -> GroupMember:
         if instance_id is not None:
             holder = self.roster.holder(instance_id)
             if holder is not None and holder != member_id:
@@ -80,7 +88,7 @@ class Standing:
         return self.roster[member_id]
 
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        if self.state is State.DEAD:
+        if self.state is GroupPhase.DEAD:
             raise NotCoordinator(group=self.group_id)
         self._check_member(member_id, instance_id)
         if generation != self.generation:
@@ -105,7 +113,7 @@ class Standing:
             self.leader = self.roster.first()
         self._dismiss(member_id, UnknownMember(group=self.group_id, member_id=member_id))
 
-    def _rename(self, member_id: str, new_id: str, now_ms: int) -> Member:
+    def _rename(self, member_id: str, new_id: str, now_ms: int) -> GroupMember:
         """Give a static member's place to another id. Requests with the former id are fenced."""
         former = self.roster.remove(member_id)
         self.roster.put(replace(former, member_id=new_id))
@@ -149,7 +157,7 @@ class Standing:
         self._syncing.clear()
 
     def _answer(self, ticket: int, outcome: Joined | Synced | MillpondError) -> None:
-        self._effects.append(Answer(ticket, outcome))
+        self._effects.append(GroupResponse(ticket, outcome))
 
     def _joined(self, member_id: str) -> Joined:
         assert self.leader is not None, "a generation has a leader"

@@ -11,18 +11,18 @@ the same time. Then one of them, the leader, assigns the partitions, and syncs w
 member proves that it is alive by heartbeats, except while one of its requests is pending here.
 
 An event is a method call with the current time. Joins and syncs carry a ticket, and each ticket gets exactly one
-`Answer` in `take_effects()`, now or later. The caller stores each `Save` it finds there and then calls `saved` with the
-result. `next_deadline_ms` returns when to call `tick`. Rules and errors are those of Kafka 4.
+`GroupResponse` in `take_effects()`, now or later. The caller stores each `SaveSnapshot` it finds there and then calls
+`saved` with the result. `next_deadline_ms` returns when to call `tick`. Rules and errors are those of Kafka 4.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millpond.groups.deadlines import Deadlines
+from millpond.groups.deadlines import NamedDeadlines
 from millpond.groups.limits import GroupLimits
-from millpond.groups.messages import JoinRequest, Leaving, Restart, Save, State, SyncRequest
+from millpond.groups.messages import GroupPhase, JoinRequest, LeaveRequest, Restart, SaveSnapshot, SyncRequest
 from millpond.groups.snapshot import Snapshot
-from millpond.groups.standing import NewId, Standing
+from millpond.groups.standing import GroupState, NewId
 from millpond.model.errors import (
     GroupFull,
     InconsistentProtocol,
@@ -35,10 +35,10 @@ from millpond.model.errors import (
 )
 
 
-class Group(Standing):
+class ConsumerGroup(GroupState):
     def __init__(self, group_id: str, limits: GroupLimits, new_id: NewId) -> None:
         super().__init__(group_id, limits, new_id)
-        self._storing: Save | None = None
+        self._storing: SaveSnapshot | None = None
         self._first_rebalance = False
         self._another_came = False
         self._join_latest_ms = 0
@@ -46,12 +46,12 @@ class Group(Standing):
     @classmethod
     def restored(
         cls, group_id: str, limits: GroupLimits, new_id: NewId, snapshot: Snapshot, now_ms: int
-    ) -> "Group":
+    ) -> "ConsumerGroup":
         """The group as another coordinator stored it. The sessions of its members start again."""
         group = cls(group_id, limits, new_id)
         group.generation, group.protocol_type = snapshot.generation, snapshot.protocol_type
         group.protocol, group.leader = snapshot.protocol, snapshot.leader
-        group.state = State.STABLE if snapshot.members else State.EMPTY
+        group.state = GroupPhase.STABLE if snapshot.members else GroupPhase.EMPTY
         for member in snapshot.members:
             group.roster.put(member)
             group._keep_alive(member.member_id, now_ms)
@@ -77,10 +77,10 @@ class Group(Standing):
         try:
             self._check_generation(request.member_id, request.instance_id, request.generation)
             self._check_protocol(request)
-            if self.state is State.PREPARING:
+            if self.state is GroupPhase.PREPARING:
                 raise RebalanceInProgress(group=self.group_id)
             self._unsynced.discard(request.member_id)
-            if self.state is State.STABLE:
+            if self.state is GroupPhase.STABLE:
                 self._answer(ticket, self._synced(request.member_id))
             else:
                 self._wait_for_assignment(request, ticket)
@@ -90,16 +90,16 @@ class Group(Standing):
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         self._check_generation(member_id, instance_id, generation)
         self._keep_alive(member_id, now_ms)
-        if self.state is State.PREPARING:
+        if self.state is GroupPhase.PREPARING:
             raise RebalanceInProgress(group=self.group_id)
 
-    def leave(self, leaving: Sequence[Leaving], now_ms: int) -> list[MillpondError | None]:
+    def leave(self, leaving: Sequence[LeaveRequest], now_ms: int) -> list[MillpondError | None]:
         """Returns the error of each, in order; None for success."""
         outcomes = [self._leave_one(each) for each in leaving]
         if any(outcome is None for outcome in outcomes):
-            if self.state in (State.STABLE, State.COMPLETING):
+            if self.state in (GroupPhase.STABLE, GroupPhase.COMPLETING):
                 self._prepare(now_ms)
-            elif self.state is State.PREPARING:
+            elif self.state is GroupPhase.PREPARING:
                 self._complete_join_if_all_came(now_ms)
         return outcomes
 
@@ -108,7 +108,7 @@ class Group(Standing):
     ) -> None:
         """Raises unless this member may commit offsets now. A commit outside a transaction also counts as a heartbeat.
         A transaction is fenced by its producer, so the group checks only the member and generation it names, if any."""
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is GroupPhase.EMPTY:
             return
         if generation >= 0 or member_id or instance_id is not None:
             self._check_generation(member_id, instance_id, generation)
@@ -116,12 +116,12 @@ class Group(Standing):
             raise UnknownMember(group=self.group_id, member_id=member_id)
         if transactional:
             return
-        if self.state is State.COMPLETING:
+        if self.state is GroupPhase.COMPLETING:
             raise RebalanceInProgress(group=self.group_id)
         self._keep_alive(member_id, now_ms)
 
-    def saved(self, save: Save, error: MillpondError | None, now_ms: int) -> None:
-        """The result of storing a `Save`. If the group has changed since, the result no longer matters."""
+    def saved(self, save: SaveSnapshot, error: MillpondError | None, now_ms: int) -> None:
+        """The result of storing a `SaveSnapshot`. If the group has changed since, the result no longer matters."""
         if save.restart is not None:
             self._restart_saved(save.restart, error, now_ms)
         elif save is self._storing:
@@ -142,9 +142,9 @@ class Group(Standing):
 
     def kill(self) -> None:
         """The group was deleted or has moved: pending requests receive `NotCoordinator`."""
-        self.state, self._storing = State.DEAD, None
+        self.state, self._storing = GroupPhase.DEAD, None
         self._join_due_ms = self._sync_due_ms = None
-        self._sessions = Deadlines()
+        self._sessions = NamedDeadlines()
         for member in self.roster:
             self._dismiss(member.member_id, NotCoordinator(group=self.group_id))
 
@@ -154,7 +154,7 @@ class Group(Standing):
         low, high = self._limits.session_timeout_min_ms, self._limits.session_timeout_max_ms
         if not low <= request.session_timeout_ms <= high:
             raise InvalidSessionTimeout(timeout_ms=request.session_timeout_ms, min_ms=low, max_ms=high)
-        if self.state is State.DEAD:
+        if self.state is GroupPhase.DEAD:
             raise NotCoordinator(group=self.group_id)
         if not self._has_room_for(request.member_id):
             if request.member_id in self.roster:
@@ -169,12 +169,12 @@ class Group(Standing):
         members that join last."""
         if not member_id and len(self._expected) >= self._limits.members_max:
             return False
-        if self.state is State.PREPARING:
+        if self.state is GroupPhase.PREPARING:
             return member_id in self._joining or len(self._joining) < self._limits.members_max
         return member_id in self.roster or len(self.roster) < self._limits.members_max
 
     def _agrees(self, request: JoinRequest) -> bool:
-        if self.state is State.EMPTY:
+        if self.state is GroupPhase.EMPTY:
             return bool(request.protocol_type and request.protocols)
         same_type = request.protocol_type == self.protocol_type
         return same_type and self.roster.all_support_one_of(request.protocols)
@@ -209,7 +209,7 @@ class Group(Standing):
         The leader of a stable group joins again to request a new assignment."""
         member = self._check_member(request.member_id, request.instance_id)
         is_leader = member.member_id == self.leader
-        answered = self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)
+        answered = self.state is GroupPhase.COMPLETING or (self.state is GroupPhase.STABLE and not is_leader)
         if answered and member.protocols == request.distinct_protocols():
             self._answer(ticket, self._joined(member.member_id))
             return
@@ -222,16 +222,16 @@ class Group(Standing):
         """A static member was restarted: it gets its former place and assignment."""
         former = self._rename(holder, member_id, now_ms)
         self._wait_to_join(request, member_id, ticket)
-        if self.state is State.STABLE and self.roster.elect_protocol() == self.protocol:
+        if self.state is GroupPhase.STABLE and self.roster.elect_protocol() == self.protocol:
             restart = Restart(member_id, former, request.can_skip_assignment)
-            self._effects.append(Save(self._snapshot(), restart))
+            self._effects.append(SaveSnapshot(self._snapshot(), restart))
         else:  # in CompletingRebalance the leader may already have assigned partitions to the former id
             self._rebalance(now_ms)
 
     def _restart_saved(self, restart: Restart, error: MillpondError | None, now_ms: int) -> None:
         """If a rebalance has started since, the member takes part in it, and its join stays pending."""
         member_id = restart.member_id
-        if self.state is not State.STABLE or member_id not in self._joining:
+        if self.state is not GroupPhase.STABLE or member_id not in self._joining:
             return
         ticket = self._joining.pop(member_id)
         if error is not None:
@@ -250,7 +250,7 @@ class Group(Standing):
     # -- creating a generation --------------------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
-        if self.state is State.PREPARING:
+        if self.state is GroupPhase.PREPARING:
             self._complete_join_if_all_came(now_ms)
         else:
             self._prepare(now_ms)
@@ -258,8 +258,8 @@ class Group(Standing):
     def _prepare(self, now_ms: int) -> None:
         self._answer_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
         self._storing = self._sync_due_ms = None
-        self._first_rebalance = self.state is State.EMPTY
-        self.state = State.PREPARING
+        self._first_rebalance = self.state is GroupPhase.EMPTY
+        self.state = GroupPhase.PREPARING
         wait_ms = self._rebalance_timeout_ms()
         if self._first_rebalance:
             delay_ms = self._limits.initial_rebalance_delay_ms
@@ -305,8 +305,8 @@ class Group(Standing):
         if len(self.roster):
             self._begin_sync(now_ms)
         else:
-            self.state, self.protocol = State.EMPTY, None
-            self._effects.append(Save(self._snapshot()))
+            self.state, self.protocol = GroupPhase.EMPTY, None
+            self._effects.append(SaveSnapshot(self._snapshot()))
 
     def _elect_leader(self) -> bool:
         """Keep the leader or choose another among the members that have joined. Returns False if none has joined."""
@@ -316,7 +316,7 @@ class Group(Standing):
         return self.leader in self._joining
 
     def _begin_sync(self, now_ms: int) -> None:
-        self.state = State.COMPLETING
+        self.state = GroupPhase.COMPLETING
         self.protocol = self.roster.elect_protocol()
         self._newcomers.clear()
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
@@ -339,11 +339,11 @@ class Group(Standing):
         if request.member_id == self.leader and self._storing is None:
             given = request.assignments
             members = (replace(each, assignment=given.get(each.member_id, b"")) for each in self.roster)
-            self._storing = Save(replace(self._snapshot(), members=tuple(members)))
+            self._storing = SaveSnapshot(replace(self._snapshot(), members=tuple(members)))
             self._effects.append(self._storing)
 
     def _stabilize(self, snapshot: Snapshot, now_ms: int) -> None:
-        self.state, self._storing = State.STABLE, None
+        self.state, self._storing = GroupPhase.STABLE, None
         for member in snapshot.members:
             self.roster.put(member)
         self._answer_syncs(self._synced, now_ms)
@@ -358,7 +358,7 @@ class Group(Standing):
 
     # -- leaving ----------------------------------------------------------------------------------------------
 
-    def _leave_one(self, leaving: Leaving) -> MillpondError | None:
+    def _leave_one(self, leaving: LeaveRequest) -> MillpondError | None:
         member_id = leaving.member_id or self.roster.holder(leaving.instance_id) or ""
         if member_id in self._expected:
             self._expected.remove(member_id)
@@ -377,9 +377,9 @@ class Group(Standing):
             self._expected.remove(member_id)
         elif member_id in self._newcomers or not waits:
             self._remove(member_id)
-            if self.state is not State.PREPARING:
+            if self.state is not GroupPhase.PREPARING:
                 self._prepare(now_ms)
         else:
             return  # its response will restart the session
-        if self.state is State.PREPARING and self._all_came():
+        if self.state is GroupPhase.PREPARING and self._all_came():
             self._complete_join(now_ms)

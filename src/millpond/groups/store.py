@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from millpond.catalog import coordinators, groups
-from millpond.catalog.commits import Operation
-from millpond.catalog.database import Transaction
+from millpond.catalog.commits import CommitOperation
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupRow
-from millpond.groups.messages import State
+from millpond.groups.messages import GroupPhase
 from millpond.groups.snapshot import Snapshot, decode_members, encode_members
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import NotCoordinator, NotOwner
 from millpond.model.ids import Session
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
-class Place(NamedTuple):
+class CoordinatedGroup(NamedTuple):
     """A group, with the shard and the epoch under which this broker coordinates it."""
 
     group_id: str
@@ -40,20 +40,20 @@ class GroupStore:
         shard = coordinators.shard_of(group_id)
         return shard in self._epochs and self._epochs[shard] != self._lost.get(shard)
 
-    def place(self, group_id: str) -> Place:
+    def place(self, group_id: str) -> CoordinatedGroup:
         """Raises `NotCoordinator` if another broker coordinates the group."""
         if not self.keeps(group_id):
             raise NotCoordinator(group=group_id)
         shard = coordinators.shard_of(group_id)
-        return Place(group_id, shard, self._epochs[shard])
+        return CoordinatedGroup(group_id, shard, self._epochs[shard])
 
-    async def read(self, function: Callable[[Transaction], Found]) -> Found:
+    async def read(self, function: Callable[[CatalogTransaction], T]) -> T:
         return await self._log.read(function)
 
-    async def write(self, place: Place, operation: Operation) -> Any:
+    async def write(self, place: CoordinatedGroup, operation: CommitOperation) -> Any:
         """Raises `NotCoordinator`, and changes nothing, if the group has moved to another broker."""
 
-        def fenced(tx: Transaction) -> Any:
+        def fenced(tx: CatalogTransaction) -> Any:
             coordinators.hold(tx, place.shard, self._session, place.epoch)
             return operation(tx)
 
@@ -67,12 +67,12 @@ class GroupStore:
         row = await self._log.read(lambda tx: groups.find(tx, group_id))
         return decode_members(row.generation, row.protocol_type, row.members) if row is not None else None
 
-    async def save(self, place: Place, snapshot: Snapshot) -> None:
+    async def save(self, place: CoordinatedGroup, snapshot: Snapshot) -> None:
         row = GroupRow(
             group_id=place.group_id,
             generation=snapshot.generation,
             protocol_type=snapshot.protocol_type,
-            state=State.STABLE if snapshot.members else State.EMPTY,
+            state=GroupPhase.STABLE if snapshot.members else GroupPhase.EMPTY,
             members=encode_members(snapshot),
             updated_at=self._clock.now_ms(),
         )

@@ -1,7 +1,7 @@
 """The log engine: buffers, flushes and commits on the write path; caches and plans on the read path;
 transactions."""
 
-from millpond.catalog.transactions import Producer, ProducerEpoch
+from millpond.catalog.transactions import ProducerEpoch, TransactionalProducer
 from millpond.log.buffer import AppendResult
 from millpond.log.fetcher import FetchRequest, FetchResult
 from millpond.log.limits import LogLimits
@@ -16,10 +16,10 @@ __all__ = [
     "FetchResult",
     "Log",
     "LogLimits",
-    "Producer",
     "ProducerEpoch",
     "TimedOffset",
     "TransactionLimits",
+    "TransactionalProducer",
     "Transactions",
     "Writer",
 ]

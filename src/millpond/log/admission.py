@@ -35,14 +35,14 @@ CODECS: Final[Mapping[str, Codec]] = {
     "zstd": Codec.ZSTD,
 }
 
-Headers = list[tuple[int, BatchHeader]]
+BatchHeaders = list[tuple[int, BatchHeader]]
 
 
 class Admitted(NamedTuple):
     """Batches whose headers passed the checks. `now_ms` is the append time."""
 
     data: Buffer
-    headers: Headers
+    headers: BatchHeaders
     now_ms: int
     timestamp: int = NO_APPEND_TIME
     """The append time if the topic uses it; -1 if the topic keeps the producer's timestamps."""
@@ -98,7 +98,7 @@ def check_times(admitted: Admitted, config: TopicConfig, decompressed_bytes_max:
 # -- times ------------------------------------------------------------------------------------------------------
 
 
-def _are_trusted(headers: Headers, config: TopicConfig, now_ms: int) -> bool:
+def _are_trusted(headers: BatchHeaders, config: TopicConfig, now_ms: int) -> bool:
     """A header that violates the topic's timestamp limits is not trusted either: the records decide."""
     for _, header in headers:
         base, newest = header.base_timestamp, header.max_timestamp
@@ -123,7 +123,7 @@ def _with_true_times(admitted: Admitted, config: TopicConfig, decompressed_bytes
     )
 
 
-def _with_newest(data: Buffer, headers: Headers, newest: Sequence[int]) -> tuple[Buffer, Headers]:
+def _with_newest(data: Buffer, headers: BatchHeaders, newest: Sequence[int]) -> tuple[Buffer, BatchHeaders]:
     """Writes in place if the buffer is writable, because the log owns a writable buffer."""
     true = [
         (position, header._replace(max_timestamp=each))
@@ -155,8 +155,8 @@ def _too_far(timestamp: int, apart_ms: int, direction: str, limit_ms: int) -> In
 
 
 def _with_codec(
-    data: Buffer, headers: Headers, config: TopicConfig, decompressed_bytes_max: int
-) -> tuple[Buffer, Headers]:
+    data: Buffer, headers: BatchHeaders, config: TopicConfig, decompressed_bytes_max: int
+) -> tuple[Buffer, BatchHeaders]:
     """Compress the batches with the topic's codec. A batch that grows past the topic's maximum size is refused."""
     codec = CODECS[config.compression]
     if all(header.codec is codec for _, header in headers):
@@ -169,7 +169,7 @@ def _with_codec(
     return data, headers
 
 
-def _check_idempotent(headers: Headers) -> None:
+def _check_idempotent(headers: BatchHeaders) -> None:
     """Kafka's rule: an idempotent producer sends one batch per partition and request."""
     if len(headers) > 1 and any(header.is_idempotent for _, header in headers):
         raise InvalidRecord(reason="an idempotent producer sends one batch per partition at a time")

@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from millpond.catalog.commits import Operation
+from millpond.catalog.commits import CommitOperation
 from millpond.log.admission import Admitted, admit, check_times, look_inside, needs_look_inside
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.flusher import Flusher
 from millpond.log.owned import OwnedPartitions
-from millpond.log.partition import Partition
+from millpond.log.partition import LogPartition
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
 from millpond.model.clock import Clock
@@ -78,7 +78,7 @@ class Appender:
         if needs_look_inside(admitted, config):
             await self._look_inside(admitted, config)
 
-    async def _accept(self, partition: Partition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
+    async def _accept(self, partition: LogPartition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
         topic_partition = partition.topic_partition
         self._flusher.check_available(topic_partition)
@@ -106,7 +106,7 @@ class Appender:
     # -- several partitions, with any owner -------------------------------------------------------------------
 
     async def append_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
     ) -> dict[TopicPartition, AppendResult]:
         """See `Log.append_jointly`."""
         pendings = await self._admit_jointly(appends)
@@ -114,7 +114,7 @@ class Appender:
         return await _joint_results(pendings)
 
     async def submit_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
     ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
         """See `Log.submit_jointly`."""
         pendings = await self._admit_jointly(appends)
@@ -162,7 +162,7 @@ class Appender:
         )
 
 
-def _awaits_sequences(partition: Partition, admitted: Admitted) -> bool:
+def _awaits_sequences(partition: LogPartition, admitted: Admitted) -> bool:
     """Whether the catalog is read for the producer's earlier sequences. Later batches must then wait for this
     one."""
     return admitted.headers[0][1].producer_id >= 0 and partition.sequences.stale

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millpond.catalog.appends import Share
+from millpond.catalog.appends import AppendShare
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import SequencedBatch
 from millpond.records import BatchHeader, Buffer
@@ -106,14 +106,14 @@ class Layout:
     """A flush ready to be written. Positions in `shares` are relative to the start of `parts`."""
 
     parts: list[Buffer]
-    shares: list[Share]
+    shares: list[AppendShare]
     length: int
 
 
 def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
     """One journal object: for each partition a frame, followed by its batches."""
     parts: list[Buffer] = []
-    shares: list[Share] = []
+    shares: list[AppendShare] = []
     position = 0
     for topic_partition, pendings in buffer.appends.items():
         share = _share(topic_partition, pendings, epochs[topic_partition], position + FRAME_BYTES)
@@ -125,7 +125,7 @@ def lay_out(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> Layout:
     return Layout(parts, shares, position)
 
 
-def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> list[Share]:
+def lay_out_inline(buffer: FlushBuffer, epochs: dict[TopicPartition, int]) -> list[AppendShare]:
     """The same flush as rows: each share carries its own bytes."""
     return [
         _share(
@@ -160,7 +160,7 @@ def _share(
     epoch: int,
     position: int,
     inline: bytes | None = None,
-) -> Share:
+) -> AppendShare:
     length = records = 0
     oldest, newest = 2**63 - 1, -1
     sequences = []
@@ -173,7 +173,7 @@ def _share(
         length += pending.size
         records += pending.records
     index = _index(pendings) if length > INDEX_EVERY_BYTES else None
-    return Share(
+    return AppendShare(
         topic_partition, epoch, position, length, records, oldest, newest, index, inline, tuple(sequences)
     )
 

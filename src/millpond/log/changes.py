@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from millpond.catalog import extents, partitions, topics, topology, transactions
-from millpond.catalog.commits import Operation
-from millpond.catalog.database import Transaction
-from millpond.log.partition import Partition
+from millpond.catalog.commits import CommitOperation
+from millpond.catalog.database import CatalogTransaction
+from millpond.log.partition import LogPartition
 from millpond.log.topics import TopicRegistry
 from millpond.log.view import CatalogView
 from millpond.log.writer import Writer
@@ -23,10 +23,10 @@ EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
 """Maximum number of extents that one transaction removes; the next transaction continues."""
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-class Changes:
+class CatalogChanges:
     def __init__(
         self,
         writer: Writer,
@@ -55,7 +55,7 @@ class Changes:
     # -- topics -----------------------------------------------------------------------------------------------
 
     async def create_topic(self, name: str, count: int, overrides: Mapping[str, str]) -> Topic:
-        def create(tx: Transaction) -> None:
+        def create(tx: CatalogTransaction) -> None:
             topics.create(tx, name, count, overrides, now_ms=self._clock.now_ms())
 
         try:
@@ -76,15 +76,15 @@ class Changes:
         )
 
     async def delete_topic(self, name: str) -> None:
-        def delete(tx: Transaction) -> None:
+        def delete(tx: CatalogTransaction) -> None:
             topics.delete(tx, name, now_ms=self._clock.now_ms())
 
         await self._to_the_end(self._change_all(delete))
 
-    async def _change_one(self, name: str, operation: Operation) -> Topic:
+    async def _change_one(self, name: str, operation: CommitOperation) -> Topic:
         """Write, then reload only this topic, because a broker may have thousands."""
 
-        def write(tx: Transaction) -> int:
+        def write(tx: CatalogTransaction) -> int:
             operation(tx)
             return topology.version(tx)
 
@@ -93,14 +93,14 @@ class Changes:
         await self._tell_others()
         return known
 
-    async def _change_all(self, operation: Operation) -> None:
+    async def _change_all(self, operation: CommitOperation) -> None:
         await self._writer.run(operation, alone=True)
         await self._view.refresh()
         await self._tell_others()
 
     # -- records ----------------------------------------------------------------------------------------------
 
-    async def delete_records(self, partition: Partition, offset: int, bytes_seen: int) -> int:
+    async def delete_records(self, partition: LogPartition, offset: int, bytes_seen: int) -> int:
         """See `Log.delete_records`."""
         wanted = partition.end_offset if offset == EVERYTHING else offset
         if wanted < 0:
@@ -109,12 +109,12 @@ class Changes:
             )
         return await self._to_the_end(self._delete_below(partition, wanted, bytes_seen))
 
-    async def _delete_below(self, partition: Partition, offset: int, bytes_seen: int) -> int:
+    async def _delete_below(self, partition: LogPartition, offset: int, bytes_seen: int) -> int:
         topic_partition = partition.topic_partition
         log_start: int = await self._writer.run(lambda tx: _advance(tx, topic_partition, offset, bytes_seen))
         partition.log_start = max(partition.log_start, log_start)
 
-        def remove(tx: Transaction) -> int:
+        def remove(tx: CatalogTransaction) -> int:
             return _remove_below(tx, topic_partition, log_start, now_ms=self._clock.now_ms())
 
         while await self._writer.run(remove, alone=True) == REMOVED_PER_STEP:
@@ -123,7 +123,7 @@ class Changes:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    async def _to_the_end(self, change: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
         """Run the change to completion, even if the caller is cancelled."""
         task = asyncio.create_task(change)
         self._under_way.add(task)
@@ -136,7 +136,7 @@ class Changes:
             task.exception()  # marks it as retrieved: asyncio logs no warning if the caller is gone
 
 
-def _advance(tx: Transaction, topic_partition: TopicPartition, offset: int, bytes_seen: int) -> int:
+def _advance(tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, bytes_seen: int) -> int:
     """Advancing the log start locks the partition's row, so the size that is read afterwards stays valid."""
     log_start = partitions.advance_log_start(tx, topic_partition, offset)
     if bytes_seen and partitions.read(tx, topic_partition).bytes < bytes_seen:
@@ -144,7 +144,9 @@ def _advance(tx: Transaction, topic_partition: TopicPartition, offset: int, byte
     return log_start
 
 
-def _remove_below(tx: Transaction, topic_partition: TopicPartition, offset: int, *, now_ms: int) -> int:
+def _remove_below(
+    tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, *, now_ms: int
+) -> int:
     """The log start in memory has already moved, so no reader below it can still ask for aborted transactions."""
     removed = extents.remove_below(tx, topic_partition, offset, limit=REMOVED_PER_STEP, now_ms=now_ms)
     transactions.forget_aborted(tx, topic_partition, offset)

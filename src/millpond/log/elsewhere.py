@@ -8,7 +8,7 @@ visible.
 from collections.abc import Awaitable, Callable
 
 from millpond.catalog import partitions, transactions
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult, failed
 from millpond.log.threads import ReadCatalog
 from millpond.model.errors import MillpondError, OffsetOutOfRange
@@ -58,7 +58,7 @@ class Elsewhere:
         return FetchResult(topic_partition, batches, following, log_start, end, limit, aborted)
 
 
-def _bounds(tx: Transaction, topic_partition: TopicPartition) -> tuple[int, int, int]:
+def _bounds(tx: CatalogTransaction, topic_partition: TopicPartition) -> tuple[int, int, int]:
     """The log start, the end offset, and the last stable offset: where records with open transactions begin."""
     log_start = partitions.read(tx, topic_partition).log_start
     found = transactions.of_partition(tx, topic_partition, aborted_max=1)

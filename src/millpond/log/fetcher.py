@@ -16,7 +16,7 @@ from millpond.catalog import transactions
 from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
-from millpond.log.partition import Partition
+from millpond.log.partition import LogPartition
 from millpond.log.room import Room
 from millpond.log.threads import ReadCatalog
 from millpond.log.waiters import Waiters
@@ -34,7 +34,7 @@ PLACES_REMEMBERED = 4_096
 READS_AHEAD_MAX = 32
 """With this many reads in flight, the fetcher does not read ahead: reads that a request waits for come first."""
 
-Place = tuple[TopicPartition, int]
+FetchPosition = tuple[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def failed(request: FetchRequest, error: MillpondError, log_start: int, end: int
     return FetchResult(request.topic_partition, (), request.offset, log_start, end, end, error=error)
 
 
-class Share(NamedTuple):
+class FetchBudget(NamedTuple):
     """How much one partition may add to a response."""
 
     budget: int
@@ -93,7 +93,7 @@ class Fetcher:
         read_catalog: ReadCatalog,
         limits: LogLimits,
         metrics: LogMetrics,
-        resolve: Callable[[TopicPartition], Partition],
+        resolve: Callable[[TopicPartition], LogPartition],
     ) -> None:
         self._metrics = metrics
         self._resolve = resolve
@@ -104,8 +104,8 @@ class Fetcher:
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
         self._room = Room(limits.gather_bytes_max)
-        self._under_way: dict[Place, asyncio.Task[list[Run]]] = {}
-        self._left_at: OrderedDict[Place, None] = OrderedDict()
+        self._under_way: dict[FetchPosition, asyncio.Task[list[Run]]] = {}
+        self._left_at: OrderedDict[FetchPosition, None] = OrderedDict()
         self.fetched_bytes = 0
 
     async def fetch(
@@ -170,7 +170,7 @@ class Fetcher:
             empty_so_far = room == bytes_max
             if not empty_so_far and loop.time() >= deadline and self._needs_store(request):
                 budget = 0
-            share = Share(budget, deadline, must_yield=empty_so_far)
+            share = FetchBudget(budget, deadline, must_yield=empty_so_far)
             result = await self._one(request, share, read_committed)
             room = max(room - result.size, 0)
             results.append(result)
@@ -178,7 +178,7 @@ class Fetcher:
                 await asyncio.sleep(0)  # let other tasks run
         return results
 
-    async def _one(self, request: FetchRequest, share: Share, read_committed: bool) -> FetchResult:
+    async def _one(self, request: FetchRequest, share: FetchBudget, read_committed: bool) -> FetchResult:
         """A partition that cannot be read returns the error in its own result. Other partitions are not
         affected."""
         log_start = end = UNKNOWN_OFFSET
@@ -190,7 +190,7 @@ class Fetcher:
             return failed(request, error, log_start, end)
 
     async def _read(
-        self, partition: Partition, request: FetchRequest, share: Share, read_committed: bool
+        self, partition: LogPartition, request: FetchRequest, share: FetchBudget, read_committed: bool
     ) -> FetchResult:
         if read_committed and partition.ongoing.stale:
             await partition.refresh_transactions(self._read_catalog)
@@ -206,7 +206,7 @@ class Fetcher:
             aborted = await self._aborted(partition, request.offset, following)
         return FetchResult(request.topic_partition, batches, following, log_start, end, stable, aborted)
 
-    async def _aborted(self, partition: Partition, start: int, end_offset: int) -> list[Aborted]:
+    async def _aborted(self, partition: LogPartition, start: int, end_offset: int) -> list[Aborted]:
         known = partition.ongoing.aborted(start, end_offset)
         if known is not None:
             return known
@@ -220,7 +220,7 @@ class Fetcher:
         return found
 
     async def _batches(
-        self, partition: Partition, offset: int, share: Share, limit: int
+        self, partition: LogPartition, offset: int, share: FetchBudget, limit: int
     ) -> tuple[Sequence[Buffer], int]:
         """Read from tail, cache and store in turn, until the share is used up, the deadline has passed, or
         nothing more follows. Skips gaps that compaction left."""
@@ -240,7 +240,7 @@ class Fetcher:
         return taken or (), offset
 
     async def _look(
-        self, partition: Partition, offset: int, budget: int, limit: int, must_yield: bool
+        self, partition: LogPartition, offset: int, budget: int, limit: int, must_yield: bool
     ) -> tuple[Sequence[Buffer], int]:
         if partition.holds_in_tail(offset):
             runs, source = partition.tail.runs_from(offset), self._metrics.from_tail
@@ -282,7 +282,7 @@ class Fetcher:
                 self._start_read(request.topic_partition, request.offset, budget)
                 bytes_max -= budget
 
-    def _read_ahead(self, partition: Partition, offset: int, following: int) -> None:
+    def _read_ahead(self, partition: LogPartition, offset: int, following: int) -> None:
         """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
         if not self._goes_on(partition.topic_partition, offset, following):
             return
@@ -303,7 +303,7 @@ class Fetcher:
             self._left_at.popitem(last=False)
         return known
 
-    def _is_elsewhere(self, partition: Partition, offset: int) -> bool:
+    def _is_elsewhere(self, partition: LogPartition, offset: int) -> bool:
         """Whether only the store holds the record at `offset`."""
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
@@ -324,7 +324,7 @@ class Fetcher:
             task.add_done_callback(lambda done: self._on_read(place, done))
         return task
 
-    def _on_read(self, place: Place, task: "asyncio.Task[list[Run]]") -> None:
+    def _on_read(self, place: FetchPosition, task: "asyncio.Task[list[Run]]") -> None:
         # Retrieve the exception even if no reader waits for this task: asyncio would log a warning.
         failed = task.cancelled() or task.exception() is not None
         if self._under_way.get(place) is not task:

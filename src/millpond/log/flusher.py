@@ -24,21 +24,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 from millpond.catalog.appends import (
     FOREIGN,
-    Placed,
-    Share,
+    AppendedShare,
+    AppendShare,
     ShareResult,
     append,
     decode_results,
     encode_results,
 )
-from millpond.catalog.commits import Json, Operation, Outcome
-from millpond.catalog.database import Transaction
+from millpond.catalog.commits import CommitOperation, Json, OperationResult
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject, seal, seal_earlier
 from millpond.log.budget import ByteBudget
 from millpond.log.buffer import FlushBuffer, Layout, Pending, lay_out, lay_out_inline
 from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
-from millpond.log.writer import Job, Writer
+from millpond.log.writer import WriteJob, Writer
 from millpond.model.clock import Clock
 from millpond.model.errors import FlushFailed, MillpondError, Overloaded, Stopping, Unavailable
 from millpond.model.extents import Location
@@ -47,8 +47,8 @@ from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import LogMetrics
 from millpond.segments.frame import FRAME_BYTES
 
-Committed = Callable[[list[Pending], Placed, int], None]
-Failed = Callable[[TopicPartition, list[Pending], MillpondError], None]
+OnCommitted = Callable[[list[Pending], AppendedShare, int], None]
+OnFailed = Callable[[TopicPartition, list[Pending], MillpondError], None]
 EpochOf = Callable[[TopicPartition], int]
 EndOf = Callable[[TopicPartition], int]
 
@@ -69,7 +69,7 @@ class Flight:
     )
 
     def __init__(
-        self, buffer: FlushBuffer, shares: list[Share], parts: Layout | None, sealed_at: float
+        self, buffer: FlushBuffer, shares: list[AppendShare], parts: Layout | None, sealed_at: float
     ) -> None:
         self.buffer = buffer
         self.sealed_at = sealed_at
@@ -86,7 +86,7 @@ class Flight:
         """The end offsets of its partitions that were known at submission."""
         self.answer: tuple[Json, list[ShareResult]] | None = None
         """The results, encoded and decoded. Results are decoded again only if the response to COMMIT was lost."""
-        self.also: Operation | None = None
+        self.also: CommitOperation | None = None
         """An operation in the same commit: either the flight and the operation are committed, or neither."""
         self.has_rest = False
         """Whether other partitions of the same object are still to be committed."""
@@ -128,8 +128,8 @@ class Flusher:
         joint_epoch_of: EpochOf,
         end_of: EndOf,
         inline: InlineBytes,
-        committed: Committed,
-        failed: Failed,
+        committed: OnCommitted,
+        failed: OnFailed,
         check_room: Callable[[], None],
     ) -> None:
         """`check_room` raises the error with which appends are refused while the disk is full. It is called
@@ -210,7 +210,7 @@ class Flusher:
             self._open = None
         self._launch_what_may()
 
-    def add_jointly(self, pendings: Sequence[Pending], also: Operation) -> None:
+    def add_jointly(self, pendings: Sequence[Pending], also: CommitOperation) -> None:
         """Launch a separate flush with an operation in the same commit: if any part of it is refused, all of
         it is. It does not wait for a buffer, and no buffer waits for it: otherwise frequent joint appends
         would starve the others."""
@@ -330,7 +330,7 @@ class Flusher:
         self._timer = None
         self._launch_what_may()
 
-    def _launch(self, buffer: FlushBuffer, also: Operation | None = None) -> None:
+    def _launch(self, buffer: FlushBuffer, also: CommitOperation | None = None) -> None:
         if not buffer.appends:
             return
         flight = self._lay_out(buffer, self._epoch_of if also is None else self._joint_epoch_of)
@@ -368,7 +368,7 @@ class Flusher:
             refusal = (
                 error if isinstance(error, MillpondError) else FlushFailed(f"The upload failed: {error!r}")
             )
-            self._on_done(flight, Outcome(error=refusal))
+            self._on_done(flight, OperationResult(error=refusal))
 
     def _submit_ready(self) -> None:
         """Commit in seal order wherever flights share partitions. If a flight shares only some partitions
@@ -399,7 +399,7 @@ class Flusher:
             topic_partition: self._end_of(topic_partition) for topic_partition in flight.buffer.appends
         }
         self._writer.submit(
-            Job(
+            WriteJob(
                 operation=lambda tx: self._append(tx, flight),
                 done=lambda outcome: self._on_done(flight, outcome),
                 prepare=lambda: self._make_durable(flight),
@@ -419,7 +419,7 @@ class Flusher:
         ):
             flight.location = self._store.append(flight.parts.parts)
 
-    def _append(self, tx: Transaction, flight: Flight) -> Json:
+    def _append(self, tx: CatalogTransaction, flight: Flight) -> Json:
         doomed = flight.doomed()
         shares = [
             _placed_in(share, flight.location)
@@ -433,7 +433,7 @@ class Flusher:
         if (
             not flight.has_rest
             and flight.location is not None
-            and not any(isinstance(r, Placed) for r in results)
+            and not any(isinstance(r, AppendedShare) for r in results)
         ):
             seal(tx, flight.location.key)  # an earlier part of the flight may have left the object open
         if flight.also is not None:
@@ -442,7 +442,7 @@ class Flusher:
         flight.answer = encode_results(results), results
         return flight.answer[0]
 
-    def _new_object(self, tx: Transaction, flight: Flight) -> NewObject | None:
+    def _new_object(self, tx: CatalogTransaction, flight: Flight) -> NewObject | None:
         location = flight.location
         if location is None:
             return None
@@ -455,23 +455,23 @@ class Flusher:
         sealed = not is_open and not flight.has_rest
         return NewObject(location.key, "journal", self._session, size, sealed=sealed)
 
-    def _settle(self, flight: Flight, outcome: Outcome) -> None:
+    def _settle(self, flight: Flight, outcome: OperationResult) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
         if flight.also is None:  # a joint flight has no sequences, so no later flight depends on it
             flight.refused = {
-                share.topic_partition for share, result in results if not isinstance(result, Placed)
+                share.topic_partition for share, result in results if not isinstance(result, AppendedShare)
             }
         if outcome.error is None and flight.location is not None:
             self._journal_key = flight.location.key
 
     # -- settling ---------------------------------------------------------------------------------------------
 
-    def _on_done(self, flight: Flight, outcome: Outcome) -> None:
+    def _on_done(self, flight: Flight, outcome: OperationResult) -> None:
         self._flights.remove(flight)
         results = _results(flight, outcome)
         for share, result in zip(flight.shares, results, strict=True):
             pendings = flight.buffer.appends[share.topic_partition]
-            if isinstance(result, Placed):
+            if isinstance(result, AppendedShare):
                 self._committed(pendings, result, flight.ends.get(share.topic_partition, 0))
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
@@ -518,7 +518,7 @@ class Flusher:
             self._metrics.refusals.inc(len(buffered))
             self._release(sum(pending.size for pending in buffered))
 
-    def _count(self, flight: Flight, outcome: Outcome) -> None:
+    def _count(self, flight: Flight, outcome: OperationResult) -> None:
         if outcome.error is None:
             (self._metrics.inline_flushes if flight.inline else self._metrics.stored_flushes).inc()
             self._metrics.flush_seconds.observe(self._loop.time() - flight.sealed_at)
@@ -541,7 +541,7 @@ class Flusher:
         return ThreadPoolExecutor(self._limits.uploads_max, thread_name_prefix="millpond-upload")
 
 
-def _placed_in(share: Share, location: Location | None) -> Share:
+def _placed_in(share: AppendShare, location: Location | None) -> AppendShare:
     if location is None or location.position == 0:
         return share
     return dataclasses.replace(share, position=location.position + share.position)
@@ -554,11 +554,11 @@ def _is_its_own(flight: Flight, error: MillpondError) -> bool:
 
 def _check_all(results: list[ShareResult]) -> None:
     for result in results:
-        if not isinstance(result, Placed):
+        if not isinstance(result, AppendedShare):
             raise result
 
 
-def _results(flight: Flight, outcome: Outcome) -> list[ShareResult]:
+def _results(flight: Flight, outcome: OperationResult) -> list[ShareResult]:
     if outcome.error is not None:
         return [outcome.error] * len(flight.shares)
     if flight.answer is not None and flight.answer[0] is outcome.value:

@@ -7,11 +7,11 @@ partition that another broker owns, only that broker is notified. State changes 
 
 from collections.abc import Callable, Sequence
 
-from millpond.catalog.appends import Placed
-from millpond.catalog.transactions import Markers, Producer
+from millpond.catalog.appends import AppendedShare
+from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.buffer import AppendResult, Pending
 from millpond.log.owned import OwnedPartitions
-from millpond.log.partition import Partition
+from millpond.log.partition import LogPartition
 from millpond.log.tail import TailCache
 from millpond.model.errors import (
     FlushFailed,
@@ -47,7 +47,7 @@ class Landing:
 
     # -- flushes ----------------------------------------------------------------------------------------------
 
-    def committed(self, pendings: list[Pending], placed: Placed, known_end: int) -> None:
+    def committed(self, pendings: list[Pending], placed: AppendedShare, known_end: int) -> None:
         """Apply one partition's share of a flush. `known_end` is the partition's end offset that was known
         here when the flush was submitted."""
         partition = self._owned.get(pendings[0].topic_partition)
@@ -85,14 +85,16 @@ class Landing:
                 partition.sequences.fail(pending.sequence, pending.future)
             pending.refuse(_error_for(pending, error))
 
-    def _refuse_all(self, partition: Partition, pendings: list[Pending], reason: str) -> None:
+    def _refuse_all(self, partition: LogPartition, pendings: list[Pending], reason: str) -> None:
         self._owned.halt(partition.topic_partition, reason)
         for pending in pendings:
             pending.refuse(PartitionHalted(partition=partition.topic_partition.partition))
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    def take_in_added(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
+    def take_in_added(
+        self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
+    ) -> None:
         """These partitions were added to the producer's open transaction."""
         for topic_partition in topic_partitions:
             if (partition := self._owned.get(topic_partition)) is not None:

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from millpond.catalog.commits import Committer, Operation
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.commits import CommitOperation, Committer
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.topology import Topology
-from millpond.catalog.transactions import Markers, Producer
+from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
-from millpond.log.changes import Changes
+from millpond.log.changes import CatalogChanges
 from millpond.log.elsewhere import Elsewhere
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
@@ -26,7 +26,7 @@ from millpond.log.inline import InlineBytes
 from millpond.log.landing import Landing
 from millpond.log.limits import LogLimits
 from millpond.log.owned import OwnedPartitions
-from millpond.log.partition import Partition
+from millpond.log.partition import LogPartition
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
@@ -43,7 +43,7 @@ from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.records import Buffer
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 async def _no_other_brokers() -> None:
@@ -157,7 +157,9 @@ class Log:
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
-        self._changes = Changes(self.writer, self._view, self.topics, clock=clock, tell_others=tell_others)
+        self._changes = CatalogChanges(
+            self.writer, self._view, self.topics, clock=clock, tell_others=tell_others
+        )
 
     async def start(self) -> None:
         """Load the partitions that the session owns. The session is already registered in the catalog."""
@@ -202,7 +204,7 @@ class Log:
         await self._appender.check_planned(topic, data)
 
     async def append_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
     ) -> dict[TopicPartition, AppendResult]:
         """Append batches to several partitions, regardless of their owners, and run a catalog operation in
         the same commit: either everything happens or nothing. The batches must not carry producer
@@ -210,7 +212,7 @@ class Log:
         return await self._appender.append_jointly(appends, also)
 
     async def submit_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: Operation
+        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
     ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
         """Like `append_jointly`, but in the order of submits: batches submitted earlier are appended earlier."""
         return await self._appender.submit_jointly(appends, also)
@@ -229,17 +231,19 @@ class Log:
 
     async def write(
         self,
-        operation: Operation,
+        operation: CommitOperation,
         then: Callable[[Any], Any] | None = None,
         *,
         alone: bool = False,
         always: bool = False,
     ) -> Any:
         """Run a catalog operation through the commit queue. See `Writer.run` for `then` and `always`, and
-        `Job` for `alone`, which an operation that rewrites or removes extents must set."""
+        `WriteJob` for `alone`, which an operation that rewrites or removes extents must set."""
         return await self.writer.run(operation, then, alone=alone, always=always)
 
-    def take_in_added(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
+    def take_in_added(
+        self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
+    ) -> None:
         """These partitions were added to the producer's open transaction."""
         self._landing.take_in_added(producer, topic_partitions)
 
@@ -306,17 +310,17 @@ class Log:
         log_start = self.partition(topic_partition).log_start
         return await self.in_pool(lambda: self._finder.newest(topic_partition, log_start))
 
-    async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
+    async def read(self, function: Callable[[CatalogTransaction], T]) -> T:
         """Run a catalog read on the catalog threads."""
         return await self._threads.read(function)
 
-    async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+    async def in_pool(self, function: Callable[[], T]) -> T:
         """Run a function that reads the store or takes long, on the threads for lagging readers."""
         return await self._threads.in_pool(function)
 
     # -- partitions -------------------------------------------------------------------------------------------
 
-    def partition(self, topic_partition: TopicPartition) -> Partition:
+    def partition(self, topic_partition: TopicPartition) -> LogPartition:
         """This broker's state of a partition that it serves: log start, end offset, epoch."""
         return self._owned.served(topic_partition)
 
@@ -325,7 +329,7 @@ class Log:
         partition = self._owned.get(topic_partition)
         return partition is not None and self._owned.serves(partition)
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[LogPartition]:
         return self._owned.all()
 
     def take_grown(self) -> dict[TopicPartition, int]:

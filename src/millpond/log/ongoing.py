@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from millpond.catalog.transactions import Aborted, Marker, Markers, PartitionTransactions
+from millpond.catalog.transactions import Aborted, Markers, PartitionMarker, PartitionTransactions
 from millpond.model.errors import InvalidTransactionState
 from millpond.model.producers import SequencedBatch
 from millpond.records import MarkerKind
@@ -23,7 +23,7 @@ from millpond.records import MarkerKind
 ABORTED_MAX: Final = 1_000
 """Aborted transactions kept in memory for each partition; for older ones the catalog is read."""
 
-Read = Callable[[], Awaitable[PartitionTransactions]]
+ReadTransactions = Callable[[], Awaitable[PartitionTransactions]]
 
 _marker_of = attrgetter("last_offset")
 _begin_of = attrgetter("first_offset")
@@ -97,18 +97,18 @@ class Ongoing:
         """A batch of a transaction was committed at `offset`."""
         self._change(offset, partial(self._wrote, batch.producer_id, batch.producer_epoch, offset))
 
-    def ended(self, markers: Markers, place: Marker) -> None:
+    def ended(self, markers: Markers, place: PartitionMarker) -> None:
         """A marker was committed."""
         self._change(place.offset, partial(self._ended, markers, place))
 
     # -- the catalog's view -----------------------------------------------------------------------------------
 
-    async def refresh(self, read: Read) -> None:
+    async def refresh(self, read: ReadTransactions) -> None:
         """Read the catalog until the view is fresh; all waiting callers share one read."""
         while self.stale:
             await self._load(read)
 
-    async def look_again(self, read: Read) -> None:
+    async def look_again(self, read: ReadTransactions) -> None:
         """Read the catalog although nothing shows that the view is stale: another coordinator may have added
         the partition to a transaction, which changes no offset. A read in flight may have started too early,
         so another one follows it."""
@@ -116,13 +116,13 @@ class Ongoing:
             await self._load(read)
         await self._load(read)
 
-    async def _load(self, read: Read) -> None:
+    async def _load(self, read: ReadTransactions) -> None:
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._ask(read))
             self._loading.add_done_callback(_ignore_outcome)
         await asyncio.shield(self._loading)
 
-    async def _ask(self, read: Read) -> None:
+    async def _ask(self, read: ReadTransactions) -> None:
         try:
             self._take_in(await read())
         finally:
@@ -153,7 +153,7 @@ class Ongoing:
             self._open[producer_id] = (epoch, offset)
             self._first = offset if self._first is None else min(self._first, offset)
 
-    def _ended(self, markers: Markers, place: Marker) -> None:
+    def _ended(self, markers: Markers, place: PartitionMarker) -> None:
         self._open.pop(markers.producer_id, None)
         self._find_first()
         if markers.kind is MarkerKind.ABORT and place.first_offset is not None:

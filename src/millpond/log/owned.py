@@ -12,7 +12,7 @@ from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
-from millpond.log.partition import Partition, Seen
+from millpond.log.partition import LogPartition, Seen
 from millpond.log.tail import TailCache
 from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
@@ -47,20 +47,20 @@ class OwnedPartitions:
         self._metrics = metrics
         self._has_lease = has_lease
         self._forget_read = forget_read
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[TopicPartition, LogPartition] = {}
         self._grown: dict[TopicPartition, int] = {}
         self._compaction_marks: dict[TopicPartition, CompactionMark] = {}
 
     # -- queries ----------------------------------------------------------------------------------------------
 
-    def get(self, topic_partition: TopicPartition) -> Partition | None:
+    def get(self, topic_partition: TopicPartition) -> LogPartition | None:
         """Also returns a partition that is not served at the moment."""
         return self._partitions.get(topic_partition)
 
-    def all(self) -> list[Partition]:
+    def all(self) -> list[LogPartition]:
         return list(self._partitions.values())
 
-    def served(self, topic_partition: TopicPartition) -> Partition:
+    def served(self, topic_partition: TopicPartition) -> LogPartition:
         """Return a partition that this broker serves now; otherwise raise the reason."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and self.serves(partition):
@@ -71,7 +71,7 @@ class OwnedPartitions:
             raise UnknownPartition(topic=topic.name, partition=topic_partition.partition)
         raise NotOwner
 
-    def serves(self, partition: Partition) -> bool:
+    def serves(self, partition: LogPartition) -> bool:
         return not partition.fenced and not partition.leaving and self._has_lease()
 
     def check_not_halted(self, topic_partition: TopicPartition) -> None:
@@ -101,7 +101,7 @@ class OwnedPartitions:
 
     # -- growing ----------------------------------------------------------------------------------------------
 
-    def grow(self, partition: Partition, start: int, end: int) -> None:
+    def grow(self, partition: LogPartition, start: int, end: int) -> None:
         """This broker has committed offsets from `start` up to `end`."""
         partition.grow(start, end)
         self._grown.setdefault(partition.topic_partition, start)
@@ -138,7 +138,7 @@ class OwnedPartitions:
         if partition is None or row.epoch != partition.epoch:
             if partition is not None:
                 self._drop(partition)
-            self._partitions[topic_partition] = Partition(row)
+            self._partitions[topic_partition] = LogPartition(row)
             return
         before = partition.end_offset
         if partition.observe(row, self._session):
@@ -160,7 +160,7 @@ class OwnedPartitions:
         )
         self._waiters.wake(topic_partition)
 
-    def _drop(self, partition: Partition) -> None:
+    def _drop(self, partition: LogPartition) -> None:
         topic_partition = partition.topic_partition
         partition.fenced = True
         self._tails.drop(partition.tail)

@@ -28,7 +28,7 @@ class Seen(NamedTuple):
         return f"{self.epoch} and {self.end_offset}"
 
 
-class Partition:
+class LogPartition:
     __slots__ = (
         "end_offset",
         "epoch",

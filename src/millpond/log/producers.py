@@ -16,18 +16,18 @@ from typing import Generic, TypeVar
 from millpond.model.errors import OutOfOrderSequence
 from millpond.model.producers import CommittedBatch, ProducerState, SequencedBatch, judge
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 UNKNOWN_OFFSET = -1
 
 
-class Sequences(Generic[Answer]):
+class Sequences(Generic[T]):
     """Starts stale: call `load` before the first `admit`."""
 
     def __init__(self) -> None:
         self._committed: dict[int, ProducerState] = {}
         self._expected: dict[int, ProducerState] = {}
-        self._pending: dict[int, deque[tuple[SequencedBatch, asyncio.Future[Answer]]]] = {}
+        self._pending: dict[int, deque[tuple[SequencedBatch, asyncio.Future[T]]]] = {}
         self._failed: dict[int, SequencedBatch] = {}
         self._loaded = False
 
@@ -47,7 +47,7 @@ class Sequences(Generic[Answer]):
         self._expected = dict(self._committed)
         self._loaded = True
 
-    def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[Answer] | None":
+    def admit(self, batch: SequencedBatch) -> "CommittedBatch | asyncio.Future[T] | None":
         """None: the batch is next. A committed batch or a future: the batch is a repeat, and this is its result."""
         state = self._expected.get(batch.producer_id)
         if state is None:
@@ -58,7 +58,7 @@ class Sequences(Generic[Answer]):
         waiting = self._pending[batch.producer_id]
         return next(future for sent, future in waiting if _identity(sent) == _identity(batch))
 
-    def expect(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
+    def expect(self, batch: SequencedBatch, future: "asyncio.Future[T]") -> None:
         """The batch has joined a buffer."""
         self._pending.setdefault(batch.producer_id, deque()).append((batch, future))
         self._foresee(batch.producer_id)
@@ -74,7 +74,7 @@ class Sequences(Generic[Answer]):
         self._failed.pop(producer_id, None)
         self._foresee(producer_id)
 
-    def fail(self, batch: SequencedBatch, future: "asyncio.Future[Answer]") -> None:
+    def fail(self, batch: SequencedBatch, future: "asyncio.Future[T]") -> None:
         """The batch was refused. Batches that its producer sent behind it fail, too, and are removed here."""
         self._loaded = False
         pending = self._pending.get(batch.producer_id, ())

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import Stopping
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class ReadCatalog(Protocol):
     """Runs a catalog read without blocking the event loop."""
 
-    async def __call__(self, function: Callable[[Transaction], Answer], /) -> Answer: ...
+    async def __call__(self, function: Callable[[CatalogTransaction], T], /) -> T: ...
 
 
 class Threads:
@@ -28,20 +28,20 @@ class Threads:
         self._batch_pool = ThreadPoolExecutor(for_batches, thread_name_prefix="millpond-batch")
         self._stopped = False
 
-    async def read(self, function: Callable[[Transaction], Answer]) -> Answer:
+    async def read(self, function: Callable[[CatalogTransaction], T]) -> T:
         """Run a catalog read."""
 
-        def run() -> Answer:
+        def run() -> T:
             with self._database.read() as tx:
                 return function(tx)
 
         return await self._in(self._catalog_pool, run)
 
-    async def in_pool(self, function: Callable[[], Answer]) -> Answer:
+    async def in_pool(self, function: Callable[[], T]) -> T:
         """Run a function that reads the store or takes long."""
         return await self._in(self._pool, function)
 
-    async def look_into(self, function: Callable[[], Answer]) -> Answer:
+    async def look_into(self, function: Callable[[], T]) -> T:
         """Run a function that reads the records of an incoming batch."""
         return await self._in(self._batch_pool, function)
 
@@ -50,7 +50,7 @@ class Threads:
         for pool in (self._pool, self._catalog_pool, self._batch_pool):
             await asyncio.to_thread(pool.shutdown, cancel_futures=True)  # no caller is left
 
-    async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:
+    async def _in(self, pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         if self._stopped:
             raise Stopping
         return await asyncio.get_running_loop().run_in_executor(pool, function)

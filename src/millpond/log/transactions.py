@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import coordinators, producers, transactions
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.catalog.transactions import (
-    Producer,
     ProducerEpoch,
+    TransactionalProducer,
     Transition,
     decode_transition,
     encode_transition,
@@ -85,7 +85,7 @@ class Transactions:
 
     async def begin_producer(
         self, transactional_id: str, timeout_ms: int, known: ProducerEpoch | None = None
-    ) -> Producer:
+    ) -> TransactionalProducer:
         """Start a new epoch for this transactional id; a transaction that its previous holder left open is
         aborted. With `known`, only if `known` is still the holder (see
         `catalog.transactions.begin_producer`)."""
@@ -95,7 +95,7 @@ class Transactions:
             raise InvalidTransactionTimeout(timeout_ms=timeout_ms, max_ms=self._limits.timeout_max_ms)
         now_ms = self._clock.now_ms()
 
-        def begin(tx: Transaction) -> Transition:
+        def begin(tx: CatalogTransaction) -> Transition:
             return transactions.begin_producer(tx, transactional_id, timeout_ms, now_ms=now_ms, known=known)
 
         transition = await self._step(transactional_id, begin)
@@ -104,13 +104,17 @@ class Transactions:
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    async def add_partitions(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def add_partitions(
+        self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
+    ) -> None:
         """Open the producer's transaction, and let it write to these partitions."""
         await self._add_partitions(
             producer, topic_partitions, lambda tx: self._hold(tx, producer.transactional_id)
         )
 
-    async def ensure_partitions(self, producer: Producer, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def ensure_partitions(
+        self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
+    ) -> None:
         """Add the partitions that are not known to be part of the open transaction; usually all of them are.
         For producers that get a new epoch with each transaction, so that an old transaction is never mistaken
         for the current one. Called by the partitions' owner, which need not be the transaction's
@@ -124,40 +128,47 @@ class Transactions:
         if missing:
             await self._add_partitions(producer, missing, lambda tx: coordinators.lock(tx, shard))
 
-    async def partitions_of(self, producer: Producer) -> list[TopicPartition]:
+    async def partitions_of(self, producer: TransactionalProducer) -> list[TopicPartition]:
         """The partitions of the producer's open transaction."""
         return await self._log.read(lambda tx: transactions.partitions_of(tx, producer))
 
-    async def add_group(self, producer: Producer, group_id: str) -> None:
+    async def add_group(self, producer: TransactionalProducer, group_id: str) -> None:
         """Open the transaction, which will receive offsets of this group. The offsets themselves name their
         groups."""
         now_ms = self._clock.now_ms()
 
-        def add(tx: Transaction) -> None:
+        def add(tx: CatalogTransaction) -> None:
             self._hold(tx, producer.transactional_id)
             transactions.open_transaction(tx, producer, now_ms=now_ms)
 
         await self._log.write(add)
 
     async def add_offsets(
-        self, producer: Producer, group_id: str, offsets: Sequence[GroupOffset], *, opens: bool = False
+        self,
+        producer: TransactionalProducer,
+        group_id: str,
+        offsets: Sequence[GroupOffset],
+        *,
+        opens: bool = False,
     ) -> None:
         """Add offsets that are committed to the group when the transaction commits. `opens` as in
         `catalog.transactions`. Called by the group's coordinator, which need not be the transaction's
         coordinator."""
         now_ms = self._clock.now_ms()
 
-        def add(tx: Transaction) -> None:
+        def add(tx: CatalogTransaction) -> None:
             self._hold_group(tx, group_id, producer.transactional_id)
             transactions.add_offsets(tx, producer, group_id, offsets, now_ms=now_ms, opens=opens)
 
         await self._log.write(add, alone=not self._is_ours(producer))
 
-    async def end(self, producer: Producer, *, commit: bool, bump_epoch: bool) -> Producer:
+    async def end(
+        self, producer: TransactionalProducer, *, commit: bool, bump_epoch: bool
+    ) -> TransactionalProducer:
         """Commit or abort; returns the producer, with a new epoch if `bump_epoch` is set."""
         now_ms = self._clock.now_ms()
 
-        def end(tx: Transaction) -> Transition:
+        def end(tx: CatalogTransaction) -> Transition:
             return transactions.end(tx, producer, commit=commit, bump_epoch=bump_epoch, now_ms=now_ms)
 
         transition = await self._step(producer.transactional_id, end)
@@ -189,8 +200,8 @@ class Transactions:
         ours = [each for each in unused if coordinators.shard_of(each) in self._epochs]
         return sum([await self._forget(transactional_id, since_ms) for transactional_id in ours])
 
-    async def _abort_late(self, producer: Producer, now_ms: int) -> bool:
-        def abort(tx: Transaction) -> Transition | None:
+    async def _abort_late(self, producer: TransactionalProducer, now_ms: int) -> bool:
+        def abort(tx: CatalogTransaction) -> Transition | None:
             return transactions.abort_timed_out(tx, producer, now_ms=now_ms)
 
         aborted = await self._step(producer.transactional_id, abort) is not None
@@ -201,7 +212,7 @@ class Transactions:
         return aborted
 
     async def _forget(self, transactional_id: str, since_ms: int) -> bool:
-        def forget(tx: Transaction) -> bool:
+        def forget(tx: CatalogTransaction) -> bool:
             self._hold(tx, transactional_id)
             return transactions.forget(tx, transactional_id, unused_since_ms=since_ms)
 
@@ -212,20 +223,20 @@ class Transactions:
 
     async def _add_partitions(
         self,
-        producer: Producer,
+        producer: TransactionalProducer,
         topic_partitions: Sequence[TopicPartition],
-        hold: Callable[[Transaction], None],
+        hold: Callable[[CatalogTransaction], None],
     ) -> None:
         now_ms = self._clock.now_ms()
 
-        def add(tx: Transaction) -> None:
+        def add(tx: CatalogTransaction) -> None:
             hold(tx)
             transactions.add_partitions(tx, producer, topic_partitions, now_ms=now_ms)
 
         alone = not self._is_ours(producer)
         await self._log.write(add, lambda _: self._log.take_in_added(producer, topic_partitions), alone=alone)
 
-    def _hold_group(self, tx: Transaction, group_id: str, transactional_id: str) -> None:
+    def _hold_group(self, tx: CatalogTransaction, group_id: str, transactional_id: str) -> None:
         """Lock in the order of shard numbers: another broker may lock the same two shards, in opposite roles."""
         group, transaction = coordinators.shard_of(group_id), coordinators.shard_of(transactional_id)
         for shard in sorted({group, transaction}):
@@ -234,10 +245,10 @@ class Transactions:
             else:
                 coordinators.lock(tx, shard)
 
-    def _is_ours(self, producer: Producer) -> bool:
+    def _is_ours(self, producer: TransactionalProducer) -> bool:
         return coordinators.shard_of(producer.transactional_id) in self._epochs
 
-    def _hold(self, tx: Transaction, transactional_id: str) -> None:
+    def _hold(self, tx: CatalogTransaction, transactional_id: str) -> None:
         """Runs on the writer thread: the shard may be given away between the two lookups."""
         shard = coordinators.shard_of(transactional_id)
         epoch = self._epochs.get(shard) if shard in self._epochs else None
@@ -246,12 +257,12 @@ class Transactions:
         coordinators.hold(tx, shard, self._session, epoch)
 
     async def _step(
-        self, transactional_id: str, act: Callable[[Transaction], Transition | None]
+        self, transactional_id: str, act: Callable[[CatalogTransaction], Transition | None]
     ) -> Transition | None:
         """Perform one commit. The step's outcome passes through JSON, because it is stored with the commit
         until it is known here. The log applies the markers even if the caller is gone by then."""
 
-        def operation(tx: Transaction) -> object:
+        def operation(tx: CatalogTransaction) -> object:
             self._hold(tx, transactional_id)
             transition = act(tx)
             return None if transition is None else encode_transition(transition)

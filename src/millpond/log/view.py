@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import compactions, partitions, topics, topology
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.partitions import PartitionRow
-from millpond.catalog.topology import Owner, Topology
+from millpond.catalog.topology import Ownership, Topology
 from millpond.log.owned import CompactionMark, OwnedPartitions
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
@@ -142,7 +142,7 @@ class _Found:
     news: _News | None
 
 
-def _read_all(tx: Transaction, session: Session, known: Topology) -> _Found:
+def _read_all(tx: CatalogTransaction, session: Session, known: Topology) -> _Found:
     """Read the topology first: a partition that it assigns to this broker is then among the rows, or has
     moved since."""
     news = None
@@ -152,11 +152,11 @@ def _read_all(tx: Transaction, session: Session, known: Topology) -> _Found:
     return _Found(partitions.owned_by(tx, session), compactions.marks(tx, session), news)
 
 
-def _read_topic(tx: Transaction, name: str) -> tuple[Topic, list[PartitionRow]]:
+def _read_topic(tx: CatalogTransaction, name: str) -> tuple[Topic, list[PartitionRow]]:
     topic = topics.find(tx, name)
     return topic, partitions.of_topic(tx, topic.id)
 
 
 def _with_rows(before: Topology, version: int, rows: Sequence[PartitionRow]) -> Topology:
-    owners = {**before.partitions, **{row.topic_partition: Owner(row.owner, row.epoch) for row in rows}}
+    owners = {**before.partitions, **{row.topic_partition: Ownership(row.owner, row.epoch) for row in rows}}
     return Topology(version, before.members, owners, before.shards)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millpond.catalog.commits import Committer, Operation, Outcome
+from millpond.catalog.commits import CommitOperation, Committer, OperationResult
 from millpond.catalog.database import Database
 from millpond.model.errors import (
     CatalogFailed,
@@ -37,15 +37,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Job:
+class WriteJob:
     """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
     called on the event loop. A job with `starts_commit` does not share a commit with an earlier such job. A
     job that is `alone` does not share a commit with any other job."""
 
-    operation: Operation
-    done: Callable[[Outcome], None]
+    operation: CommitOperation
+    done: Callable[[OperationResult], None]
     prepare: Callable[[], None] | None = None
-    settled: Callable[[Outcome], None] | None = None
+    settled: Callable[[OperationResult], None] | None = None
     """Called on the writer thread when the outcome is known, before the next job starts."""
     starts_commit: bool = False
     alone: bool = False
@@ -69,8 +69,8 @@ class Writer:
         self._foreign_check_s = foreign_check_ms / 1000
         self._on_change = on_change
         self._on_failure = on_failure
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._held_back: Job | None = None
+        self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
+        self._held_back: WriteJob | None = None
         self._failed: MillpondError | None = None
         self._stopping = False
         self._checked_at = 0.0
@@ -81,14 +81,14 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: WriteJob) -> None:
         if self._stopping:
             raise Stopping
         self._jobs.put(job)
 
     async def run(
         self,
-        operation: Operation,
+        operation: CommitOperation,
         then: Callable[[Any], Any] | None = None,
         *,
         alone: bool = False,
@@ -102,7 +102,7 @@ class Writer:
             message = f"{waiting} operations wait for the catalog; the limit is {JOBS_WAITING_MAX}."
             raise Overloaded(message, waiting=waiting, limit=JOBS_WAITING_MAX)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Job(operation, lambda outcome: _answer(future, outcome, then), alone=alone))
+        self.submit(WriteJob(operation, lambda outcome: _answer(future, outcome, then), alone=alone))
         return await future
 
     async def stop(self) -> None:
@@ -125,7 +125,7 @@ class Writer:
             if stop:
                 return
 
-    def _next_jobs(self) -> tuple[list[Job], bool]:
+    def _next_jobs(self) -> tuple[list[WriteJob], bool]:
         jobs = [self._held_back] if self._held_back is not None else []
         self._held_back = None
         try:
@@ -141,7 +141,7 @@ class Writer:
             pass
         return jobs, False
 
-    def _perform(self, jobs: list[Job]) -> Generator[float, None, None]:
+    def _perform(self, jobs: list[WriteJob]) -> Generator[float, None, None]:
         """Yields the seconds to wait before the commit is retried."""
         outcomes = [_prepare(job, self._failed) for job in jobs]
         ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
@@ -152,7 +152,7 @@ class Writer:
             if job.settled is not None:
                 _guarded(job.settled, outcome)
 
-    def _commit(self, operations: list[Operation]) -> Generator[float, None, list[Outcome]]:
+    def _commit(self, operations: list[CommitOperation]) -> Generator[float, None, list[OperationResult]]:
         if not operations:
             return []
         try:
@@ -161,12 +161,12 @@ class Writer:
             self._failed = error
             _report_failure(error)
             self._call_soon(self._on_failure, error)
-            return [Outcome(error=error)] * len(operations)
+            return [OperationResult(error=error)] * len(operations)
         except MillpondError as error:
-            return [Outcome(error=error)] * len(operations)
+            return [OperationResult(error=error)] * len(operations)
         except Exception as error:  # a bug must fail its waiters, not hang them
             logger.exception("unexpected error in commit", extra={"error": error})
-            return [Outcome(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
+            return [OperationResult(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
 
     def _look_around(self, now: float) -> None:
         if now - self._checked_at < self._foreign_check_s or self._failed is not None:
@@ -192,22 +192,24 @@ def _report_failure(error: CatalogFailed | WriterDead) -> None:
         logger.critical("catalog failed; broker is shutting down", extra={"error": str(error)})
 
 
-def _prepare(job: Job, failed: MillpondError | None) -> Outcome | None:
+def _prepare(job: WriteJob, failed: MillpondError | None) -> OperationResult | None:
     if failed is not None:
-        return Outcome(error=failed.copy())
+        return OperationResult(error=failed.copy())
     if job.prepare is None:
         return None
     try:
         job.prepare()
     except MillpondError as error:
-        return Outcome(error=error)
+        return OperationResult(error=error)
     except Exception as error:  # a bug must fail its waiters, not hang them
         logger.exception("unexpected error in flush", extra={"error": error})
-        return Outcome(error=CatalogUnavailable(reason=repr(error)))
+        return OperationResult(error=CatalogUnavailable(reason=repr(error)))
     return None
 
 
-def _answer(future: "asyncio.Future[Any]", outcome: Outcome, then: Callable[[Any], Any] | None) -> None:
+def _answer(
+    future: "asyncio.Future[Any]", outcome: OperationResult, then: Callable[[Any], Any] | None
+) -> None:
     error: Exception | None = outcome.error
     value = outcome.value
     if error is None and then is not None:
@@ -224,12 +226,12 @@ def _answer(future: "asyncio.Future[Any]", outcome: Outcome, then: Callable[[Any
         future.set_result(value)
 
 
-def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
+def _deliver(jobs: list[WriteJob], outcomes: list[OperationResult]) -> None:
     for job, outcome in zip(jobs, outcomes, strict=True):
         _guarded(job.done, outcome)
 
 
-def _guarded(function: Callable[[Outcome], None], outcome: Outcome) -> None:
+def _guarded(function: Callable[[OperationResult], None], outcome: OperationResult) -> None:
     """A bug in one job must not leave the other jobs without an outcome, nor end the thread."""
     try:
         function(outcome)

@@ -14,10 +14,10 @@ from typing import Final
 
 from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
 from millpond.log.log import Log
-from millpond.log.partition import Partition
+from millpond.log.partition import LogPartition
 from millpond.maintenance.clockguard import ClockGuard
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CompactionCheck:
     """The partition's end offset at the last check, and the time of the next check even if it has not grown.
     Without an end offset the partition waits until that time in any case."""
 
@@ -96,7 +96,7 @@ class Compaction:
         clock: Clock,
         guard: ClockGuard,
         merging: Merging,
-        space: Space,
+        space: SpaceCheck,
         *,
         bytes_per_second: int,
         keys_bytes_max: int,
@@ -114,7 +114,7 @@ class Compaction:
         self._keys_bytes_max = keys_bytes_max
         self._metrics = metrics
         self._make_pacer = make_pacer
-        self._looks: dict[TopicPartition, Look] = {}
+        self._looks: dict[TopicPartition, CompactionCheck] = {}
         self._turns: dict[TopicPartition, int] = {}
 
     async def run_once(self) -> int:
@@ -133,7 +133,7 @@ class Compaction:
         self._space.end_pass(DUTY)
         return removed
 
-    def _compacted_partitions(self) -> list[Partition]:
+    def _compacted_partitions(self) -> list[LogPartition]:
         found = [p for p in self._log.partitions() if self._config(p.topic_partition).compacted]
         living = {partition.topic_partition for partition in found}
         self._looks = {
@@ -151,16 +151,16 @@ class Compaction:
     def _config(self, topic_partition: TopicPartition) -> TopicConfig:
         return self._log.topics.config(topic_partition.topic_id)
 
-    def _turn_of(self, partition: Partition) -> int:
+    def _turn_of(self, partition: LogPartition) -> int:
         return self._turns.get(partition.topic_partition, 0)
 
-    def _is_due(self, partition: Partition) -> bool:
+    def _is_due(self, partition: LogPartition) -> bool:
         look = self._looks.get(partition.topic_partition)
         if look is None or self._clock.now_ms() >= look.due_ms:
             return True
         return look.end_offset is not None and look.end_offset != partition.end_offset
 
-    async def _look_at(self, partition: Partition) -> Compacted | None:
+    async def _look_at(self, partition: LogPartition) -> Compacted | None:
         """A partition that cannot be compacted is left for a later pass: it must not stop the others."""
         topic_partition, end_offset, now_ms = (
             partition.topic_partition,
@@ -174,13 +174,17 @@ class Compaction:
                 state, config, now_ms=now_ms, broker_defaults=self._log.topics.broker_defaults
             )
             if plan is None:
-                self._looks[topic_partition] = Look(end_offset, _next_due_ms(state.points, config, now_ms))
+                self._looks[topic_partition] = CompactionCheck(
+                    end_offset, _next_due_ms(state.points, config, now_ms)
+                )
                 return None
             self._turns[topic_partition] = self._clock.monotonic_ms()
             done = await self._compact(plan)
             if done is not None and done.clean_end == plan.clean_end:
                 points = points_after(done, self._clock.now_ms())
-                self._looks[topic_partition] = Look(end_offset, _next_due_ms(points, config, now_ms))
+                self._looks[topic_partition] = CompactionCheck(
+                    end_offset, _next_due_ms(points, config, now_ms)
+                )
             else:
                 self._looks.pop(
                     topic_partition, None
@@ -198,7 +202,7 @@ class Compaction:
                     "error": str(error),
                 },
             )
-            self._looks[topic_partition] = Look(None, now_ms + LOOK_AGAIN_MS)
+            self._looks[topic_partition] = CompactionCheck(None, now_ms + LOOK_AGAIN_MS)
             return None
 
     async def _compact(self, plan: CompactionPlan) -> Compacted | None:

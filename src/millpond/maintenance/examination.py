@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
 from millpond.maintenance.compaction import Pacer
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -47,7 +47,7 @@ class Examination:
         session: Session,
         clock: Clock,
         attempts: Iterator[int],
-        space: Space,
+        space: SpaceCheck,
     ) -> None:
         """`attempts` are numbers that distinguish the session's segments."""
         self._log = log
@@ -103,7 +103,7 @@ class Examination:
         segment = await self._log.in_pool(lambda: self._put(extent, found))
         row = dataclasses.replace(segment.row, appended_at=now_ms, late_at=now_ms)
 
-        def replace(tx: Transaction) -> None:
+        def replace(tx: CatalogTransaction) -> None:
             new_object = NewObject(segment.key, "segment", self._session, segment.size, sealed=True)
             catalog_extents.replace(tx, [extent], row, new_object, now_ms=now_ms)
 
@@ -124,10 +124,10 @@ class Examination:
         return segment
 
 
-def _believing(extent: Extent, now_ms: int) -> Callable[[Transaction], None]:
+def _believing(extent: Extent, now_ms: int) -> Callable[[CatalogTransaction], None]:
     oldest, newest = extent.min_timestamp, extent.max_timestamp
     return lambda tx: catalog_extents.examined(tx, extent, oldest, newest, appended_at=now_ms)
 
 
-def _storing(extent: Extent, found: Examined, now_ms: int) -> Callable[[Transaction], None]:
+def _storing(extent: Extent, found: Examined, now_ms: int) -> Callable[[CatalogTransaction], None]:
     return lambda tx: catalog_extents.examined(tx, extent, found.oldest, found.newest, appended_at=now_ms)

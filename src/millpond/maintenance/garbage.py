@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from millpond.catalog import extents, objects, topics, writers
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.writers import DeadSession
 from millpond.log.log import Log
 from millpond.maintenance.payloads import remove_all
@@ -61,7 +61,7 @@ class Garbage:
         if all(self._store.is_open(key) for key in keys):
             return
 
-        def seal_left(tx: Transaction) -> None:
+        def seal_left(tx: CatalogTransaction) -> None:
             for key in objects.unsealed_journals(tx, self._session):
                 if not self._store.is_open(key):
                     objects.seal(tx, key)
@@ -77,7 +77,7 @@ class Garbage:
     async def _remove_extents(self, topic_partition: TopicPartition) -> None:
         now_ms = self._clock.now_ms()
 
-        def remove(tx: Transaction) -> int:
+        def remove(tx: CatalogTransaction) -> int:
             return extents.remove_below(
                 tx, topic_partition, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms
             )

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Final
 
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -45,7 +45,9 @@ class Merging:
     """The broker's own executor. Remembers for each of its partitions where the last run of small extents
     begins, and checks only partitions that have grown since, or that it has received from another broker."""
 
-    def __init__(self, log: Log, store: ObjectStore, session: Session, clock: Clock, space: Space) -> None:
+    def __init__(
+        self, log: Log, store: ObjectStore, session: Session, clock: Clock, space: SpaceCheck
+    ) -> None:
         self._space = space
         self._log = log
         self._store = store
@@ -159,7 +161,7 @@ class Merging:
         if segment is None:
             return 0
 
-        def replace(tx: Transaction) -> None:
+        def replace(tx: CatalogTransaction) -> None:
             new_object = NewObject(segment.key, "segment", self._session, segment.size, sealed=True)
             catalog_extents.replace(tx, group, segment.row, new_object, now_ms=self._clock.now_ms())
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import DATABASE_CLOCK, ClockReading
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.log.log import Log
 from millpond.maintenance.clockguard import HINT, JUMP_MS, ClockGuard
 from millpond.model.clock import Clock
@@ -73,6 +73,6 @@ class RetentionPause:
         self._is_recorded = True
         return False
 
-    def _begin(self, tx: Transaction) -> None:
+    def _begin(self, tx: CatalogTransaction) -> None:
         found = clock_pauses.read_clock(tx, self._clock)
         clock_pauses.begin(tx, found._replace(ahead_ms=found.ahead_ms - self._guard.jumped_ms))

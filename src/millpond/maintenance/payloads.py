@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from millpond.catalog import extents, topics
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.log.log import Log
 from millpond.maintenance.clockguard import JUMP_MS, ClockGuard
 from millpond.maintenance.compaction import Pacer
@@ -212,7 +212,7 @@ def _payloads(store: ObjectStore, prefix: str) -> Iterator[PayloadKey]:
     return (key for key in parsed if isinstance(key, PayloadKey))
 
 
-def _topics(tx: Transaction) -> tuple[dict[TopicId, Topic], set[TopicId]]:
+def _topics(tx: CatalogTransaction) -> tuple[dict[TopicId, Topic], set[TopicId]]:
     """The existing topics, and the deleted ones that `Garbage` is still removing."""
     deleted = {topic_id for topic_id, _ in topics.deleted(tx)}
     return {topic.id: topic for topic in topics.all_topics(tx)}, deleted

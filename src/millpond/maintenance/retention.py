@@ -15,7 +15,7 @@ from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, 
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.rewriting.expiry import AgeLimit, Line, expired_by_age, expired_by_size, line_inside
+from millpond.rewriting.expiry import AgeLimit, ExpiryPoint, expired_by_age, expired_by_size, line_inside
 
 EXTENTS_PER_LOOK: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class NextCheck:
     """When a partition is checked again, and the configs from which that time was computed."""
 
     due_ms: int
@@ -37,7 +37,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RetentionResult:
     """The result of a check: everything below `target` expires. `bytes_seen` is the number of bytes that the
     partition must still have for that, 0 if its size does not matter."""
 
@@ -58,7 +58,7 @@ class Retention:
         self._pause = pause
         self._examination = examination
         self._grace_ms = grace_ms
-        self._checks: dict[TopicPartition, Check] = {}
+        self._checks: dict[TopicPartition, NextCheck] = {}
         self._examined_bytes = 0
 
     async def run_once(self) -> int:
@@ -123,7 +123,7 @@ class Retention:
                     "error": str(error),
                 },
             )
-            self._checks[topic_partition] = Check(
+            self._checks[topic_partition] = NextCheck(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
         return False
@@ -135,7 +135,7 @@ class Retention:
             look = await self._log.in_pool(lambda: self._look(topic_partition, config, now_ms))
         except ObjectMissing:
             return False  # a merge replaced the object: the next pass sees the new extents
-        self._checks[topic_partition] = Check(
+        self._checks[topic_partition] = NextCheck(
             _next_due(look.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
         )
         try:
@@ -148,7 +148,7 @@ class Retention:
                 topic_partition, None
             )  # merged or compacted: it may no longer exceed its size limit
         except StoreFull:  # storing the extent again needs room; other partitions can still expire
-            self._checks[topic_partition] = Check(
+            self._checks[topic_partition] = NextCheck(
                 now_ms + CHECK_AT_MOST_MS, config.retention_ms, config.retention_bytes
             )
         return False
@@ -166,7 +166,7 @@ class Retention:
             oldest = catalog_extents.facts(tx, topic_partition, 0, 1)
             return bool(oldest) and oldest[0].end_offset <= read_partition(tx, topic_partition).log_start
 
-    def _look(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> Look:
+    def _look(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> RetentionResult:
         with self._log.database.read() as tx:
             rows = catalog_extents.facts(tx, topic_partition, 0, EXTENTS_PER_LOOK)
             row = read_partition(
@@ -174,8 +174,8 @@ class Retention:
             )  # second: it may count more bytes than the extents, never fewer
         if rows and rows[0].end_offset <= row.log_start:
             # A deletion is in progress: the row still counts the bytes of extents below the log start.
-            return Look(row.log_start, now_ms)
-        line = Line(row.log_start, now_ms + CHECK_AT_MOST_MS)
+            return RetentionResult(row.log_start, now_ms)
+        line = ExpiryPoint(row.log_start, now_ms + CHECK_AT_MOST_MS)
         if config.retention_ms != WITHOUT_LIMIT:
             line = self._line_by_age(
                 rows, row.log_start, AgeLimit(now_ms, config.retention_ms, self._grace_ms)
@@ -183,10 +183,10 @@ class Retention:
         if config.retention_bytes != WITHOUT_LIMIT:
             by_size = expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes)
             if by_size > line.offset:
-                return Look(by_size, line.due_ms, row.bytes)
-        return Look(line.offset, line.due_ms, unexamined=line.unexamined)
+                return RetentionResult(by_size, line.due_ms, row.bytes)
+        return RetentionResult(line.offset, line.due_ms, unexamined=line.unexamined)
 
-    def _line_by_age(self, rows: Sequence[Extent], log_start: int, limit: AgeLimit) -> Line:
+    def _line_by_age(self, rows: Sequence[Extent], log_start: int, limit: AgeLimit) -> ExpiryPoint:
         line = expired_by_age(rows, log_start, limit)
         if line.boundary is None:
             return line
@@ -197,7 +197,7 @@ class Retention:
         if not whole or _place(whole[0]) != _place(line.boundary):
             return line
         offset, due_ms = line_inside(self._log.reader, whole[0], limit)
-        return Line(max(line.offset, offset), due_ms)
+        return ExpiryPoint(max(line.offset, offset), due_ms)
 
 
 def _place(extent: Extent) -> tuple[int, int, int]:

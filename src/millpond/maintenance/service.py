@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from millpond.catalog import producers
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.published import PublishedSettings
 from millpond.log.log import Log
 from millpond.maintenance.clockguard import ClockGuard
@@ -17,7 +17,7 @@ from millpond.maintenance.merging import Merging
 from millpond.maintenance.pausing import ResumedGuard, RetentionPause
 from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
-from millpond.maintenance.space import FreeBytes, Space, without_limit
+from millpond.maintenance.space import FreeBytes, SpaceCheck, without_limit
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
@@ -79,11 +79,11 @@ class Maintenance:
         self._session = session
         self._clock = clock
         self._limits = limits
-        self._merge_turns = Turns(log)
-        self._compaction_turns = Turns(log)
+        self._merge_turns = BusyGate(log)
+        self._compaction_turns = BusyGate(log)
         self.guard = resumed.guard
         self.pause = RetentionPause(log, clock, resumed)
-        space = Space(free_bytes, metrics)
+        space = SpaceCheck(free_bytes, metrics)
         self.merging = Merging(log, store, session, clock, space)
         self.retention = Retention(
             log,
@@ -162,7 +162,7 @@ class Maintenance:
             return 0
         silent_since = self._clock.now_ms() - self._limits.producer_expiry_ms
 
-        def expire(tx: Transaction) -> int:
+        def expire(tx: CatalogTransaction) -> int:
             return producers.expire(tx, unused_since_ms=silent_since)
 
         expired: int = await self._log.write(expire)
@@ -172,7 +172,7 @@ class Maintenance:
         return expired
 
 
-class Turns:
+class BusyGate:
     """Postpones duties that move bytes a second time while producers and readers move many."""
 
     def __init__(self, log: Log) -> None:

@@ -21,7 +21,7 @@ def without_limit() -> int | None:
     return None
 
 
-class Space:
+class SpaceCheck:
     """Checks the free space, and reports which duty waits: once in the log, and in the metric for as long as
     it lasts. A duty stops waiting after a whole pass without a refusal: a small rewrite may fit while a large
     one does not."""

@@ -29,16 +29,16 @@ MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 APPEND_TIME: Final = "LogAppendTime"
 
-Check = Callable[[str], str | None]
+ValueCheck = Callable[[str], str | None]
 """Returns what is wrong with a value, or None."""
 
 
-class Effect(StrEnum):
+class ConfigEffect(StrEnum):
     HONOURED = "honoured"
     REPORTED = "reported"
 
 
-class Kind(StrEnum):
+class ConfigType(StrEnum):
     BOOLEAN = "boolean"
     INT = "int"
     LONG = "long"
@@ -50,15 +50,15 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
     name: str
-    kind: Kind
+    kind: ConfigType
     default: str
-    effect: Effect
-    check: Check
+    effect: ConfigEffect
+    check: ValueCheck
     meaning: str
     """A sentence for users."""
 
 
-def _between(low: int, high: int) -> Check:
+def _between(low: int, high: int) -> ValueCheck:
     def check(value: str) -> str | None:
         if WHOLE_NUMBER.fullmatch(value) is None:
             return "it must be a whole number"
@@ -67,11 +67,11 @@ def _between(low: int, high: int) -> Check:
     return check
 
 
-def _one_of(*choices: str) -> Check:
+def _one_of(*choices: str) -> ValueCheck:
     return lambda value: None if value in choices else f"it must be one of {', '.join(choices)}"
 
 
-def _some_of(*choices: str) -> Check:
+def _some_of(*choices: str) -> ValueCheck:
     def check(value: str) -> str | None:
         given = [word.strip() for word in value.split(",")]
         return None if given and set(given) <= set(choices) else f"it must list some of {', '.join(choices)}"
@@ -90,12 +90,16 @@ def _anything(_: str) -> str | None:
     return None
 
 
-def _honoured(name: str, kind: Kind, default: object, check: Check, meaning: str) -> ConfigDefinition:
-    return ConfigDefinition(name, kind, str(default), Effect.HONOURED, check, meaning)
+def _honoured(
+    name: str, kind: ConfigType, default: object, check: ValueCheck, meaning: str
+) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), ConfigEffect.HONOURED, check, meaning)
 
 
-def _reported(name: str, kind: Kind, default: object, check: Check, meaning: str) -> ConfigDefinition:
-    return ConfigDefinition(name, kind, str(default), Effect.REPORTED, check, meaning)
+def _reported(
+    name: str, kind: ConfigType, default: object, check: ValueCheck, meaning: str
+) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, str(default), ConfigEffect.REPORTED, check, meaning)
 
 
 _CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -108,223 +112,229 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
     for definition in (
         _honoured(
             "cleanup.policy",
-            Kind.LIST,
+            ConfigType.LIST,
             "delete",
             _some_of("delete", "compact"),
             "`delete` removes records by age and size; `compact` keeps the last record of each key, and requires keys.",
         ),
         _honoured(
             "compression.type",
-            Kind.STRING,
+            ConfigType.STRING,
             "producer",
             _one_of(*_CODECS),
             "Codec with which batches are stored; `producer` keeps the codec of the producer.",
         ),
         _honoured(
             "delete.retention.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             DAY_MS,
             _NATURAL,
             "Time for which compaction keeps a tombstone after the records that it deletes are removed.",
         ),
         _honoured(
             MAX_MESSAGE_BYTES,
-            Kind.INT,
+            ConfigType.INT,
             1_048_588,
             _between(0, BATCH_BYTES_MAX),
             "Maximum size of a batch.",
         ),
         _honoured(
             "message.timestamp.after.max.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             3_600_000,
             _NATURAL,
             "Maximum time by which a record's timestamp may be ahead of the broker's clock.",
         ),
         _honoured(
             "message.timestamp.type",
-            Kind.STRING,
+            ConfigType.STRING,
             "CreateTime",
             _one_of("CreateTime", "LogAppendTime"),
             "Timestamp of a record: that of its producer, or the time of its append.",
         ),
         _honoured(
             "min.compaction.lag.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             0,
             _NATURAL,
             "Minimum time before a record is compacted.",
         ),
         _honoured(
             "payload",
-            Kind.STRING,
+            ConfigType.STRING,
             INLINE,
             _one_of(INLINE, LARGE_BY_REFERENCE, BY_REFERENCE),
             "Where bodies are stored: `inline` in the messages, `reference` in the object store, `large` there if they "
             "are larger than half of `max.message.bytes`. Cannot be changed after the topic is created.",
         ),
         _honoured(
-            "retention.bytes", Kind.LONG, -1, _FROM_MINUS_ONE, "Bytes kept of each partition; -1 keeps all."
+            "retention.bytes",
+            ConfigType.LONG,
+            -1,
+            _FROM_MINUS_ONE,
+            "Bytes kept of each partition; -1 keeps all.",
         ),
         _honoured(
             "retention.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             7 * DAY_MS,
             _FROM_MINUS_ONE,
             "Time for which records are kept; -1 keeps them forever.",
         ),
         _reported(
             "compression.gzip.level",
-            Kind.INT,
+            ConfigType.INT,
             -1,
             _between(-1, 9),
             "Level of gzip, if the broker compresses.",
         ),
         _reported(
             "compression.lz4.level",
-            Kind.INT,
+            ConfigType.INT,
             9,
             _between(1, 17),
             "Level of LZ4, if the broker compresses.",
         ),
         _reported(
             "compression.zstd.level",
-            Kind.INT,
+            ConfigType.INT,
             3,
             _between(-131_072, 22),
             "Level of Zstandard, if the broker compresses.",
         ),
         _reported(
             "file.delete.delay.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             60_000,
             _NATURAL,
             "Time before a removed segment file is deleted.",
         ),
         _reported(
             "flush.messages",
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             _between(1, LONG_MAX),
             "Number of records after which the log is synced to disk. Millpond syncs before each acknowledgement.",
         ),
         _reported(
             "flush.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             _NATURAL,
             "Time after which the log is synced to disk. Millpond syncs before each acknowledgement.",
         ),
         _reported(
             "follower.replication.throttled.replicas",
-            Kind.LIST,
+            ConfigType.LIST,
             "",
             _anything,
             "Replicas whose followers are throttled.",
         ),
         _reported(
             "index.interval.bytes",
-            Kind.INT,
+            ConfigType.INT,
             4096,
             _between(0, INT_MAX),
             "Bytes between two entries of a segment's index.",
         ),
         _reported(
             "leader.replication.throttled.replicas",
-            Kind.LIST,
+            ConfigType.LIST,
             "",
             _anything,
             "Replicas whose leaders are throttled.",
         ),
         _reported(
             "local.retention.bytes",
-            Kind.LONG,
+            ConfigType.LONG,
             -2,
             _between(-2, LONG_MAX),
             "Bytes kept on local disk beside a remote tier.",
         ),
         _reported(
             "local.retention.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             -2,
             _between(-2, LONG_MAX),
             "Time for which records are kept on local disk beside a remote tier.",
         ),
         _honoured(
             "max.compaction.lag.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             _between(1, LONG_MAX),
             "Maximum time before a record is compacted, however little of its log is dirty.",
         ),
         _honoured(
             "message.timestamp.before.max.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             _NATURAL,
             "Maximum time by which a record's timestamp may be behind the broker's clock.",
         ),
         _honoured(
             "min.cleanable.dirty.ratio",
-            Kind.DOUBLE,
+            ConfigType.DOUBLE,
             "0.5",
             _fraction,
             "Share of a log that must be dirty (not compacted yet) before it is compacted.",
         ),
         _reported(
             "min.insync.replicas",
-            Kind.INT,
+            ConfigType.INT,
             1,
             _between(1, INT_MAX),
             "Replicas that must have a record before it is acknowledged. In Millpond the store keeps the copies.",
         ),
         _reported(
             "preallocate",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             "false",
             _BOOL,
             "Preallocate segment files.",
         ),
         _reported(
             "remote.log.copy.disable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             "false",
             _BOOL,
             "Stop copying segments to the remote tier.",
         ),
         _reported(
             "remote.log.delete.on.disable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             "false",
             _BOOL,
             "Delete the data of the remote tier when it is disabled.",
         ),
         _reported(
             "remote.storage.enable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             "false",
             _one_of("false"),
             "Copy segments to a remote tier. Millpond has none: there is only the store.",
         ),
-        _reported("segment.bytes", Kind.INT, GIB, _between(14, INT_MAX), "The size of a segment file."),
+        _reported("segment.bytes", ConfigType.INT, GIB, _between(14, INT_MAX), "The size of a segment file."),
         _reported(
             "segment.index.bytes",
-            Kind.INT,
+            ConfigType.INT,
             10_485_760,
             _between(4, INT_MAX),
             "Size of a segment's index.",
         ),
-        _reported("segment.jitter.ms", Kind.LONG, 0, _NATURAL, "Maximum random reduction of `segment.ms`."),
+        _reported(
+            "segment.jitter.ms", ConfigType.LONG, 0, _NATURAL, "Maximum random reduction of `segment.ms`."
+        ),
         _reported(
             "segment.ms",
-            Kind.LONG,
+            ConfigType.LONG,
             7 * DAY_MS,
             _between(1, LONG_MAX),
             "Time after which a segment file is closed even if it is not full.",
         ),
         _reported(
             "unclean.leader.election.enable",
-            Kind.BOOLEAN,
+            ConfigType.BOOLEAN,
             "false",
             _BOOL,
             "Allow a replica that lags to become leader, which may lose records.",

@@ -20,7 +20,7 @@ DELAY: Final = "millpond-delay"
 """The same as a delay after the message's own timestamp: in milliseconds, or as a duration such as `10s`."""
 
 
-class Mode(StrEnum):
+class SubscriptionMode(StrEnum):
     """How messages are distributed to consumers.
 
     shared: each message goes to one consumer that has room; no order. key_shared: the messages of a key go to
@@ -36,7 +36,7 @@ class Mode(StrEnum):
     MULTICAST = "multicast"
 
 
-class Exhausted(StrEnum):
+class ExhaustedAction(StrEnum):
     """What happens to a message that has reached its maximum number of failed deliveries."""
 
     DEAD_LETTER = "dead_letter"
@@ -48,11 +48,11 @@ class Exhausted(StrEnum):
 class SubscriptionConfig:
     """The settings of a subscription. All except `mode` may be altered later."""
 
-    mode: Mode = Mode.SHARED
+    mode: SubscriptionMode = SubscriptionMode.SHARED
     ack_timeout_ms: int = 30_000
     attempts_max: int = 5
     """Maximum number of failed deliveries of a message."""
-    on_exhausted: Exhausted = Exhausted.DEAD_LETTER
+    on_exhausted: ExhaustedAction = ExhaustedAction.DEAD_LETTER
     dead_letter_topic: str = ""
     """Empty: `<topic>.<subscription>.dead`, created when it is first needed."""
     backoff_ms: int = 1_000
@@ -74,11 +74,15 @@ class SubscriptionConfig:
     @property
     def ordered_by_partition(self) -> bool:
         """Whether a partition is delivered as if all its messages had the same key."""
-        return self.mode in (Mode.EXCLUSIVE, Mode.FAILOVER, Mode.MULTICAST)
+        return self.mode in (
+            SubscriptionMode.EXCLUSIVE,
+            SubscriptionMode.FAILOVER,
+            SubscriptionMode.MULTICAST,
+        )
 
     @property
     def strict(self) -> bool:
-        return self.mode is Mode.KEY_SHARED and self.key_window == 1
+        return self.mode is SubscriptionMode.KEY_SHARED and self.key_window == 1
 
     def backoff(self, failed: int, offset: int) -> int:
         """The delay before a message is redelivered after its `failed`-th failure. It varies by up to 20 % with the
@@ -123,9 +127,9 @@ def differences(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[
 def _value(name: str, value: Any) -> Any:
     try:
         if name == "mode":
-            return Mode(value)
+            return SubscriptionMode(value)
         if name == "on_exhausted":
-            return Exhausted(value)
+            return ExhaustedAction(value)
         if name == "dead_letter_topic":
             return _checked(value, str)
         if isinstance(value, str):

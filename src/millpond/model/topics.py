@@ -16,7 +16,7 @@ PARTITIONS_MAX: Final = 10_000
 """Per topic. A higher number is probably a mistake, and each partition costs a row."""
 
 
-class Source(StrEnum):
+class ConfigOrigin(StrEnum):
     """The source of a config value, most specific first."""
 
     TOPIC = "topic"
@@ -27,7 +27,7 @@ class Source(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
     value: str
-    source: Source
+    source: ConfigOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class Topic:
 
     def _value(self, name: str) -> ConfigValue:
         if name in self.overrides:
-            return ConfigValue(self.overrides[name], Source.TOPIC)
+            return ConfigValue(self.overrides[name], ConfigOrigin.TOPIC)
         if name in self.broker_defaults:
-            return ConfigValue(self.broker_defaults[name], Source.BROKER)
-        return ConfigValue(DEFINITIONS[name].default, Source.DEFAULT)
+            return ConfigValue(self.broker_defaults[name], ConfigOrigin.BROKER)
+        return ConfigValue(DEFINITIONS[name].default, ConfigOrigin.DEFAULT)
 
     def _text(self, name: str) -> str:
         return self._value(name).value

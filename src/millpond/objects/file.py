@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import (
     CorruptObject,
     DataDirectoryUnusable,
@@ -28,7 +29,6 @@ from millpond.model.ids import Session
 from millpond.objects import files
 from millpond.objects.reserve import Reserve
 from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
-from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import StoreFull, StoreUnavailable
-from millpond.records.buffers import Buffer
 
 PIECE_BYTES = 1024 * 1024
 """How much of a large object is written between two syncs."""

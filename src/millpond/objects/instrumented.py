@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import MillpondError, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.objects.store import Method, ObjectStore
 from millpond.observability.metrics import StoreMetrics
-from millpond.records.buffers import Buffer
 
 OPERATIONS = ("append", "put", "read", "list", "delete", "size", "copy", "sign")
 UNEXPECTED = "unexpected"

@@ -4,11 +4,11 @@ import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptObject, ObjectExists, ObjectMissing, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
-from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
 

@@ -14,11 +14,11 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store, from_url
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptObject, ObjectExists, ObjectMissing, StoreFull, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session
 from millpond.objects.store import Method, check_expiry, check_key, check_prefix, check_range, total_length
-from millpond.records.buffers import Buffer
 from millpond.segments.keys import journal_key
 
 REQUEST_TIMEOUT_MS = 30_000

@@ -35,18 +35,18 @@ MAKING: Final = "disk.reserve.making"
 logger = logging.getLogger(__name__)
 
 
-class Space(NamedTuple):
+class DiskSpace(NamedTuple):
     free: int
     total: int
 
 
-def space_of(folder: Path) -> Space:
+def space_of(folder: Path) -> DiskSpace:
     """Bytes on the file system of a folder: free for this user, and in total."""
     found = os.statvfs(folder)
-    return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
-def part_of_disk(size: int, space: Space) -> int:
+def part_of_disk(size: int, space: DiskSpace) -> int:
     """The size of the reserve, limited to a part of the disk."""
     return min(size, space.total // SMALL_DISK_PART)
 
@@ -59,7 +59,7 @@ class Reserve:
         folder: Path,
         size: int,
         *,
-        measure: Callable[[Path], Space] = space_of,
+        measure: Callable[[Path], DiskSpace] = space_of,
         allocate: Callable[[int, int, int], None] = os.posix_fallocate,
     ) -> None:
         """`size` 0 keeps no reserve. On a small disk the reserve is smaller than `size`."""

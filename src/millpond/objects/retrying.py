@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from millpond.model.buffers import Buffer
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import ObjectExists, ObjectMissing, StoreFull, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.objects.store import Method, ObjectStore
-from millpond.records.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 

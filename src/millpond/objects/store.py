@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import InvalidRequest
 from millpond.model.extents import Location
-from millpond.records.buffers import Buffer
 
 WRITE_BYTES_MAX = 1 << 30
 """Maximum bytes of one append or put: it fits one S3 PUT (5 GiB) and one buffer in memory."""

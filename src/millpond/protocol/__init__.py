@@ -18,7 +18,7 @@ from millpond.protocol.headers import (
     response_header_version,
 )
 from millpond.protocol.messages import REQUESTS
-from millpond.protocol.schema import NO_UUID, Message, Request, Response, Versions
+from millpond.protocol.schema import NO_UUID, Request, Response, Versions, WireMessage
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -27,11 +27,11 @@ __all__ = [
     "REQUESTS",
     "Encoded",
     "ErrorCode",
-    "Message",
     "Request",
     "RequestHeader",
     "Response",
     "Versions",
+    "WireMessage",
     "decode",
     "encode",
     "encode_request",

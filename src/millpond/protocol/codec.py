@@ -4,19 +4,19 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import MalformedMessage
 from millpond.protocol.decoder import write_decoder
 from millpond.protocol.encoder import write_encoder
-from millpond.protocol.primitives import Buffer
-from millpond.protocol.schema import Message
+from millpond.protocol.schema import WireMessage
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
-Decoder = Callable[[Buffer, int, int, memoryview], tuple[Any, int]]
-Encoder = Callable[[Message, bytearray], list[Buffer]]
+FieldDecoder = Callable[[Buffer, int, int, memoryview], tuple[Any, int]]
+Encoder = Callable[[WireMessage, bytearray], list[Buffer]]
 
-_DECODERS: dict[tuple[type[Message], int], Decoder] = {}
-_ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
+_DECODERS: dict[tuple[type[WireMessage], int], FieldDecoder] = {}
+_ENCODERS: dict[tuple[type[WireMessage], int], Encoder] = {}
 
 
 class Encoded(NamedTuple):
@@ -51,7 +51,7 @@ def decode(kind: type[M], version: int, data: Buffer, position: int = 0, *, exac
     return message
 
 
-def encode(message: Message, version: int, head: bytes = b"") -> Encoded:
+def encode(message: WireMessage, version: int, head: bytes = b"") -> Encoded:
     """Encode `head` and then the message. Raises ValueError if a value does not fit its field, which is a bug
     in the broker."""
     write = encoder(type(message), version)
@@ -62,7 +62,7 @@ def encode(message: Message, version: int, head: bytes = b"") -> Encoded:
     return Encoded(buffers, sum(map(len, buffers)))
 
 
-def decoder(kind: type[Message], version: int) -> Decoder:
+def decoder(kind: type[WireMessage], version: int) -> FieldDecoder:
     try:
         return _DECODERS[kind, version]
     except KeyError:
@@ -71,7 +71,7 @@ def decoder(kind: type[Message], version: int) -> Decoder:
         return made
 
 
-def encoder(kind: type[Message], version: int) -> Encoder:
+def encoder(kind: type[WireMessage], version: int) -> Encoder:
     try:
         return _ENCODERS[kind, version]
     except KeyError:
@@ -80,7 +80,7 @@ def encoder(kind: type[Message], version: int) -> Encoder:
         return made
 
 
-def _check_version(kind: type[Message], version: int) -> None:
+def _check_version(kind: type[WireMessage], version: int) -> None:
     """The request dispatcher has already rejected unsupported versions, so a failure here is a bug in the broker."""
     if version not in kind.versions:
         raise ValueError(f"{kind.__name__} has versions {kind.versions}, not {version}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.protocol import primitives
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, default_of, fields_in
-from millpond.protocol.source import Source, format_of, is_fixed, runs
+from millpond.protocol.source import FunctionSource, format_of, is_fixed, runs
 
 _READ = {
     Sized.TEXT: "str(b[i:j], 'utf-8')",
@@ -30,7 +30,7 @@ def write_decoder(cls: type[Struct], version: int, flexible: bool) -> Callable[.
 class _Decoder:
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.version, self.flexible = version, flexible
-        self.source = Source(f"{cls.__name__} v{version} decoder", "def decode(b, i, end, view):")
+        self.source = FunctionSource(f"{cls.__name__} v{version} decoder", "def decode(b, i, end, view):")
         self.source.emit("left = ELEMENTS_MAX")
         message = self.struct(cls)
         self.source.emit(f"return {message}, i")

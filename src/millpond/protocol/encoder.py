@@ -12,7 +12,7 @@ from typing import Any
 from millpond.protocol import primitives
 from millpond.protocol.primitives import UUID_BYTES
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, fields_in
-from millpond.protocol.source import Source, format_of, is_fixed, runs
+from millpond.protocol.source import FunctionSource, format_of, is_fixed, runs
 
 
 def write_encoder(cls: type[Struct], version: int, flexible: bool) -> Callable[..., Any]:
@@ -22,7 +22,7 @@ def write_encoder(cls: type[Struct], version: int, flexible: bool) -> Callable[.
 class _Encoder:
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.version, self.flexible = version, flexible
-        self.source = Source(f"{cls.__name__} v{version} encoder", "def encode(m, o):")
+        self.source = FunctionSource(f"{cls.__name__} v{version} encoder", "def encode(m, o):")
         self.source.emit("parts = []")
         self.struct(cls, "m")
         self.source.emit("if o: parts.append(o)", "return parts")

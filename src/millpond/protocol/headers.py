@@ -8,11 +8,12 @@ be read that far before its version is known; and the ApiVersions response alway
 import struct
 from typing import NamedTuple
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import MalformedMessage
 from millpond.protocol.codec import Encoded, encode
 from millpond.protocol.messages import REQUESTS
 from millpond.protocol.messages.api_versions import ApiVersionsRequest
-from millpond.protocol.primitives import Buffer, refuse_length, skip_tags, text_bytes
+from millpond.protocol.primitives import refuse_length, skip_tags, text_bytes
 from millpond.protocol.schema import Request, Response
 
 LENGTH_BYTES = 4

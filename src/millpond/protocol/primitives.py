@@ -5,10 +5,8 @@ Decoding trusts no input: every length is compared with the remaining bytes befo
 
 from typing import NoReturn
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import MalformedMessage
-
-Buffer = bytes | bytearray | memoryview
-"""Used read-only. A memoryview must be contiguous and have format "B", as `memoryview(bytes)` has."""
 
 UVARINT_BYTES_MAX = 5
 TEXT_BYTES_MAX = 0x7FFF

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, overload
 
-from millpond.protocol.primitives import UUID_BYTES, Buffer
+from millpond.model.buffers import Buffer
+from millpond.protocol.primitives import UUID_BYTES
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ def _names(cls: type[Struct]) -> list[str]:
     return [declared.name for declared in dataclasses.fields(cls)]  # type: ignore[arg-type]  # every Struct is a dataclass
 
 
-class Message(Struct):
+class WireMessage(Struct):
     """A request or a response."""
 
     __slots__ = ()
@@ -119,11 +120,11 @@ class Message(Struct):
     """The versions with compact lengths and tagged fields (KIP-482). Unlike `versions`, the range is open-ended."""
 
 
-class Response(Message):
+class Response(WireMessage):
     __slots__ = ()
 
 
-class Request(Message):
+class Request(WireMessage):
     __slots__ = ()
     response: ClassVar[type[Response]]
 
@@ -199,10 +200,10 @@ def _made(cls: type[S]) -> type[S]:
     return dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
 
 
-Kind = Fixed | Sized | type[Struct]
+FieldType = Fixed | Sized | type[Struct]
 
 
-_UNDERSTOOD: dict[type[Struct], dict[str, tuple[Kind, bool, bool]]] = {}
+_UNDERSTOOD: dict[type[Struct], dict[str, tuple[FieldType, bool, bool]]] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class FieldSpec:
     """A field as it exists in one version."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     array: bool
     nullable: bool
     tag: int | None
@@ -247,7 +248,7 @@ def default_of(declared: "dataclasses.Field[Any]") -> Any:
     return declared.default
 
 
-def _hints(cls: type[Struct]) -> dict[str, tuple[Kind, bool, bool]]:
+def _hints(cls: type[Struct]) -> dict[str, tuple[FieldType, bool, bool]]:
     """The declared types by field, parsed once per class."""
     if cls not in _UNDERSTOOD:
         hints = typing.get_type_hints(cls, include_extras=True)
@@ -255,7 +256,7 @@ def _hints(cls: type[Struct]) -> dict[str, tuple[Kind, bool, bool]]:
     return _UNDERSTOOD[cls]
 
 
-def _understood(hint: Any) -> tuple[Kind, bool, bool]:
+def _understood(hint: Any) -> tuple[FieldType, bool, bool]:
     """Returns the kind, whether it is an array, and whether it is nullable."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

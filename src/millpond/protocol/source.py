@@ -12,7 +12,7 @@ from typing import Any
 from millpond.protocol.schema import FieldSpec, Fixed
 
 
-class Source:
+class FunctionSource:
     def __init__(self, title: str, signature: str) -> None:
         self.title = title
         self._lines = [signature]

@@ -2,30 +2,30 @@
 
 from millpond.queues.active import Active
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
-from millpond.queues.describing import ConsumerStanding, PartitionStanding, SubscriptionStanding
+from millpond.queues.describing import ConsumerStatus, PartitionStatus, SubscriptionStatus
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import Answer
+from millpond.queues.outcomes import AckResult
 from millpond.queues.pulling import Pulled, PullerName, Pulling
 from millpond.queues.queues import Queues
-from millpond.queues.stored import EARLIEST, Start, StartAt
+from millpond.queues.stored import EARLIEST, StartAt, SubscriptionStart
 
 __all__ = [
     "EARLIEST",
+    "AckResult",
     "Active",
-    "Answer",
     "Attachment",
-    "ConsumerStanding",
+    "ConsumerStatus",
     "Deliveries",
     "Event",
     "PartitionLost",
-    "PartitionStanding",
+    "PartitionStatus",
     "Pulled",
     "PullerName",
     "Pulling",
     "QueueLimits",
     "Queues",
     "Revocation",
-    "Start",
     "StartAt",
-    "SubscriptionStanding",
+    "SubscriptionStart",
+    "SubscriptionStatus",
 ]

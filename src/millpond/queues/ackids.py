@@ -26,7 +26,7 @@ class AckId(NamedTuple):
     token: int
 
 
-class AckIds:
+class AckIdCodec:
     """Encodes and decodes the ids of one subscription, or of one member of it."""
 
     def __init__(self, secret: bytes, subscription_id: SubscriptionId, member: str) -> None:

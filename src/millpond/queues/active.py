@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from millpond.catalog.subscriptions import Subscription, SubscriptionId
+from millpond.catalog.subscriptions import StoredSubscription, SubscriptionId
 from millpond.model.errors import MillpondError, NotOwner, SubscriptionReplaced
 from millpond.model.topics import Topic
 from millpond.queues.addressing import Addressing
@@ -16,14 +16,14 @@ BEGIN_AGAIN_MS: Final = 1_000
 """Delay before a partition is started again after an error closed it. Without it, a partition that cannot be read
 would be taken in a tight loop."""
 
-Place = tuple[SubscriptionId, str]
+ActiveKey = tuple[SubscriptionId, str]
 
 
 @dataclass(slots=True)
 class Active:
     """A subscription that is active on this broker, or one member of it."""
 
-    subscription: Subscription
+    subscription: StoredSubscription
     topic: Topic
     member: str
     addressing: Addressing
@@ -36,7 +36,7 @@ class Active:
     balanced_at: int = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ActiveKey:
         return self.subscription.id, self.member
 
     def open_queues(self) -> list[PartitionQueue]:
@@ -51,7 +51,7 @@ class Active:
             if number not in self.queues and self.rests_until.get(number, 0) <= now
         ]
 
-    def take_in(self, subscription: Subscription) -> None:
+    def take_in(self, subscription: StoredSubscription) -> None:
         """Apply an altered subscription config to all queues from now on."""
         self.subscription = subscription
         for queue in self.queues.values():

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Loaded, Standing, Subscription, SubscriptionId
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import Loaded, StateKey, StoredSubscription, SubscriptionId
 from millpond.log import Log
 from millpond.model.errors import (
     MillpondError,
@@ -27,7 +27,7 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.active import Active, Place
+from millpond.queues.active import Active, ActiveKey
 from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
@@ -68,7 +68,7 @@ class AtWork:
         self._now = now
         self._limits = limits
         self._metrics = metrics
-        self._active: dict[Place, Active] = {}
+        self._active: dict[ActiveKey, Active] = {}
         self._leaving: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._look_now = asyncio.Event()
@@ -86,7 +86,9 @@ class AtWork:
         """The active subscription, or each of its active members."""
         return [active for (found, _), active in self._active.items() if found == subscription_id]
 
-    def join(self, subscription: Subscription, topic: Topic, member: str, addressing: Addressing) -> Active:
+    def join(
+        self, subscription: StoredSubscription, topic: Topic, member: str, addressing: Addressing
+    ) -> Active:
         """Returns the active subscription or member; creates it if there is none."""
         new = Active(subscription, topic, member, addressing)
         return self._active.setdefault(new.place, new)
@@ -95,7 +97,7 @@ class AtWork:
         """Whether this instance is still active."""
         return self._active.get(active.place) is active
 
-    def take_in(self, subscription: Subscription) -> None:
+    def take_in(self, subscription: StoredSubscription) -> None:
         """Apply an altered subscription config."""
         for active in self.of(subscription.id):
             active.take_in(subscription)
@@ -121,7 +123,7 @@ class AtWork:
         now = self._now()
         active.remove_ended(now)
         standings = [
-            Standing(active.subscription.id, active.member, number)
+            StateKey(active.subscription.id, active.member, number)
             for number in active.missing(now)
             if self._owns(TopicPartition(active.topic.id, number))
         ]
@@ -143,13 +145,13 @@ class AtWork:
             return False
         return True
 
-    async def _take(self, active: Active, standings: Sequence[Standing]) -> dict[Standing, Loaded]:
+    async def _take(self, active: Active, standings: Sequence[StateKey]) -> dict[StateKey, Loaded]:
         """Take the partitions in one commit and load their state. If one of them has moved to another broker, take each
         in a separate commit and skip those that moved. A partition that another broker took between `take` and `load`
         is skipped, because its loaded epoch differs from the one taken here."""
         subscription, topic = active.subscription, active.topic.name
 
-        def take(tx: Transaction) -> list[int]:
+        def take(tx: CatalogTransaction) -> list[int]:
             return [
                 catalog.take(tx, subscription, standing, owner=self._session, topic=topic)
                 for standing in standings
@@ -170,7 +172,7 @@ class AtWork:
             if state is not None and state.epoch == epoch
         }
 
-    def _begin(self, active: Active, standing: Standing, loaded: Loaded) -> None:
+    def _begin(self, active: Active, standing: StateKey, loaded: Loaded) -> None:
         queue = PartitionQueue(
             self._log,
             self._feed,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.catalog.subscriptions import Subscription
+from millpond.catalog.subscriptions import StoredSubscription
 from millpond.model.errors import MillpondError
-from millpond.queues.ackids import AckId, AckIds
-from millpond.queues.outcomes import OK, Answer, Revoked
+from millpond.queues.ackids import AckId, AckIdCodec
+from millpond.queues.outcomes import OK, AckResult, Revoked
 from millpond.queues.partition_queue import Delivered, PartitionQueue
-from millpond.queues.tracked import Purse
+from millpond.queues.tracked import ConsumerCredit
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PartitionLost:
 
 
 Event = Deliveries | Revocation | PartitionLost
-Act = Callable[[PartitionQueue, int, int, int], Answer]
+Act = Callable[[PartitionQueue, int, int, int], AckResult]
 """Called with epoch, offset and token of the delivery."""
 Known = tuple[int, int, int, int]
 """The fields of an `AckId`."""
@@ -50,11 +50,11 @@ class Attachment:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: StoredSubscription,
         topic: str,
         name: str,
         member: str,
-        ack_ids: AckIds,
+        ack_ids: AckIdCodec,
         on_lost: Callable[[], None],
         token: str,
     ) -> None:
@@ -64,7 +64,7 @@ class Attachment:
         self.topic = topic
         self.name = name
         self.member = member
-        self.purse = Purse()
+        self.purse = ConsumerCredit()
         self.queues: dict[int, PartitionQueue] = {}
         self.ended: MillpondError | None = None
         self.paused = False
@@ -153,14 +153,14 @@ class Attachment:
         for queue in self.queues.values():
             queue.pause(self.name, paused=paused)
 
-    async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[Answer]:
+    async def ack(self, ack_ids: Sequence[bytes], *, cumulative: bool = False) -> list[AckResult]:
         """Returns one result for each id, once all successful acknowledgements are durable."""
         return await self.answer(ack_ids, cumulative=cumulative)
 
-    async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[Answer]:
+    async def nack(self, ack_ids: Sequence[bytes], delay_ms: int | None = None) -> list[AckResult]:
         return await self.answer(nacks=ack_ids, delay_ms=delay_ms)
 
-    async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[Answer]:
+    async def extend(self, ack_ids: Sequence[bytes], by_ms: int) -> list[AckResult]:
         return await self.answer(extends=ack_ids, by_ms=by_ms)
 
     async def answer(
@@ -172,7 +172,7 @@ class Attachment:
         cumulative: bool = False,
         delay_ms: int | None = None,
         by_ms: int = 0,
-    ) -> list[Answer]:
+    ) -> list[AckResult]:
         """Returns the results of the acks, then the nacks, then the extends, once all successful acks and nacks are
         durable."""
         touched: dict[PartitionQueue, None] = {}
@@ -195,40 +195,40 @@ class Attachment:
 
     def _each(
         self, ack_ids: Sequence[bytes], act: Act, touched: dict[PartitionQueue, None] | None = None
-    ) -> list[Answer]:
+    ) -> list[AckResult]:
         """Apply `act` to each id. Adds the queues that have something to save to `touched`."""
         known, decode, queues = self._known, self._ack_ids.decode, self.queues
-        answers: list[Answer] = []
+        answers: list[AckResult] = []
         for each in ack_ids:
             found = known.pop(each, None) or decode(each)
             if found is None:
-                answers.append(Answer.UNKNOWN)
+                answers.append(AckResult.UNKNOWN)
                 continue
             partition, epoch, offset, token = found
             queue = queues.get(partition)
             if queue is None or queue.closed is not None:
-                answers.append(Answer.NOT_OWNER)
+                answers.append(AckResult.NOT_OWNER)
                 continue
             answer = act(queue, epoch, offset, token)
             answers.append(answer)
             if answer is OK:
                 if touched is not None:
                     touched[queue] = None
-            elif answer is Answer.STALE:
+            elif answer is AckResult.STALE:
                 queue.hear(self.name)  # too late to count, but it shows that the consumer is alive
         return answers
 
-    def _unless_lost(self, answer: Answer, ack_id: bytes, lost: set[int]) -> Answer:
+    def _unless_lost(self, answer: AckResult, ack_id: bytes, lost: set[int]) -> AckResult:
         decoded = self._ack_ids.decode(ack_id)
         is_lost = answer is OK and decoded is not None and decoded.partition in lost
-        return Answer.NOT_OWNER if is_lost else answer
+        return AckResult.NOT_OWNER if is_lost else answer
 
 
-def _ack(queue: PartitionQueue, epoch: int, offset: int, token: int) -> Answer:
+def _ack(queue: PartitionQueue, epoch: int, offset: int, token: int) -> AckResult:
     return queue.dispatcher.ack(offset, epoch, token)
 
 
-def _ack_through(queue: PartitionQueue, epoch: int, offset: int, token: int) -> Answer:
+def _ack_through(queue: PartitionQueue, epoch: int, offset: int, token: int) -> AckResult:
     return queue.dispatcher.ack_through(offset, epoch, token)
 
 

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Save
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import StateSave
 from millpond.log import AppendResult, Log
 from millpond.model.errors import (
     NotOwner,
@@ -25,7 +25,7 @@ from millpond.model.errors import (
 from millpond.model.ids import TopicPartition
 from millpond.queues.ackids import AckId
 from millpond.queues.attachment import Attachment
-from millpond.queues.outcomes import Answer
+from millpond.queues.outcomes import AckResult
 from millpond.queues.partition_queue import PartitionQueue
 from millpond.queues.saver import close_those_with_letters
 from millpond.records import Buffer
@@ -35,12 +35,12 @@ TRIES_MAX = 8
 logger = logging.getLogger(__name__)
 
 Resolved = tuple[PartitionQueue, AckId]
-Committed = tuple[list[Answer], Mapping[TopicPartition, AppendResult]]
+CommitOutcome = tuple[list[AckResult], Mapping[TopicPartition, AppendResult]]
 
 
 async def commit(
     log: Log, attachment: Attachment, ack_ids: Sequence[bytes], appends: Mapping[TopicPartition, Buffer]
-) -> Committed:
+) -> CommitOutcome:
     """Returns one result for each id, and the offsets of the messages. If any result is not OK, nothing was changed."""
     resolved = [attachment.resolve(ack_id) for ack_id in ack_ids]
     queues = sorted(
@@ -59,12 +59,12 @@ async def _in_turn(
     queues: Sequence[PartitionQueue],
     resolved: Sequence[Resolved | None],
     appends: Mapping[TopicPartition, Buffer],
-) -> Committed:
+) -> CommitOutcome:
     """Runs to its end even if the caller is cancelled: until then nothing else may save state of these partitions."""
     async with turns:
         await _save_earlier(log, queues)
         answers = [answer_of(each) for each in resolved]
-        if any(answer is not Answer.OK for answer in answers):
+        if any(answer is not AckResult.OK for answer in answers):
             return answers, {}
         for log_partition, data in appends.items():
             log.check_joint(log_partition, data)
@@ -73,12 +73,12 @@ async def _in_turn(
         return answers, await _do(log, queues, appends)
 
 
-def answer_of(resolved: Resolved | None) -> Answer:
+def answer_of(resolved: Resolved | None) -> AckResult:
     if resolved is None:
-        return Answer.UNKNOWN
+        return AckResult.UNKNOWN
     queue, ack_id = resolved
     if queue.closed is not None:
-        return Answer.NOT_OWNER
+        return AckResult.NOT_OWNER
     return queue.dispatcher.check(ack_id.offset, ack_id.epoch, ack_id.token)
 
 
@@ -89,7 +89,7 @@ async def _save_earlier(log: Log, queues: Sequence[PartitionQueue]) -> None:
             await _save_one(log, queue, save)
 
 
-async def _save_one(log: Log, queue: PartitionQueue, save: Save) -> None:
+async def _save_one(log: Log, queue: PartitionQueue, save: StateSave) -> None:
     try:
         held: list[bool] = await log.write(lambda tx: catalog.save(tx, [save]))
     except OutcomeUnknown:
@@ -116,7 +116,7 @@ async def _do(
     return placed
 
 
-async def _begun(queue: PartitionQueue) -> Save:
+async def _begun(queue: PartitionQueue) -> StateSave:
     save = await queue.begin_save()
     if save is None:  # it has been closed
         raise NotOwner
@@ -124,9 +124,9 @@ async def _begun(queue: PartitionQueue) -> Save:
 
 
 async def _write(
-    log: Log, saves: Sequence[Save], appends: Mapping[TopicPartition, Buffer]
+    log: Log, saves: Sequence[StateSave], appends: Mapping[TopicPartition, Buffer]
 ) -> Mapping[TopicPartition, AppendResult]:
-    def save(tx: Transaction) -> None:
+    def save(tx: CatalogTransaction) -> None:
         if not all(catalog.save(tx, saves)):
             raise NotOwner
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import DeadLetter, Standing, Subscription
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import DeadLetter, StateKey, StoredSubscription
 from millpond.log import Log
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, PAYLOAD, TAKES_PAYLOADS
 from millpond.model.errors import (
@@ -25,7 +25,7 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition, check_topic_name
 from millpond.model.payloads import HEADER as PAYLOAD_HEADER
-from millpond.model.subscriptions import RESERVED_HEADERS, Exhausted, SubscriptionConfig
+from millpond.model.subscriptions import RESERVED_HEADERS, ExhaustedAction, SubscriptionConfig
 from millpond.model.topics import Topic
 from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
 from millpond.queues.limits import QueueLimits
@@ -45,13 +45,13 @@ BYTES_PER_APPEND: Final = 4 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-def topic_of(subscription: Subscription, topic: str) -> str:
+def topic_of(subscription: StoredSubscription, topic: str) -> str:
     return _topic_named(subscription.config, topic, subscription.name)
 
 
 def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
     """Reject a subscription whose dead-letter topic has an invalid name or is the subscription's own topic."""
-    if config.on_exhausted is Exhausted.DEAD_LETTER:
+    if config.on_exhausted is ExhaustedAction.DEAD_LETTER:
         target = check_topic_name(_topic_named(config, topic, name))
         if target == topic:
             raise InvalidSubscription(reason="its dead letters cannot go to its own topic")
@@ -60,7 +60,7 @@ def check_topic(config: SubscriptionConfig, topic: str, name: str) -> None:
 def check_bodies(config: SubscriptionConfig, topic: Topic, target: Topic) -> None:
     """Reject a dead-letter topic that cannot accept bodies by reference when the source topic has them."""
     if (
-        config.on_exhausted is Exhausted.DEAD_LETTER
+        config.on_exhausted is ExhaustedAction.DEAD_LETTER
         and topic.config().payloads
         and not target.config().payloads
     ):
@@ -73,7 +73,7 @@ def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
 
 
 def letter_of(
-    record: Record, dead: Dead, standing: Standing, subscription: Subscription, topic: str, now_ms: int
+    record: Record, dead: Dead, standing: StateKey, subscription: StoredSubscription, topic: str, now_ms: int
 ) -> DeadLetter:
     """The letter keeps its message's timestamp. It gets the current time instead if the message has no timestamp or one
     in the future, since producers can set any."""
@@ -236,6 +236,6 @@ def _record(letter: DeadLetter) -> Record:
     return next(iter_records(letter.record, decompressed_bytes_max=0))  # the broker built it, uncompressed
 
 
-def _remove(tx: Transaction, letters: Sequence[DeadLetter]) -> None:
+def _remove(tx: CatalogTransaction, letters: Sequence[DeadLetter]) -> None:
     if catalog.remove_dead_letters(tx, letters) != len(letters):
         raise FlushFailed("Another broker has moved some of these dead letters.")

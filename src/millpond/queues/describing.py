@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Subscription
-from millpond.queues.outcomes import KeyStanding
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import StoredSubscription
+from millpond.queues.outcomes import KeyStatus
 from millpond.queues.partition_queue import PartitionQueue
 
-NOT_AT_WORK: Sequence[KeyStanding] = ()
+NOT_AT_WORK: Sequence[KeyStatus] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStanding:
+class PartitionStatus:
     """State of one partition for one member. Values that are unknown because the partition is not active here are 0."""
 
     partition: int
@@ -28,7 +28,7 @@ class PartitionStanding:
     settled_above_floor: int = 0
     oldest_age_ms: int = 0
     """Age of the first message that is not settled."""
-    keys: Sequence[KeyStanding] = NOT_AT_WORK
+    keys: Sequence[KeyStatus] = NOT_AT_WORK
 
     @property
     def backlog(self) -> int:
@@ -37,7 +37,7 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerStanding:
+class ConsumerStatus:
     name: str
     credit: int
     leased: int
@@ -49,11 +49,11 @@ class ConsumerStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionStanding:
-    subscription: Subscription
+class SubscriptionStatus:
+    subscription: StoredSubscription
     topic: str
-    partitions: Sequence[PartitionStanding]
-    consumers: Sequence[ConsumerStanding]
+    partitions: Sequence[PartitionStatus]
+    consumers: Sequence[ConsumerStatus]
     dead_letter_topic: str
     dead_letters_waiting: int
 
@@ -68,7 +68,7 @@ class Stored:
     dead_letters_waiting: int
 
 
-def read_stored(tx: Transaction, subscription: Subscription) -> Stored:
+def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> Stored:
     rows = partitions.of_topic(tx, subscription.topic_id)
     return Stored(
         catalog.floors(tx, subscription.id),
@@ -80,7 +80,7 @@ def read_stored(tx: Transaction, subscription: Subscription) -> Stored:
 
 def partition_standings(
     stored: Stored, at_work: dict[tuple[str, int], PartitionQueue], keys_max: int
-) -> list[PartitionStanding]:
+) -> list[PartitionStatus]:
     known = dict.fromkeys((("", partition) for partition in stored.ends), 0) | stored.floors
     standings = []
     for (member, partition), floor in sorted(known.items()):
@@ -89,20 +89,20 @@ def partition_standings(
         above = stored.settled_above.get((member, partition), 0)
         if queue is None:
             standings.append(
-                PartitionStanding(partition, member, floor, end, settled_above_floor=min(above, end - floor))
+                PartitionStatus(partition, member, floor, end, settled_above_floor=min(above, end - floor))
             )
         else:
             standings.append(_at_work(queue, end, keys_max))
     return standings
 
 
-def consumer_standings(queues: Sequence[PartitionQueue]) -> list[ConsumerStanding]:
+def consumer_standings(queues: Sequence[PartitionQueue]) -> list[ConsumerStatus]:
     """One entry for each consumer, summed over its partitions."""
-    found: dict[str, ConsumerStanding] = {}
+    found: dict[str, ConsumerStatus] = {}
     for queue in queues:
         for each in queue.dispatcher.consumers:
             before = found.get(each.name)
-            found[each.name] = ConsumerStanding(
+            found[each.name] = ConsumerStatus(
                 each.name,
                 each.credit,
                 len(each.leases) + (before.leased if before else 0),
@@ -115,10 +115,10 @@ def consumer_standings(queues: Sequence[PartitionQueue]) -> list[ConsumerStandin
     return [found[name] for name in sorted(found)]
 
 
-def _at_work(queue: PartitionQueue, end: int, keys_max: int) -> PartitionStanding:
+def _at_work(queue: PartitionQueue, end: int, keys_max: int) -> PartitionStatus:
     dispatcher = queue.dispatcher
     settled = dispatcher.settled
-    return PartitionStanding(
+    return PartitionStatus(
         queue.standing.partition,
         queue.standing.member,
         settled.floor,

@@ -23,10 +23,10 @@ import heapq
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from millpond.model.subscriptions import Exhausted, SubscriptionConfig
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
 from millpond.queues.assignment import Assignment, FirstCome, KeyAssignment
 from millpond.queues.ledger import Ledger
-from millpond.queues.outcomes import OK, Answer, Changes, Delivery, Retry, Revoked
+from millpond.queues.outcomes import OK, AckResult, QueueDelivery, Retry, Revoked, StateChanges
 from millpond.queues.schedule import Schedule, richest_of
 from millpond.queues.tracked import (
     ACKED,
@@ -34,12 +34,12 @@ from millpond.queues.tracked import (
     LEASED,
     READY,
     SETTLING,
-    Consumer,
-    Deadlines,
-    Entry,
-    Key,
-    Message,
+    AttachedConsumer,
+    LeaseDeadlines,
+    LogEntry,
     Settling,
+    TrackedKey,
+    TrackedMessage,
 )
 
 TRACKED_MAX: Final = 50_000
@@ -72,7 +72,7 @@ class Dispatcher(Schedule):
         self.leased = 0
         self.revoked: list[Revoked] = []
         self._tokens = 0
-        self._deadlines = Deadlines()
+        self._deadlines = LeaseDeadlines()
         self._log_start = 0
         self.forget_below(log_start)
 
@@ -100,7 +100,7 @@ class Dispatcher(Schedule):
 
     # -- the log ----------------------------------------------------------------------------------------------
 
-    def index(self, entries: Iterable[Entry], next_offset: int) -> None:
+    def index(self, entries: Iterable[LogEntry], next_offset: int) -> None:
         """Track the messages from the frontier to `next_offset`. Offsets that are not in `entries` are not messages."""
         expected = self.frontier
         holes = self.settled.has_holes
@@ -118,7 +118,7 @@ class Dispatcher(Schedule):
             expected = next_offset
         self.frontier = self.settled.next_open(expected)
 
-    def recall(self, entries: Iterable[Entry], start: int, end: int) -> None:
+    def recall(self, entries: Iterable[LogEntry], start: int, end: int) -> None:
         """Track messages between these offsets again, for keys of which only some messages were tracked. Untracked
         offsets that are no longer in `entries` become void."""
         behind = [
@@ -195,13 +195,13 @@ class Dispatcher(Schedule):
             for each in self._consumers.values()
         )
 
-    def _track(self, entry: Entry) -> None:
+    def _track(self, entry: LogEntry) -> None:
         offset, key_hash, size, not_before = entry
         key = None
         if key_hash is not None:
             key = self._keys.get(key_hash)
             if key is None:
-                key = self._keys[key_hash] = Key(key_hash)
+                key = self._keys[key_hash] = TrackedKey(key_hash)
             if key.resume_from is not None:
                 return
             if key.waiting and len(key.waiting) >= self._per_key_max():
@@ -212,7 +212,7 @@ class Dispatcher(Schedule):
         if self._ledger.retries and offset in self._ledger.retries:
             attempts, later = self._ledger.retries.pop(offset)
             not_before = max(not_before, later)
-        message = self._messages[offset] = Message(offset, key, size, not_before, attempts)
+        message = self._messages[offset] = TrackedMessage(offset, key, size, not_before, attempts)
         if key is None or not key.waiting:
             self._wait(message)
         else:
@@ -235,10 +235,10 @@ class Dispatcher(Schedule):
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
-    def dispatch(self, now: int) -> list[Delivery]:
+    def dispatch(self, now: int) -> list[QueueDelivery]:
         """Lease and return everything that may be delivered now, in log order. No eligible message is left out."""
         self._pass_time(now)
-        deliveries: list[Delivery] = []
+        deliveries: list[QueueDelivery] = []
         able = [each for each in self._consumers.values() if each.may_take]
         takers = [(each.suspended, -each.credit, each.number, each) for each in able]
         heads = [(each.queue[0], each.number, each) for each in able if each.queue]
@@ -264,12 +264,12 @@ class Dispatcher(Schedule):
                 break
         return deliveries
 
-    def is_leased(self, delivery: Delivery) -> bool:
+    def is_leased(self, delivery: QueueDelivery) -> bool:
         """Whether the consumer still holds the lease of this delivery."""
         message = self._messages.get(delivery.offset)
         return message is not None and message.state is LEASED and message.token == delivery.token
 
-    def give_back(self, delivery: Delivery) -> None:
+    def give_back(self, delivery: QueueDelivery) -> None:
         """The delivery did not happen: no attempt is charged, and the consumer gets its credit back."""
         message = self._messages.get(delivery.offset)
         if message is not None and message.state is LEASED and message.token == delivery.token:
@@ -279,7 +279,9 @@ class Dispatcher(Schedule):
             if message.key is not None:
                 self._revoke_after(message, message.key)
 
-    def _lease_queued(self, message: Message, consumer: Consumer, due: int, bucket: set[int]) -> Delivery:
+    def _lease_queued(
+        self, message: TrackedMessage, consumer: AttachedConsumer, due: int, bucket: set[int]
+    ) -> QueueDelivery:
         heapq.heappop(consumer.queue)
         key = message.key
         assert key is not None, "only messages with keys are queued"
@@ -293,7 +295,9 @@ class Dispatcher(Schedule):
             self._consider(key)
         return delivery
 
-    def _lease(self, message: Message, consumer: Consumer, due: int, bucket: set[int]) -> Delivery:
+    def _lease(
+        self, message: TrackedMessage, consumer: AttachedConsumer, due: int, bucket: set[int]
+    ) -> QueueDelivery:
         """Lease a message until `due`. `bucket` is the bucket of leases with that deadline."""
         self._tokens = token = self._tokens + 1
         offset = message.offset
@@ -305,27 +309,27 @@ class Dispatcher(Schedule):
         self.leased += 1
         consumer.leases.add(offset)
         consumer.purse.take(message.size)
-        return Delivery(offset, consumer.name, message.attempts, token)
+        return QueueDelivery(offset, consumer.name, message.attempts, token)
 
     # -- acknowledgements -------------------------------------------------------------------------------------
 
-    def ack(self, offset: int, epoch: int, token: int) -> Answer:
+    def ack(self, offset: int, epoch: int, token: int) -> AckResult:
         """Accepts only the latest delivery of a message. Respond to the consumer when the next commit is durable."""
         message = self._answered(offset, epoch, token)
-        if isinstance(message, Answer):
+        if isinstance(message, AckResult):
             return message
         self._settle(message, ACKED)
         return OK
 
-    def check(self, offset: int, epoch: int, token: int) -> Answer:
+    def check(self, offset: int, epoch: int, token: int) -> AckResult:
         """What `ack` would return; changes no message."""
         message = self._answered(offset, epoch, token)
-        return message if isinstance(message, Answer) else OK
+        return message if isinstance(message, AckResult) else OK
 
-    def ack_through(self, offset: int, epoch: int, token: int) -> Answer:
+    def ack_through(self, offset: int, epoch: int, token: int) -> AckResult:
         """Acknowledge this delivery and all earlier ones of the same consumer."""
         message = self._answered(offset, epoch, token)
-        if isinstance(message, Answer):
+        if isinstance(message, AckResult):
             return message
         consumer = message.consumer
         self._settle(message, ACKED)
@@ -334,22 +338,22 @@ class Dispatcher(Schedule):
                 self._settle(self._messages[earlier], ACKED)
         return OK
 
-    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None = None) -> Answer:
+    def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None = None) -> AckResult:
         message = self._answered(offset, epoch, token)
-        if isinstance(message, Answer):
+        if isinstance(message, AckResult):
             return message
         if message.state is not LEASED:
-            return Answer.STALE
+            return AckResult.STALE
         self.now = max(self.now, now)
         self._fail(message, delay_ms)
         return OK
 
-    def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> Answer:
+    def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
         message = self._answered(offset, epoch, token)
-        if isinstance(message, Answer):
+        if isinstance(message, AckResult):
             return message
         if message.state is not LEASED:
-            return Answer.STALE
+            return AckResult.STALE
         self.now = max(self.now, now)
         self._deadlines.discard(message.deadline, offset)
         message.deadline = self.now + by_ms
@@ -378,14 +382,14 @@ class Dispatcher(Schedule):
             self._consider(message.key)
         return True
 
-    def _answered(self, offset: int, epoch: int, token: int) -> Message | Answer:
+    def _answered(self, offset: int, epoch: int, token: int) -> TrackedMessage | AckResult:
         if epoch != self.epoch:
-            return Answer.STALE
+            return AckResult.STALE
         if not 0 < token <= self._tokens or offset >= self.frontier:
-            return Answer.UNKNOWN
+            return AckResult.UNKNOWN
         message = self._messages.get(offset)
         if message is None or message.token != token or message.state is SETTLING:
-            return Answer.STALE
+            return AckResult.STALE
         consumer = message.consumer
         if consumer is not None and (consumer.suspended or consumer.starved_since is not None):
             self._heard_of(consumer)
@@ -397,7 +401,7 @@ class Dispatcher(Schedule):
         """Fail deliveries whose ack timeout has passed. A consumer that lets a lease expire, or that has no credit for
         that long while its keys wait, loses its keys until it sends something."""
         self._pass_time(now)
-        silent: list[Consumer] = []
+        silent: list[AttachedConsumer] = []
         for offset in self._deadlines.candidates(self.now):
             message = self._messages.get(offset)
             if message is None or message.state is not LEASED or message.deadline > self.now:
@@ -416,7 +420,7 @@ class Dispatcher(Schedule):
 
     # -- commits ----------------------------------------------------------------------------------------------
 
-    def begin_commit(self) -> Changes | None:
+    def begin_commit(self) -> StateChanges | None:
         """What is to be stored; the same object again until `committed` is called."""
         return self._ledger.begin()
 
@@ -435,7 +439,7 @@ class Dispatcher(Schedule):
 
     # -- internals --------------------------------------------------------------------------------------------
 
-    def _end_lease(self, message: Message) -> None:
+    def _end_lease(self, message: TrackedMessage) -> None:
         consumer, offset = message.consumer, message.offset
         assert consumer is not None, "a lease has a consumer"
         message.state = READY
@@ -448,35 +452,35 @@ class Dispatcher(Schedule):
             if not key.leased:
                 key.holder = None
 
-    def _release(self, message: Message) -> None:
+    def _release(self, message: TrackedMessage) -> None:
         """Return a leased message to READY as if it had not been delivered."""
         self._end_lease(message)
         message.token = 0
         self._wait(message)
 
-    def _fail(self, message: Message, delay_ms: int | None) -> None:
+    def _fail(self, message: TrackedMessage, delay_ms: int | None) -> None:
         config = self._config
         self._end_lease(message)
         message.attempts += 1
         if message.attempts < config.attempts_max:
             rest = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
             self._retry(message, self.now + rest)
-        elif config.on_exhausted is Exhausted.BLOCK:
+        elif config.on_exhausted is ExhaustedAction.BLOCK:
             self._retry(message, FAR)
         else:
             message.token = 0
-            dropped = config.on_exhausted is Exhausted.DROP
+            dropped = config.on_exhausted is ExhaustedAction.DROP
             self._settle(message, Settling.DROPPED if dropped else Settling.DEAD)
         if message.key is not None:
             self._revoke_after(message, message.key)
 
-    def _retry(self, message: Message, not_before: int) -> None:
+    def _retry(self, message: TrackedMessage, not_before: int) -> None:
         message.not_before = not_before
         message.alarm = 0
         self._ledger.failed[message.offset] = message
         self._wait(message)
 
-    def _revoke_after(self, failed: Message, key: Key) -> None:
+    def _revoke_after(self, failed: TrackedMessage, key: TrackedKey) -> None:
         """Revoke the leases of later messages of the key: they must wait for the failed one."""
         later = sorted(offset for offset in key.leased if offset > failed.offset)
         for offset in later:
@@ -485,7 +489,7 @@ class Dispatcher(Schedule):
                 self.revoked.append(Revoked(message.consumer.name, offset, message.token))
             self._release(message)
 
-    def _settle(self, message: Message, settling: Settling) -> None:
+    def _settle(self, message: TrackedMessage, settling: Settling) -> None:
         if message.state is LEASED:
             self._end_lease(message)
         if settling is ACKED and message.consumer is not None:

@@ -9,12 +9,12 @@ from typing import Final
 from millpond.log import FetchRequest, FetchResult, Log
 from millpond.model.errors import InvalidInput, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
-from millpond.model.subscriptions import DELAY, DELIVER_AT, Mode, SubscriptionConfig
+from millpond.model.subscriptions import DELAY, DELIVER_AT, SubscriptionConfig, SubscriptionMode
 from millpond.model.units import parse_duration_ms
 from millpond.queues.addressing import REDRIVE_TO, Addressing
 from millpond.queues.assignment import key_hash
 from millpond.queues.limits import QueueLimits
-from millpond.queues.tracked import Entry
+from millpond.queues.tracked import LogEntry
 from millpond.reading.visible import visible
 from millpond.records import Codec, Record, iter_records, walk
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FeedChunk:
     """The result of one read. Everything before `next_offset` was read."""
 
     records: Sequence[Record]
@@ -35,7 +35,7 @@ class Piece:
     log_start: int
 
 
-Found = tuple[Record, Entry]
+FoundMessage = tuple[Record, LogEntry]
 """A message of the log, and its entry for the dispatcher."""
 
 
@@ -44,7 +44,7 @@ class Feed:
         self._log = log
         self._limits = limits
 
-    async def read(self, topic_partition: TopicPartition, offset: int) -> Piece:
+    async def read(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
         """Messages from `offset` on, as far as one read goes; empty at the end of the log."""
         size = self._limits.read_bytes
         results = await self._log.fetch(
@@ -52,19 +52,19 @@ class Feed:
         )
         return await self._piece(results[0], offset)
 
-    async def read_stored(self, topic_partition: TopicPartition, offset: int) -> Piece:
+    async def read_stored(self, topic_partition: TopicPartition, offset: int) -> FeedChunk:
         """Like `read`, but works on any broker, not only on the partition's owner."""
         request = FetchRequest(topic_partition, offset, self._limits.read_bytes)
         return await self._piece(await self._log.fetch_stored(request, read_committed=True), offset)
 
-    async def _piece(self, result: FetchResult, offset: int) -> Piece:
+    async def _piece(self, result: FetchResult, offset: int) -> FeedChunk:
         if isinstance(result.error, OffsetOutOfRange) and offset < result.log_start:
-            return Piece((), result.log_start, result.log_start)
+            return FeedChunk((), result.log_start, result.log_start)
         if result.error is not None:
             raise result.error
         if not result.batches:
-            return Piece((), result.next_offset, result.log_start)
-        return Piece(await self._decoded(result, offset), result.next_offset, result.log_start)
+            return FeedChunk((), result.next_offset, result.log_start)
+        return FeedChunk(await self._decoded(result, offset), result.next_offset, result.log_start)
 
     async def _decoded(self, result: FetchResult, offset: int) -> list[Record]:
         if self._is_small(result):
@@ -114,11 +114,11 @@ def entries_of(
     addressing: Addressing,
     *,
     delay_ms_max: int,
-) -> list[Found]:
+) -> list[FoundMessage]:
     """The messages that are addressed to this subscription, each with its dispatcher entry. Messages without headers,
     the common case, are handled inline."""
-    found: list[Found] = []
-    by_key = config.mode is Mode.KEY_SHARED
+    found: list[FoundMessage] = []
+    by_key = config.mode is SubscriptionMode.KEY_SHARED
     whole = WHOLE_PARTITION if config.ordered_by_partition else None
     hashed, short = _remembered_hash, REMEMBERED_KEY_BYTES_MAX
     for record in records:
@@ -132,13 +132,13 @@ def entries_of(
             size += len(key)
             if by_key:
                 place = hashed(key) if len(key) <= short else key_hash(key)
-        found.append((record, Entry(record.offset, place, size)))
+        found.append((record, LogEntry(record.offset, place, size)))
     return found
 
 
-def entry_of(record: Record, config: SubscriptionConfig, *, delay_ms_max: int) -> Entry:
+def entry_of(record: Record, config: SubscriptionConfig, *, delay_ms_max: int) -> LogEntry:
     not_before = _not_before(dict(record.headers), record.timestamp, delay_ms_max)
-    return Entry(record.offset, _key(record, config), size_of(record), not_before)
+    return LogEntry(record.offset, _key(record, config), size_of(record), not_before)
 
 
 def _is_for(subscription: str, record: Record, addressing: Addressing) -> bool:
@@ -164,7 +164,7 @@ _remembered_hash = lru_cache(maxsize=REMEMBERED_KEYS_MAX)(key_hash)
 
 
 def _key(record: Record, config: SubscriptionConfig) -> int | None:
-    if config.mode is Mode.KEY_SHARED:
+    if config.mode is SubscriptionMode.KEY_SHARED:
         return None if record.key is None else _hashed(record.key)
     return WHOLE_PARTITION if config.ordered_by_partition else None
 

@@ -5,9 +5,9 @@ A commit runs between `begin` and `end`; changes made during that time are part 
 
 from collections.abc import Mapping
 
-from millpond.queues.outcomes import Changes, Dead, Retry
-from millpond.queues.settled import Range, Settled
-from millpond.queues.tracked import ACKED, SETTLING, Message, Settling
+from millpond.queues.outcomes import Dead, Retry, StateChanges
+from millpond.queues.settled import OffsetRange, Settled
+from millpond.queues.tracked import ACKED, SETTLING, Settling, TrackedMessage
 
 
 class Ledger:
@@ -15,12 +15,12 @@ class Ledger:
         self.settled = Settled(floor, chunks)
         self.retries = dict(retries or {})
         """Retries of messages that are not tracked yet."""
-        self.decided: list[Message] = []
-        self.failed: dict[int, Message] = {}
+        self.decided: list[TrackedMessage] = []
+        self.failed: dict[int, TrackedMessage] = {}
         self.forgotten: list[int] = []
         """Offsets whose stored retry is to be removed."""
-        self._voids: list[Range] = []
-        self._batch: Changes | None = None
+        self._voids: list[OffsetRange] = []
+        self._batch: StateChanges | None = None
 
     @property
     def is_dirty(self) -> bool:
@@ -42,7 +42,7 @@ class Ledger:
         else:
             self._voids.append((start, end))
 
-    def begin(self) -> Changes | None:
+    def begin(self) -> StateChanges | None:
         """What is to be stored; the same object again until `end` is called."""
         if self._batch is None and self.is_dirty:
             decided, self.decided = self.decided, []
@@ -55,7 +55,7 @@ class Ledger:
                 if message.state is not SETTLING
             }
             forgotten += [message.offset for message in decided if message.attempts]
-            self._batch = Changes(
+            self._batch = StateChanges(
                 settled=self.settled.plan([message.offset for message in decided], voids),
                 retries=retries,
                 forgotten=[offset for offset in forgotten if offset not in retries],
@@ -68,7 +68,7 @@ class Ledger:
             )
         return self._batch
 
-    def end(self) -> Changes:
+    def end(self) -> StateChanges:
         """The changes that `begin` returned are durable."""
         assert self._batch is not None, "begin comes first"
         batch, self._batch = self._batch, None

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from millpond.queues.settled import SettledChange
-from millpond.queues.tracked import Message
+from millpond.queues.tracked import TrackedMessage
 
 
-class Answer(StrEnum):
+class AckResult(StrEnum):
     """The result of an ack, a nack or an extend."""
 
     OK = "ok"
@@ -21,11 +21,11 @@ class Answer(StrEnum):
     """Another broker owns the partition now."""
 
 
-OK: Final = Answer.OK
+OK: Final = AckResult.OK
 """An alias for hot paths: Python 3.11 is slow to look up an enum member in its class."""
 
 
-class Delivery(NamedTuple):
+class QueueDelivery(NamedTuple):
     offset: int
     consumer: str
     attempts: int
@@ -41,7 +41,7 @@ class Revoked(NamedTuple):
     token: int
 
 
-class KeyStanding(NamedTuple):
+class KeyStatus(NamedTuple):
     """Why a key is not delivered: its first message, how many messages wait, the reason, the consumer that holds or
     owns the key, and until when it waits."""
 
@@ -65,7 +65,7 @@ class Dead(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StateChanges:
     """What is to be stored. All values are absolute, so storing them twice does no harm."""
 
     settled: SettledChange
@@ -73,4 +73,4 @@ class Changes:
     forgotten: Sequence[int]
     """Offsets whose retry is to be removed: settled now, or released by an operator."""
     dead: Sequence[Dead]
-    messages: Sequence[Message]
+    messages: Sequence[TrackedMessage]

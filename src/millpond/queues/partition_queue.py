@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from millpond.catalog.subscriptions import DeadLetter, Loaded, Save, Standing, Subscription
+from millpond.catalog.subscriptions import DeadLetter, Loaded, StateKey, StateSave, StoredSubscription
 from millpond.log import Log
 from millpond.model.errors import Defect, MillpondError, Unavailable
 from millpond.model.ids import TopicPartition
@@ -18,11 +18,11 @@ from millpond.queues.ackids import AckId
 from millpond.queues.addressing import Addressing
 from millpond.queues.deadletters import letter_of
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.feed import Feed, Found, Piece, entries_of, size_of
+from millpond.queues.feed import Feed, FeedChunk, FoundMessage, entries_of, size_of
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import Answer, Changes, Delivery, Retry, Revoked
-from millpond.queues.tracked import Purse
-from millpond.queues.turn import Turn
+from millpond.queues.outcomes import AckResult, QueueDelivery, Retry, Revoked, StateChanges
+from millpond.queues.tracked import ConsumerCredit
+from millpond.queues.turn import SaveLock
 from millpond.records import Record
 
 READ_AGAIN_S = 0.5
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Delivered(NamedTuple):
-    delivery: Delivery
+    delivery: QueueDelivery
     record: Record
 
 
@@ -54,8 +54,8 @@ class PartitionQueue:
         self,
         log: Log,
         feed: Feed,
-        subscription: Subscription,
-        standing: Standing,
+        subscription: StoredSubscription,
+        standing: StateKey,
         loaded: Loaded,
         addressing: Addressing,
         *,
@@ -87,7 +87,7 @@ class PartitionQueue:
         self._limits = limits
         self._metrics = metrics
         self._receivers: dict[str, Receiver] = {}
-        self._held: dict[int, Found] = {}
+        self._held: dict[int, FoundMessage] = {}
         self._held_bytes = 0
         self._delivered_at = 0
         self._held_from = -1
@@ -96,16 +96,16 @@ class PartitionQueue:
         self._woken = asyncio.Event()
         self._hungry = True
         """Whether growth of the log wakes the task."""
-        self._save: Save | None = None
-        self._changes: Changes | None = None
+        self._save: StateSave | None = None
+        self._changes: StateChanges | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._saving: list[asyncio.Future[None]] = []
-        self.save_turn = Turn()
+        self.save_turn = SaveLock()
         """Held while state of this partition is being saved."""
 
     # -- consumers --------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, receiver: Receiver, purse: Purse) -> None:
+    def attach(self, name: str, receiver: Receiver, purse: ConsumerCredit) -> None:
         self._receivers[name] = receiver
         self.dispatcher.attach(name, purse)
         self.wake()
@@ -127,19 +127,19 @@ class PartitionQueue:
         self.dispatcher.pause(name, paused=paused)
         self.wake()
 
-    def ack(self, ack_id: AckId) -> Answer:
+    def ack(self, ack_id: AckId) -> AckResult:
         return self.dispatcher.ack(ack_id.offset, ack_id.epoch, ack_id.token)
 
-    def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None) -> Answer:
+    def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None) -> AckResult:
         if delay_ms is not None:
             delay_ms = min(delay_ms, self._limits.delay_ms_max)
         answer = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
-        if answer is Answer.OK:
+        if answer is AckResult.OK:
             self._metrics.nacks.inc()
             self._tell_revoked()  # now: the nack may be durable, and its response sent, while a round is reading
         return answer
 
-    def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> Answer:
+    def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> AckResult:
         by_ms = min(by_ms, self._limits.extend_ms_max)
         return self.dispatcher.extend(offset, epoch, token, self._now(), by_ms)
 
@@ -287,13 +287,13 @@ class PartitionQueue:
         if self._hungry:
             self.wake()
 
-    def _index(self, piece: Piece) -> None:
+    def _index(self, piece: FeedChunk) -> None:
         self._forget_below(piece.log_start)
         found = self._entries(piece.records)
         self._hold(found)
         self.dispatcher.index([entry for _, entry in found], piece.next_offset)
 
-    def _entries(self, records: Sequence[Record]) -> list[Found]:
+    def _entries(self, records: Sequence[Record]) -> list[FoundMessage]:
         name, config = self.subscription.name, self.subscription.config
         return entries_of(records, config, name, self._addressing, delay_ms_max=self._limits.delay_ms_max)
 
@@ -308,14 +308,14 @@ class PartitionQueue:
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
-    async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+    async def _deliver(self, deliveries: Sequence[QueueDelivery]) -> None:
         missing = [each.offset for each in deliveries if each.offset not in self._held]
         if missing:
             await self._deliver_read(deliveries, missing)
         else:
             self._hand_out(deliveries, {}, self._receivers)
 
-    async def _deliver_read(self, deliveries: Sequence[Delivery], missing: Sequence[int]) -> None:
+    async def _deliver_read(self, deliveries: Sequence[QueueDelivery], missing: Sequence[int]) -> None:
         """Deliver messages of which some must be read again. A message that cannot be read now is released as if it had
         never been delivered, together with later ones of its key; a message that no longer exists becomes void."""
         receivers = dict(self._receivers)
@@ -339,7 +339,7 @@ class PartitionQueue:
 
     def _hand_out(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[QueueDelivery],
         read: Mapping[int, Record],
         receivers: Mapping[str, Receiver],
     ) -> None:
@@ -358,14 +358,14 @@ class PartitionQueue:
 
     def _still_wanted(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[QueueDelivery],
         read: Mapping[int, Record],
-        purses: Mapping[str, Purse],
+        purses: Mapping[str, ConsumerCredit],
         receivers: Mapping[str, Receiver],
-    ) -> list[Delivery]:
+    ) -> list[QueueDelivery]:
         """The deliveries that are still leased, and none if the partition was closed. Consumers never see the others,
         so their credit is returned."""
-        wanted: list[Delivery] = []
+        wanted: list[QueueDelivery] = []
         for each in deliveries:
             if self.closed is None and self.dispatcher.is_leased(each):
                 wanted.append(each)
@@ -378,7 +378,7 @@ class PartitionQueue:
                 receiver.has_room_again()
         return wanted
 
-    def _take_back(self, deliveries: Sequence[Delivery], *, are_gone: bool) -> None:
+    def _take_back(self, deliveries: Sequence[QueueDelivery], *, are_gone: bool) -> None:
         """Release these deliveries and return the credit, which other partitions may use. Goes from the last to the
         first: releasing an earlier message of a key revokes the later ones as if they had been delivered."""
         for delivery in reversed(deliveries):
@@ -416,12 +416,12 @@ class PartitionQueue:
             if (receiver := self._receivers.get(name)) is not None:
                 receiver.revoke(self, [each for each in revoked if each.consumer == name])
 
-    def _forget_revoked(self, deliveries: Sequence[Delivery]) -> None:
+    def _forget_revoked(self, deliveries: Sequence[QueueDelivery]) -> None:
         """Drop the revocations of these deliveries: they were not handed out, so consumers do not know them."""
         offsets = {each.offset for each in deliveries}
         self.dispatcher.revoked = [each for each in self.dispatcher.revoked if each.offset not in offsets]
 
-    def _hold(self, found: Sequence[Found]) -> None:
+    def _hold(self, found: Sequence[FoundMessage]) -> None:
         limit, held = self._limits.held_bytes_max, self._held
         for each in found:
             offset, _, size, _ = each[1]
@@ -455,7 +455,7 @@ class PartitionQueue:
         changes = self._begin_changes()
         return changes is not None and any(not dead.dropped for dead in changes.dead)
 
-    async def begin_save(self) -> Save | None:
+    async def begin_save(self) -> StateSave | None:
         """What is to be saved; the same object again until `end_save`."""
         if self.closed is not None:
             return None
@@ -465,7 +465,7 @@ class PartitionQueue:
                 self._save = self._as_save(changes, await self._letters(changes))
         return self._save
 
-    def _begin_changes(self) -> Changes | None:
+    def _begin_changes(self) -> StateChanges | None:
         """Begin the next changes; all futures that wait now wait for these. If the last changes were not saved, they
         are returned again, and their futures stay."""
         changes = self.dispatcher.begin_commit()
@@ -510,8 +510,8 @@ class PartitionQueue:
             receiver.lose(self, error)
         self.wake()
 
-    def _as_save(self, changes: Changes, letters: Sequence[DeadLetter]) -> Save:
-        return Save(
+    def _as_save(self, changes: StateChanges, letters: Sequence[DeadLetter]) -> StateSave:
+        return StateSave(
             self.standing,
             self.subscription.topic_id,
             self.dispatcher.epoch,
@@ -523,7 +523,7 @@ class PartitionQueue:
             letters,
         )
 
-    async def _letters(self, changes: Changes) -> list[DeadLetter]:
+    async def _letters(self, changes: StateChanges) -> list[DeadLetter]:
         letters: list[DeadLetter] = []
         buried = [dead.offset for dead in changes.dead if not dead.dropped]
         records = await self._read_again(buried) if buried else {}

@@ -24,7 +24,7 @@ from millpond.queues.ackids import from_text, to_text
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
 from millpond.queues.feed import size_of
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import Answer
+from millpond.queues.outcomes import AckResult
 from millpond.queues.partition_queue import Delivered
 from millpond.queues.queues import Queues
 from millpond.queues.tracked import UNLIMITED
@@ -103,7 +103,7 @@ class _Puller:
         if self.ready:
             answers = await self.attachment.extend([each.ack_id for each in self.ready], self.ack_timeout_ms)
             pairs = zip(self.ready, answers, strict=True)
-            self._keep([each for each, answer in pairs if answer is Answer.OK])
+            self._keep([each for each, answer in pairs if answer is AckResult.OK])
 
     def give_back_ready(self) -> None:
         """Release ready messages as if they had never been delivered."""
@@ -158,22 +158,22 @@ class Pulling:
             puller.heard_at = self._queues.now()
             return puller.give(messages_max, bytes_max, puller.heard_at)
 
-    async def ack(self, name: PullerName, ack_ids: Sequence[str]) -> list[Answer]:
+    async def ack(self, name: PullerName, ack_ids: Sequence[str]) -> list[AckResult]:
         """Returns one result for each id, in order, once all successful acknowledgements are durable."""
         return await self._answer(name, ack_ids, lambda attachment, ids: attachment.ack(ids))
 
     async def nack(
         self, name: PullerName, ack_ids: Sequence[str], delay_ms: int | None = None
-    ) -> list[Answer]:
+    ) -> list[AckResult]:
         return await self._answer(name, ack_ids, lambda attachment, ids: attachment.nack(ids, delay_ms))
 
-    async def extend(self, name: PullerName, ack_ids: Sequence[str], by_ms: int) -> list[Answer]:
+    async def extend(self, name: PullerName, ack_ids: Sequence[str], by_ms: int) -> list[AckResult]:
         puller = self._known(name)
         sealed = self._sealed(ack_ids)
         answers = await puller.attachment.extend(sealed, by_ms)
         puller.heard_at = self._queues.now()
         for ack_id, answer in zip(sealed, answers, strict=True):
-            if answer is Answer.OK:
+            if answer is AckResult.OK:
                 puller.held[ack_id] = puller.heard_at + min(by_ms, self._limits.extend_ms_max)
         return answers
 
@@ -252,8 +252,8 @@ class Pulling:
         self,
         name: PullerName,
         ack_ids: Sequence[str],
-        act: Callable[[Attachment, Sequence[bytes]], Awaitable[list[Answer]]],
-    ) -> list[Answer]:
+        act: Callable[[Attachment, Sequence[bytes]], Awaitable[list[AckResult]]],
+    ) -> list[AckResult]:
         puller = self._known(name)
         sealed = self._sealed(ack_ids)
         puller.heard_at = self._queues.now()

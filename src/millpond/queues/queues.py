@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millpond.catalog import exclusivity
 from millpond.catalog.schema import read_meta
-from millpond.catalog.subscriptions import EVERYBODY, Subscription, SubscriptionId
+from millpond.catalog.subscriptions import EVERYBODY, StoredSubscription, SubscriptionId
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -27,30 +27,30 @@ from millpond.model.errors import (
     UnknownSubscription,
 )
 from millpond.model.ids import Session, TopicPartition
-from millpond.model.subscriptions import Mode
+from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.ackids import AckIds
+from millpond.queues.ackids import AckIdCodec
 from millpond.queues.active import Active
 from millpond.queues.addressing import Addressing
 from millpond.queues.at_work import AtWork
 from millpond.queues.attachment import Attachment
 from millpond.queues.bodies import CopyBody, nothing_to_copy
-from millpond.queues.committing import Committed, answer_of, commit
+from millpond.queues.committing import CommitOutcome, answer_of, commit
 from millpond.queues.deadletters import DeadLetters
 from millpond.queues.deadletters import topic_of as dead_letter_topic_of
 from millpond.queues.describing import (
-    PartitionStanding,
-    SubscriptionStanding,
+    PartitionStatus,
+    SubscriptionStatus,
     consumer_standings,
     partition_standings,
     read_stored,
 )
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import Answer
+from millpond.queues.outcomes import AckResult
 from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
-from millpond.queues.stored import EARLIEST, Start, StoredSubscriptions
+from millpond.queues.stored import EARLIEST, StoredSubscriptions, SubscriptionStart
 from millpond.records import Buffer
 
 RELEASE_AGAIN_S: Final = 0.5
@@ -98,21 +98,25 @@ class Queues:
     # -- administration ---------------------------------------------------------------------------------------
 
     async def create(
-        self, topic: str, name: str, values: Mapping[str, Any] | None = None, start: Start = EARLIEST
-    ) -> Subscription:
+        self,
+        topic: str,
+        name: str,
+        values: Mapping[str, Any] | None = None,
+        start: SubscriptionStart = EARLIEST,
+    ) -> StoredSubscription:
         return await self._stored.create(topic, name, values or {}, start)
 
-    async def find(self, topic: str, name: str) -> Subscription:
+    async def find(self, topic: str, name: str) -> StoredSubscription:
         return await self._stored.find(topic, name)
 
-    async def all_of(self, topic: str) -> list[Subscription]:
+    async def all_of(self, topic: str) -> list[StoredSubscription]:
         return await self._stored.all_of(topic)
 
-    async def all(self) -> list[tuple[str, Subscription]]:
+    async def all(self) -> list[tuple[str, StoredSubscription]]:
         """All subscriptions, with the names of their topics."""
         return await self._stored.all()
 
-    async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> Subscription:
+    async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> StoredSubscription:
         altered = await self._stored.alter(topic, name, values)
         self._at_work.take_in(altered)
         return altered
@@ -123,7 +127,7 @@ class Queues:
         for active in self._at_work.of(deleted.id):
             self._at_work.end(active, gone)
 
-    async def reset(self, topic: str, name: str, start: Start) -> None:
+    async def reset(self, topic: str, name: str, start: SubscriptionStart) -> None:
         """Move all members to a new start. Deliveries in flight are discarded; consumers continue from there."""
         subscription = await self._stored.reset(topic, name, start)
         for active in self._at_work.of(subscription.id):
@@ -151,13 +155,13 @@ class Queues:
                 self._copy_body,
             )
 
-    async def describe(self, topic: str, name: str, keys_max: int = 10) -> SubscriptionStanding:
+    async def describe(self, topic: str, name: str, keys_max: int = 10) -> SubscriptionStatus:
         subscription = await self.find(topic, name)
         stored = await self._log.read(lambda tx: read_stored(tx, subscription))
         queues = [queue for active in self._at_work.of(subscription.id) for queue in active.open_queues()]
         at_work = {(queue.standing.member, queue.standing.partition): queue for queue in queues}
         standings = partition_standings(stored, at_work, keys_max)
-        return SubscriptionStanding(
+        return SubscriptionStatus(
             subscription,
             topic,
             [await self._with_age(each, subscription) for each in standings],
@@ -166,7 +170,7 @@ class Queues:
             stored.dead_letters_waiting,
         )
 
-    async def _with_age(self, standing: PartitionStanding, subscription: Subscription) -> PartitionStanding:
+    async def _with_age(self, standing: PartitionStatus, subscription: StoredSubscription) -> PartitionStatus:
         """Adds the age of the first unsettled message, if this broker can read it."""
         if not standing.at_work or standing.backlog <= 0:
             return standing
@@ -179,7 +183,7 @@ class Queues:
             return standing
         return replace(standing, oldest_age_ms=max(0, self._clock.now_ms() - piece.records[0].timestamp))
 
-    async def floors(self, subscription: Subscription) -> dict[tuple[str, int], int]:
+    async def floors(self, subscription: StoredSubscription) -> dict[tuple[str, int], int]:
         return await self._stored.floors(subscription)
 
     def at_work(self, subscription_id: SubscriptionId) -> list[Active]:
@@ -196,7 +200,7 @@ class Queues:
             raise InvalidSubscription(reason="a consumer needs a name of 1 to 200 characters")
         subscription = await self.find(topic, name)
         member = EVERYBODY
-        if subscription.config.mode is Mode.MULTICAST:
+        if subscription.config.mode is SubscriptionMode.MULTICAST:
             member = consumer
             await self._check_members(subscription, member)
         secret, found = await self._read_secret(), self._log.topics.named(topic)
@@ -212,7 +216,7 @@ class Queues:
                 topic,
                 consumer,
                 member,
-                AckIds(secret, subscription.id, member),
+                AckIdCodec(secret, subscription.id, member),
                 self._at_work.look_again,
                 secrets.token_hex(8),
             )
@@ -245,12 +249,14 @@ class Queues:
         consumer: str,
         acks: Sequence[bytes],
         appends: Mapping[TopicPartition, Buffer],
-    ) -> Committed:
+    ) -> CommitOutcome:
         """Acknowledge deliveries of a consumer and append batches, all or nothing."""
         attachment = await self._attachment(topic, name, consumer)
         return await commit(self._log, attachment, acks, appends)
 
-    async def check_commit(self, topic: str, name: str, consumer: str, acks: Sequence[bytes]) -> list[Answer]:
+    async def check_commit(
+        self, topic: str, name: str, consumer: str, acks: Sequence[bytes]
+    ) -> list[AckResult]:
         """The result that `commit` would return for each id now. Changes nothing."""
         attachment = await self._attachment(topic, name, consumer)
         return [answer_of(attachment.resolve(ack_id)) for ack_id in acks]
@@ -270,13 +276,13 @@ class Queues:
 
     async def _hold(self, attachment: Attachment) -> None:
         subscription, token = attachment.subscription, attachment.token
-        if subscription.config.mode is Mode.EXCLUSIVE:
+        if subscription.config.mode is SubscriptionMode.EXCLUSIVE:
             await self._log.write(
                 lambda tx: exclusivity.hold(tx, subscription, self._session, attachment.name, token)
             )
 
     def _release_later(self, attachment: Attachment) -> None:
-        if attachment.subscription.config.mode is Mode.EXCLUSIVE:
+        if attachment.subscription.config.mode is SubscriptionMode.EXCLUSIVE:
             self._at_work.keep_task(self._release(attachment))
 
     async def _release(self, attachment: Attachment) -> None:
@@ -303,7 +309,7 @@ class Queues:
             return False
         return True
 
-    async def _check_members(self, subscription: Subscription, member: str) -> None:
+    async def _check_members(self, subscription: StoredSubscription, member: str) -> None:
         """Limit the number of members, because each of them has stored state that remains."""
         members = {name for name, _ in await self.floors(subscription)} - {EVERYBODY}
         if member not in members and len(members) >= self._limits.consumers_max:
@@ -313,7 +319,7 @@ class Queues:
     def _check_room(self, active: Active, consumer: str) -> None:
         others = [name for name in active.attachments if name != consumer]
         name = active.subscription.name
-        if active.subscription.config.mode is Mode.EXCLUSIVE and others:
+        if active.subscription.config.mode is SubscriptionMode.EXCLUSIVE and others:
             raise SubscriptionBusy(subscription=name, reason=f"it is exclusive, and {others[0]!r} has it")
         if len(others) >= self._limits.consumers_max:
             raise SubscriptionBusy(subscription=name, reason=f"it has {self._limits.consumers_max} consumers")

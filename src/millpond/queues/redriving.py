@@ -9,9 +9,9 @@ from typing import Final
 
 from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.commits import Operation
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Subscription
+from millpond.catalog.commits import CommitOperation
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import StoredSubscription
 from millpond.log import Log
 from millpond.model.errors import SubscriptionBusy, UnknownTopic
 from millpond.model.ids import TopicPartition
@@ -29,7 +29,7 @@ PARTITION_DIGITS_MAX: Final = 9
 async def redrive(
     log: Log,
     feed: Feed,
-    subscription: Subscription,
+    subscription: StoredSubscription,
     topic: Topic,
     addressing: Addressing,
     messages_max: int,
@@ -68,7 +68,7 @@ async def redrive(
     return count
 
 
-def _is_from(letter: Record, subscription: Subscription, topic: Topic) -> bool:
+def _is_from(letter: Record, subscription: StoredSubscription, topic: Topic) -> bool:
     headers = dict(letter.headers)
     return (
         headers.get(deadletters.SUBSCRIPTION) == subscription.name.encode()
@@ -80,7 +80,7 @@ async def _send_back(
     log: Log,
     topic: Topic,
     letters: Sequence[tuple[int, Record]],
-    remember: Operation,
+    remember: CommitOperation,
     now_ms: int,
 ) -> None:
     """Append each letter as a separate batch: one batch of all could exceed the topic's maximum message size."""
@@ -96,12 +96,12 @@ async def _send_back(
 
 
 def _remembering(
-    subscription: Subscription, topic_partition: TopicPartition, before: int, after: int
-) -> Operation:
+    subscription: StoredSubscription, topic_partition: TopicPartition, before: int, after: int
+) -> CommitOperation:
     """Fails the commit if another redrive sends the same letters back, or if an earlier commit with an unknown outcome
     already did."""
 
-    def remember(tx: Transaction) -> None:
+    def remember(tx: CatalogTransaction) -> None:
         if not catalog.set_redriven(tx, subscription.id, topic_partition, before, after):
             raise SubscriptionBusy(
                 subscription=subscription.name, reason="its dead letters are being redriven"
@@ -111,7 +111,7 @@ def _remembering(
 
 
 def _revived(
-    letter: Record, subscription: Subscription, addressing: Addressing, now_ms: int
+    letter: Record, subscription: StoredSubscription, addressing: Addressing, now_ms: int
 ) -> tuple[int, Record]:
     """A letter as it is sent back, and its source partition."""
     source = dict(letter.headers).get(deadletters.SOURCE_PARTITION) or b""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.subscriptions import Save
+from millpond.catalog.subscriptions import StateSave
 from millpond.log import Log
 from millpond.model.errors import (
     Defect,
@@ -93,7 +93,7 @@ class Saver:
 
     async def _save(self, queues: list[PartitionQueue]) -> bool:
         """Returns False if the save must be retried."""
-        saves: list[tuple[PartitionQueue, Save]] = []
+        saves: list[tuple[PartitionQueue, StateSave]] = []
         async with _all_turns(queues):
             try:
                 saves = [(queue, save) for queue in queues if (save := await queue.begin_save()) is not None]
@@ -125,14 +125,14 @@ class Saver:
                 return _close(queues, Defect(reason=repr(error)))
         return True
 
-    async def _write(self, saves: list[Save]) -> list[bool]:
+    async def _write(self, saves: list[StateSave]) -> list[bool]:
         if not saves:
             return []
         held: list[bool] = await self._log.write(lambda tx: catalog.save(tx, saves))
         self._metrics.saves.inc()
         return held
 
-    def _after(self, queue: PartitionQueue, save: Save, held: bool) -> None:
+    def _after(self, queue: PartitionQueue, save: StateSave, held: bool) -> None:
         if not held:
             queue.close(NotOwner())
             return
@@ -143,7 +143,7 @@ class Saver:
             self.mark(queue)
 
 
-def close_those_with_letters(saves: list[tuple[PartitionQueue, Save]]) -> None:
+def close_those_with_letters(saves: list[tuple[PartitionQueue, StateSave]]) -> None:
     """Close queues whose save has an unknown outcome and contains dead letters. If the letters were saved, another task
     may already have moved them to their topic; saving them again would duplicate them. The next queue of the partition
     loads the stored state."""

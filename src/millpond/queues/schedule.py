@@ -14,10 +14,10 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from millpond.model.subscriptions import Mode, SubscriptionConfig
+from millpond.model.subscriptions import SubscriptionConfig, SubscriptionMode
 from millpond.queues.assignment import FULL_WEIGHT, Assignment
-from millpond.queues.outcomes import KeyStanding
-from millpond.queues.tracked import FAR, READY, Consumer, Key, Message, Purse
+from millpond.queues.outcomes import KeyStatus
+from millpond.queues.tracked import FAR, READY, AttachedConsumer, ConsumerCredit, TrackedKey, TrackedMessage
 
 PER_KEY_MAX: Final = 1_000
 PER_KEY_WHEN_CROWDED: Final = 16
@@ -30,7 +30,7 @@ WEIGHT_LESS: Final = 0.75
 WEIGHT_MORE: Final = 1.1
 WEIGHT_MIN: Final = 0.1
 
-Taker = tuple[bool, int, int, Consumer]
+Taker = tuple[bool, int, int, AttachedConsumer]
 """A consumer of loose messages with its sort key: the smallest is served first."""
 
 
@@ -39,12 +39,12 @@ class Schedule:
         self.now = 0
         self._assignment = assignment
         self._tracked_max = tracked_max
-        self._messages: dict[int, Message] = {}
-        self._keys: dict[int, Key] = {}
-        self._lagging: dict[int, Key] = {}
-        self._drained: dict[int, Key] = {}
+        self._messages: dict[int, TrackedMessage] = {}
+        self._keys: dict[int, TrackedKey] = {}
+        self._lagging: dict[int, TrackedKey] = {}
+        self._drained: dict[int, TrackedKey] = {}
         """Lagging keys that have worked off at least half of the messages that may be tracked for them."""
-        self._consumers: dict[str, Consumer] = {}
+        self._consumers: dict[str, AttachedConsumer] = {}
         self._attached = 0
         self._loose: list[int] = []
         """Ready messages without an order."""
@@ -67,7 +67,7 @@ class Schedule:
 
     # -- keys -------------------------------------------------------------------------------------------------
 
-    def _wait(self, message: Message) -> None:
+    def _wait(self, message: TrackedMessage) -> None:
         """Schedule a message, for the first time or again."""
         key = message.key
         if key is not None:
@@ -78,12 +78,12 @@ class Schedule:
         else:
             heapq.heappush(self._loose, message.offset)
 
-    def _delay(self, message: Message) -> None:
+    def _delay(self, message: TrackedMessage) -> None:
         if message.alarm != message.not_before < FAR:
             message.alarm = message.not_before
             heapq.heappush(self._delayed, (message.not_before, message.offset))
 
-    def _consider(self, key: Key) -> None:
+    def _consider(self, key: TrackedKey) -> None:
         """Queue the key's first message at its consumer, if it may be delivered now."""
         if self._strict and key.busy:
             return  # considered again when the earlier message is durably settled
@@ -106,19 +106,19 @@ class Schedule:
             key.queued = head.offset
             heapq.heappush(owner.queue, head.offset)
 
-    def _owner_of(self, key: Key) -> Consumer | None:
+    def _owner_of(self, key: TrackedKey) -> AttachedConsumer | None:
         """Cached until keys are reassigned."""
         owner = key.owner = self._consumers.get(self._assignment.owner(key.hash) or "")
         return owner
 
-    def _may_go(self, key: Key, consumer: Consumer) -> bool:
+    def _may_go(self, key: TrackedKey, consumer: AttachedConsumer) -> bool:
         if self._strict:
             return not key.busy
         if not key.leased:
             return True
         return key.holder is consumer and len(key.leased) < self._window
 
-    def _head(self, key: Key) -> Message | None:
+    def _head(self, key: TrackedKey) -> TrackedMessage | None:
         while key.waiting:
             message = self._messages.get(key.waiting[0])
             if message is not None and message.state is READY:
@@ -126,7 +126,7 @@ class Schedule:
             heapq.heappop(key.waiting)
         return None
 
-    def _next_loose(self) -> Message | None:
+    def _next_loose(self) -> TrackedMessage | None:
         while self._loose:
             message = self._messages.get(self._loose[0])
             if message is not None and message.state is READY:
@@ -134,7 +134,7 @@ class Schedule:
             heapq.heappop(self._loose)
         return None
 
-    def _next_queued(self, consumer: Consumer) -> Message | None:
+    def _next_queued(self, consumer: AttachedConsumer) -> TrackedMessage | None:
         """The first message of the consumer's queue. Removes it and returns None if it is no longer eligible."""
         message = self._messages.get(consumer.queue[0])
         if message is not None and message.state is READY:
@@ -162,10 +162,10 @@ class Schedule:
 
     # -- consumers --------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, purse: Purse | None = None) -> None:
+    def attach(self, name: str, purse: ConsumerCredit | None = None) -> None:
         if name not in self._consumers:
             self._attached += 1
-            self._consumers[name] = Consumer(name, self._attached, purse or Purse())
+            self._consumers[name] = AttachedConsumer(name, self._attached, purse or ConsumerCredit())
             self._reassign()
 
     def grant(self, name: str, messages: int, size: int | None = None) -> None:
@@ -190,7 +190,7 @@ class Schedule:
 
     def balance(self) -> bool:
         """Move some keys away from consumers with a much higher load than the others. Call it every few seconds."""
-        if self._config.mode is not Mode.KEY_SHARED or len(self._consumers) < 2:
+        if self._config.mode is not SubscriptionMode.KEY_SHARED or len(self._consumers) < 2:
             return False
         loads = {each.name: len(each.queue) + len(each.leases) for each in self._consumers.values()}
         total = sum(loads.values())
@@ -222,13 +222,13 @@ class Schedule:
             self._consider(key)
         return True
 
-    def _heard_of(self, consumer: Consumer) -> None:
+    def _heard_of(self, consumer: AttachedConsumer) -> None:
         consumer.starved_since = None
         if consumer.suspended and self._consumers.get(consumer.name) is consumer:
             consumer.suspended = False
             self._reassign()
 
-    def _suspend(self, silent: Iterable[Consumer]) -> None:
+    def _suspend(self, silent: Iterable[AttachedConsumer]) -> None:
         found = [each for each in silent if not each.suspended]
         for consumer in found:
             consumer.suspended = True
@@ -250,7 +250,7 @@ class Schedule:
             else:
                 self._consider(message.key)
 
-    def _is_starving(self, consumer: Consumer) -> bool:
+    def _is_starving(self, consumer: AttachedConsumer) -> bool:
         """Whether the consumer has had no credit for a full ack timeout while its keys waited."""
         while consumer.queue and self._next_queued(consumer) is None:
             pass
@@ -261,7 +261,7 @@ class Schedule:
             consumer.starved_since = self.now
         return self.now - consumer.starved_since >= self._config.ack_timeout_ms
 
-    def _starving_until(self, consumer: Consumer) -> int | None:
+    def _starving_until(self, consumer: AttachedConsumer) -> int | None:
         if consumer.may_take or consumer.paused or consumer.suspended:
             return None
         since = self.now if consumer.starved_since is None else consumer.starved_since
@@ -281,15 +281,15 @@ class Schedule:
         )
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
+    def consumers(self) -> Sequence[AttachedConsumer]:
         return list(self._consumers.values())
 
-    def keys_that_wait(self, limit: int) -> list[KeyStanding]:
+    def keys_that_wait(self, limit: int) -> list[KeyStatus]:
         """Keys that are not delivered and why, those with the most waiting messages first."""
         standings = [each for key in self._keys.values() if (each := self._standing(key)) is not None]
         return heapq.nlargest(limit, standings, key=lambda each: (each.waiting, -each.offset))
 
-    def _standing(self, key: Key) -> KeyStanding | None:
+    def _standing(self, key: TrackedKey) -> KeyStatus | None:
         """None if the key is about to be dispatched."""
         head = self._head(key)
         if head is None and not key.leased:
@@ -310,10 +310,10 @@ class Schedule:
             why = "no_credit"
         else:
             return None
-        return KeyStanding(key.hash, offset, len(key.waiting), why, holder, 0 if until >= FAR else until)
+        return KeyStatus(key.hash, offset, len(key.waiting), why, holder, 0 if until >= FAR else until)
 
 
-def richest_of(takers: list[Taker]) -> Consumer | None:
+def richest_of(takers: list[Taker]) -> AttachedConsumer | None:
     """Of the consumers that may take a message, the one with the most credit; suspended ones come last."""
     while takers:
         suspended, credit, number, consumer = takers[0]

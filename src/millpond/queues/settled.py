@@ -15,7 +15,7 @@ CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 FULL: Final = b"\xff" * CHUNK_BYTES
 EMPTY: Final = bytes(CHUNK_BYTES)
 
-Range = tuple[int, int]
+OffsetRange = tuple[int, int]
 """From the first offset (inclusive) to the second (exclusive)."""
 
 
@@ -63,7 +63,7 @@ class Settled:
         """The first unsettled offset from here on."""
         return _next_open(self._chunks, max(offset, self.floor))
 
-    def plan(self, offsets: Iterable[int], ranges: Iterable[Range] = ()) -> SettledChange:
+    def plan(self, offsets: Iterable[int], ranges: Iterable[OffsetRange] = ()) -> SettledChange:
         """What to store so that these offsets are settled, too."""
         touched: dict[int, bytearray] = {}
         floor = self.floor

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from millpond.catalog import partitions
 from millpond.catalog import subscriptions as catalog
-from millpond.catalog.database import Transaction
-from millpond.catalog.subscriptions import Subscription
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.subscriptions import StoredSubscription
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSubscription
@@ -26,14 +26,14 @@ class StartAt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class SubscriptionStart:
     """Where a subscription starts. `value` is an offset or a time in milliseconds."""
 
     at: StartAt = StartAt.EARLIEST
     value: int = 0
 
 
-EARLIEST: Final = Start()
+EARLIEST: Final = SubscriptionStart()
 
 
 class StoredSubscriptions:
@@ -44,15 +44,15 @@ class StoredSubscriptions:
 
     # -- queries ----------------------------------------------------------------------------------------------
 
-    async def find(self, topic: str, name: str) -> Subscription:
+    async def find(self, topic: str, name: str) -> StoredSubscription:
         known = await self._log.topic(topic)
         return await self._log.read(lambda tx: catalog.find(tx, known.id, name, topic=topic))
 
-    async def all_of(self, topic: str) -> list[Subscription]:
+    async def all_of(self, topic: str) -> list[StoredSubscription]:
         known = await self._log.topic(topic)
         return await self._log.read(lambda tx: catalog.of_topic(tx, known.id))
 
-    async def all(self) -> list[tuple[str, Subscription]]:
+    async def all(self) -> list[tuple[str, StoredSubscription]]:
         """All subscriptions, with the names of their topics."""
         found = await self._log.read(catalog.all_subscriptions)
         topics = self._log.topics
@@ -60,13 +60,15 @@ class StoredSubscriptions:
             (topics.with_id(each.topic_id).name, each) for each in found if topics.knows_id(each.topic_id)
         ]
 
-    async def floors(self, subscription: Subscription) -> dict[tuple[str, int], int]:
+    async def floors(self, subscription: StoredSubscription) -> dict[tuple[str, int], int]:
         """The floors by member and partition. Everything below a floor is settled."""
         return await self._log.read(lambda tx: catalog.floors(tx, subscription.id))
 
     # -- changes ----------------------------------------------------------------------------------------------
 
-    async def create(self, topic: str, name: str, values: Mapping[str, Any], start: Start) -> Subscription:
+    async def create(
+        self, topic: str, name: str, values: Mapping[str, Any], start: SubscriptionStart
+    ) -> StoredSubscription:
         check_name(name)
         config = config_from(values)
         known = await self._log.topic(topic)
@@ -76,14 +78,14 @@ class StoredSubscriptions:
         timed = await self._times(known, start)
         now_ms = self._clock.now_ms()
 
-        def create(tx: Transaction) -> None:
+        def create(tx: CatalogTransaction) -> None:
             floors = _floors(tx, known, start, timed)
             catalog.create(tx, known.id, name, config, floors, topic=topic, now_ms=now_ms)
 
         await self._log.write(create)
         return await self.find(topic, name)
 
-    async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> Subscription:
+    async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> StoredSubscription:
         """Returns the altered subscription."""
         subscription = await self.find(topic, name)
         config = config_from(values, subscription.config)
@@ -93,19 +95,19 @@ class StoredSubscriptions:
         await self._log.write(lambda tx: catalog.alter(tx, subscription, config))
         return await self.find(topic, name)
 
-    async def delete(self, topic: str, name: str) -> Subscription:
+    async def delete(self, topic: str, name: str) -> StoredSubscription:
         """Returns the deleted subscription."""
         subscription = await self.find(topic, name)
         await self._log.write(lambda tx: catalog.delete(tx, subscription))
         return subscription
 
-    async def reset(self, topic: str, name: str, start: Start) -> Subscription:
+    async def reset(self, topic: str, name: str, start: SubscriptionStart) -> StoredSubscription:
         """Move all members to a new start. Active dispatchers lose their epoch and are fenced."""
         subscription = await self.find(topic, name)
         known = await self._log.topic(topic)
         timed = await self._times(known, start)
 
-        def reset(tx: Transaction) -> None:
+        def reset(tx: CatalogTransaction) -> None:
             members = {member for member, _ in catalog.floors(tx, subscription.id)}
             catalog.reset(tx, subscription, _floors(tx, known, start, timed), members)
 
@@ -121,7 +123,7 @@ class StoredSubscriptions:
         if self._log.topics.knows(config.dead_letter_topic):
             check_bodies(config, topic, self._log.topics.named(config.dead_letter_topic))
 
-    async def _times(self, topic: Topic, start: Start) -> dict[int, int]:
+    async def _times(self, topic: Topic, start: SubscriptionStart) -> dict[int, int]:
         """The offset of the start time in each partition; empty unless the start is a time."""
         if start.at is not StartAt.TIME:
             return {}
@@ -131,7 +133,9 @@ class StoredSubscriptions:
         }
 
 
-def _floors(tx: Transaction, topic: Topic, start: Start, timed: Mapping[int, int]) -> dict[int, int]:
+def _floors(
+    tx: CatalogTransaction, topic: Topic, start: SubscriptionStart, timed: Mapping[int, int]
+) -> dict[int, int]:
     """Where each partition starts, limited to the offsets that the log has now."""
     floors: dict[int, int] = {}
     for row in partitions.of_topic(tx, topic.id):

@@ -11,7 +11,7 @@ CREDIT_MAX: Final = 1_000_000
 BYTES_CREDIT_MAX: Final = 1 << 40
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """What the dispatcher needs to know about a message of the log."""
 
     offset: int
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     not_before: int = 0
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     READY = 0
     """Waits to be dispatched, or for its `not_before`."""
     LEASED = 1
@@ -29,9 +29,9 @@ class State(IntEnum):
     """Decided; not durable yet."""
 
 
-READY: Final = State.READY
-LEASED: Final = State.LEASED
-SETTLING: Final = State.SETTLING
+READY: Final = MessageState.READY
+LEASED: Final = MessageState.LEASED
+SETTLING: Final = MessageState.SETTLING
 """Aliases, because Python 3.11 takes ten times as long to look up a member in its enum class."""
 
 
@@ -46,7 +46,7 @@ class Settling(IntEnum):
 ACKED: Final = Settling.ACKED
 
 
-class Message:
+class TrackedMessage:
     """A message that is not settled. `token` is the number of its latest delivery; 0 if no acknowledgement is valid."""
 
     __slots__ = (
@@ -54,7 +54,9 @@ class Message:
         *("offset", "settling", "size", "state", "token"),
     )
 
-    def __init__(self, offset: int, key: "Key | None", size: int, not_before: int, attempts: int) -> None:
+    def __init__(
+        self, offset: int, key: "TrackedKey | None", size: int, not_before: int, attempts: int
+    ) -> None:
         self.offset = offset
         self.key = key
         self.size = size
@@ -62,14 +64,14 @@ class Message:
         self.alarm = 0
         """The time of its entry in the heap of delayed messages."""
         self.attempts = attempts
-        self.state: State = READY
+        self.state: MessageState = READY
         self.settling: Settling = ACKED
-        self.consumer: Consumer | None = None
+        self.consumer: AttachedConsumer | None = None
         self.token = 0
         self.deadline = 0
 
 
-class Key:
+class TrackedKey:
     """A key with unsettled messages. `waiting` is a heap of offsets, some of which may already be settled. From
     `resume_from` on, the log has more messages of the key that are not tracked yet."""
 
@@ -80,8 +82,8 @@ class Key:
         self.waiting: list[int] = []
         self.leased: set[int] = set()
         self.settling = 0
-        self.holder: Consumer | None = None
-        self.owner: Consumer | None = None
+        self.holder: AttachedConsumer | None = None
+        self.owner: AttachedConsumer | None = None
         """The consumer that the key is assigned to, once it was looked up."""
         self.queued = -1
         """The offset of its entry in a consumer's queue; -1 if there is none."""
@@ -97,7 +99,7 @@ class Key:
         return not self.waiting and not self.busy and self.resume_from is None
 
 
-class Purse:
+class ConsumerCredit:
     """A consumer's remaining credit. A consumer of several partitions has one purse for all of them."""
 
     __slots__ = ("bytes", "messages")
@@ -127,7 +129,7 @@ class Purse:
         self.messages = 0
 
 
-class Consumer:
+class AttachedConsumer:
     """An attached consumer. `queue` is a heap of offsets for this consumer; some may no longer be eligible."""
 
     __slots__ = (
@@ -135,7 +137,7 @@ class Consumer:
         *("queue", "starved_since", "suspended", "weight"),
     )
 
-    def __init__(self, name: str, number: int, purse: Purse) -> None:
+    def __init__(self, name: str, number: int, purse: ConsumerCredit) -> None:
         self.name = name
         self.number = number
         self.purse = purse
@@ -159,7 +161,7 @@ class Consumer:
         return purse.messages > 0 and purse.bytes > 0 and not self.paused
 
 
-class Deadlines:
+class LeaseDeadlines:
     """Deadlines of leases, in buckets: most leases end long before their deadline, and a heap would keep them all."""
 
     BUCKET_BITS: Final = 6

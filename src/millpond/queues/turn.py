@@ -4,7 +4,7 @@ import asyncio
 from typing import Literal
 
 
-class Turn(asyncio.Lock):
+class SaveLock(asyncio.Lock):
     """A lock that also knows whether a task waits for it. A lock that was just released to a waiting task is not locked
     and yet not available. A task that holds other locks must not wait for it: that could deadlock."""
 

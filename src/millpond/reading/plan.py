@@ -29,7 +29,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ObjectRead:
     """One read of one object that serves several slices; no read at all for a slice that is inline."""
 
     slices: tuple[Slice, ...]
@@ -49,7 +49,7 @@ class Read:
         return last.extent.position + last.start + last.length
 
 
-def plan_reads(extents: Sequence[Extent], offset: int, bytes_wanted: int) -> list[Read]:
+def plan_reads(extents: Sequence[Extent], offset: int, bytes_wanted: int) -> list[ObjectRead]:
     """Reads that cover `offset` and what follows it, `bytes_wanted` or slightly more."""
     slices: list[Slice] = []
     room = bytes_wanted
@@ -73,17 +73,17 @@ def slice_extent(extent: Extent, offset: int, bytes_wanted: int) -> Slice:
     return Slice(extent, start, following.position - start, base, extent.base_offset + following.offset)
 
 
-def _coalesce(slices: Sequence[Slice]) -> list[Read]:
-    reads: list[Read] = []
+def _coalesce(slices: Sequence[Slice]) -> list[ObjectRead]:
+    reads: list[ObjectRead] = []
     for piece in slices:
         if reads and _adjoins(reads[-1], piece):
-            reads[-1] = Read((*reads[-1].slices, piece))
+            reads[-1] = ObjectRead((*reads[-1].slices, piece))
         else:
-            reads.append(Read((piece,)))
+            reads.append(ObjectRead((piece,)))
     return reads
 
 
-def _adjoins(read: Read, piece: Slice) -> bool:
+def _adjoins(read: ObjectRead, piece: Slice) -> bool:
     if read.key is None or read.key != piece.extent.key:
         return False
     gap = piece.extent.position + piece.start - read.end

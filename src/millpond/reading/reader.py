@@ -20,7 +20,7 @@ from millpond.model.errors import CorruptBatch, CorruptObject, ObjectMissing
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.objects.store import ObjectStore
-from millpond.reading.plan import Read, Slice, plan_reads, slice_extent
+from millpond.reading.plan import ObjectRead, Slice, plan_reads, slice_extent
 from millpond.reading.runs import Run
 from millpond.records import check_crc, stamp_run, walk
 
@@ -94,18 +94,18 @@ class StoreReader:
     def read_extent(self, extent: Extent) -> Run:
         """All of one extent, stamped and checked. Raises `ObjectMissing` if it was replaced."""
         whole = Slice(extent, 0, extent.length, extent.base_offset, extent.end_offset)
-        return self._perform(Read((whole,)))[0]
+        return self._perform(ObjectRead((whole,)))[0]
 
     def read_from(self, extent: Extent, offset: int, bytes_wanted: int) -> Run:
         """A range of one extent that begins at or before `offset`."""
-        return self._perform(Read((slice_extent(extent, offset, bytes_wanted),)))[0]
+        return self._perform(ObjectRead((slice_extent(extent, offset, bytes_wanted),)))[0]
 
     def close(self) -> None:
         """Call it when there are no more readers. Waits for reads in flight whose callers have failed."""
         if "_fan" in vars(self):
             self._fan.shutdown(cancel_futures=True)
 
-    def _runs(self, reads: Sequence[Read]) -> list[Run]:
+    def _runs(self, reads: Sequence[ObjectRead]) -> list[Run]:
         runs: list[Run] = []
         deadline = self._timer() + READ_S_MAX
         for start in range(0, len(reads), self._store.reads_at_once):
@@ -115,14 +115,14 @@ class StoreReader:
                 break
         return runs
 
-    def _performed(self, reads: Sequence[Read]) -> Iterable[list[Run]]:
+    def _performed(self, reads: Sequence[ObjectRead]) -> Iterable[list[Run]]:
         return map(self._perform, reads) if len(reads) == 1 else self._fan.map(self._perform, reads)
 
     @cached_property
     def _fan(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._store.reads_at_once, thread_name_prefix="millpond-fan")
 
-    def _perform(self, read: Read) -> list[Run]:
+    def _perform(self, read: ObjectRead) -> list[Run]:
         if read.key is None:
             return [_run(piece, _inline(piece), self._settle) for piece in read.slices]
         data = self._store.read(read.key, read.position, read.end - read.position)
@@ -134,7 +134,7 @@ def _inline(piece: Slice) -> bytearray:
     return bytearray(piece.extent.inline[piece.start : piece.start + piece.length])
 
 
-def _cut(data: bytes, read: Read, piece: Slice) -> bytearray:
+def _cut(data: bytes, read: ObjectRead, piece: Slice) -> bytearray:
     start = piece.extent.position + piece.start - read.position
     return bytearray(memoryview(data)[start : start + piece.length])
 

@@ -1,5 +1,6 @@
 """Kafka's RecordBatch v2 over bytes: check, stamp, build, read. Pure: no I/O, no clock."""
 
+from millpond.model.buffers import Buffer
 from millpond.records.batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -12,11 +13,10 @@ from millpond.records.batch import (
     walk,
     with_append_time,
 )
-from millpond.records.buffers import Buffer
 from millpond.records.builder import build_batch, build_control_batch, encoded_size_max
 from millpond.records.compression import Codec, compress, decompress
 from millpond.records.crc import crc32c
-from millpond.records.markers import Marker, MarkerKind
+from millpond.records.markers import ControlMarker, MarkerKind
 from millpond.records.reader import iter_records, read_marker
 from millpond.records.recompression import recompress
 from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
@@ -29,8 +29,8 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "Codec",
+    "ControlMarker",
     "Header",
-    "Marker",
     "MarkerKind",
     "Record",
     "RecordTimes",

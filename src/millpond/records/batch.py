@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptBatch, InvalidRecord, RecordTooLarge
-from millpond.records.buffers import Buffer
 from millpond.records.compression import EXPANSION_MAX, Codec, known_codec
 from millpond.records.crc import crc32c
 from millpond.records.record import NO_TIMESTAMP

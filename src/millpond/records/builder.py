@@ -16,7 +16,7 @@ from millpond.records.batch import (
     seal,
 )
 from millpond.records.compression import Codec, compress
-from millpond.records.markers import Marker, MarkerKind, marker_to_record
+from millpond.records.markers import ControlMarker, MarkerKind, marker_to_record
 from millpond.records.record import NO_OFFSET, NO_TIMESTAMP, Header, Record
 from millpond.records.varint import NULL_LENGTH, varint, varlong
 
@@ -93,7 +93,7 @@ def build_control_batch(
     kind: MarkerKind, producer_id: int, producer_epoch: int, timestamp: int, coordinator_epoch: int = 0
 ) -> bytes:
     """The marker that ends a transaction, byte for byte as Kafka writes it."""
-    record = marker_to_record(Marker(kind, coordinator_epoch), timestamp)
+    record = marker_to_record(ControlMarker(kind, coordinator_epoch), timestamp)
     return build_batch(
         [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
     )

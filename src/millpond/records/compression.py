@@ -12,8 +12,8 @@ from enum import IntEnum
 
 import cramjam
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptBatch, RecordTooLarge, UnsupportedCompression
-from millpond.records.buffers import Buffer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)

@@ -2,7 +2,7 @@
 
 from crc32c import crc32c as _crc32c
 
-from millpond.records.buffers import Buffer
+from millpond.model.buffers import Buffer
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:

@@ -20,19 +20,19 @@ class MarkerKind(IntEnum):
     COMMIT = 1
 
 
-class Marker(NamedTuple):
+class ControlMarker(NamedTuple):
     """The contents of a control batch: the outcome of its producer's transaction."""
 
     kind: MarkerKind
     coordinator_epoch: int
 
 
-def marker_to_record(marker: Marker, timestamp: int) -> Record:
+def marker_to_record(marker: ControlMarker, timestamp: int) -> Record:
     key = _KEY.pack(VERSION, marker.kind)
     return Record(_VALUE.pack(VERSION, marker.coordinator_epoch), key=key, timestamp=timestamp)
 
 
-def marker_from_record(record: Record) -> Marker:
+def marker_from_record(record: Record) -> ControlMarker:
     key, value = record.key or b"", record.value or b""
     # Later versions may add fields after these (KIP-98), so longer keys and values are accepted.
     if len(key) < _KEY.size or len(value) < _VALUE.size:
@@ -40,4 +40,4 @@ def marker_from_record(record: Record) -> Marker:
     kind = _KEY.unpack_from(key)[1]
     if kind not in (MarkerKind.ABORT, MarkerKind.COMMIT):
         raise CorruptBatch(reason=f"transaction marker of type {kind}")
-    return Marker(MarkerKind(kind), _VALUE.unpack_from(value)[1])
+    return ControlMarker(MarkerKind(kind), _VALUE.unpack_from(value)[1])

@@ -6,11 +6,11 @@ costs at most its own size, or `decompressed_bytes_max` if it is compressed.
 
 from collections.abc import Iterator
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptBatch
 from millpond.records.batch import HEADER_SIZE, BatchHeader, read_header, walk
-from millpond.records.buffers import Buffer
 from millpond.records.compression import Codec, decompress
-from millpond.records.markers import Marker, marker_from_record
+from millpond.records.markers import ControlMarker, marker_from_record
 from millpond.records.record import Header, Record
 from millpond.records.varint import NULL_LENGTH, read_varint, read_varlong
 
@@ -29,7 +29,7 @@ def iter_records(buffer: Buffer, *, decompressed_bytes_max: int) -> Iterator[Rec
             yield from _batch_records(buffer, position, header, decompressed_bytes_max)
 
 
-def read_marker(buffer: Buffer, position: int = 0) -> Marker:
+def read_marker(buffer: Buffer, position: int = 0) -> ControlMarker:
     """The transaction marker in the control batch at `position`."""
     header = read_header(buffer, position)
     if not header.is_control or header.codec is not Codec.NONE:

@@ -1,7 +1,7 @@
 """Changes the codec of batches. Payload, codec bits, length and CRC change; offsets, times and producers do not."""
 
+from millpond.model.buffers import Buffer
 from millpond.records.batch import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, seal, walk
-from millpond.records.buffers import Buffer
 from millpond.records.compression import Codec, compress, decompress
 
 

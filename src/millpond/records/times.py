@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptBatch
 from millpond.records.batch import BatchHeader
-from millpond.records.buffers import Buffer
 from millpond.records.reader import INT64_MAX, plain_records
 from millpond.records.record import NO_TIMESTAMP
 from millpond.records.varint import VARLONG_BYTES_MAX, read_unsigned, read_varint

@@ -38,7 +38,7 @@ from typing import Final
 from millpond.catalog import compactions, partitions, transactions
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.objects import NewObject
 from millpond.catalog.partitions import PartitionRow
@@ -106,7 +106,7 @@ class CompactionPlan:
     total_bytes: int
 
 
-def read_state(tx: Transaction, topic_partition: TopicPartition) -> PartitionState:
+def read_state(tx: CatalogTransaction, topic_partition: TopicPartition) -> PartitionState:
     """The order of these reads matters: a transaction that was aborted before the stable offset was read is
     in the list of aborted ones that is read afterwards, whatever happens between the statements."""
     points = compactions.read(tx, topic_partition)

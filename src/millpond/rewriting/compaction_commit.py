@@ -9,13 +9,13 @@ otherwise.
 from millpond.catalog import compactions, topics
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import ExtentsChanged, UnknownTopic
 from millpond.rewriting.compaction import Compacted, CompactionPlan
 from millpond.rewriting.compaction_keys import NO_TOMBSTONE
 
 
-def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> list[str]:
+def register(tx: CatalogTransaction, compacted: Compacted, *, now_ms: int) -> list[str]:
     """Write rows, objects and points. Returns the keys of segments whose records have all expired during the
     compaction. Nothing refers to these: the caller deletes them, or leaves them to garbage collection after
     the end of the session."""
@@ -40,7 +40,7 @@ def register(tx: Transaction, compacted: Compacted, *, now_ms: int) -> list[str]
     return [s.new_object.key for s in compacted.segments if s.row.end_offset <= log_start]
 
 
-def _still_wanted(tx: Transaction, plan: CompactionPlan) -> bool:
+def _still_wanted(tx: CatalogTransaction, plan: CompactionPlan) -> bool:
     """Whether the topic is still compacted, with the same lag and the same retention of tombstones as in the
     plan."""
     try:

@@ -25,7 +25,7 @@ Put = Callable[[tuple[Extent, ...], NewExtent, list[Buffer]], None]
 
 
 @dataclass(slots=True)
-class Stretch:
+class BatchRun:
     """Consecutive batches of one or several extents."""
 
     extents: list[Extent] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Stretch:
         self.is_changed = self.is_changed or header.record_count > 0
         self.dropped_last = header
 
-    def extend(self, other: "Stretch") -> None:
+    def extend(self, other: "BatchRun") -> None:
         shift = len(self.data)
         self.extents += other.extents
         self.batches += [(offset, shift + position, newest) for offset, position, newest in other.batches]
@@ -77,8 +77,8 @@ class SegmentWriter:
         self._ahead = list(reversed(extents))
         self._put = put
         self._segment_bytes_max = segment_bytes_max
-        self._group = Stretch()
-        self._current = Stretch([self._ahead.pop()])
+        self._group = BatchRun()
+        self._current = BatchRun([self._ahead.pop()])
 
     def keep(self, header: BatchHeader, batch: Buffer) -> None:
         """Add a batch that stays as it is."""
@@ -100,16 +100,16 @@ class SegmentWriter:
         self._take_in(self._current)
         self._flush()
 
-    def _at(self, header: BatchHeader) -> Stretch:
+    def _at(self, header: BatchHeader) -> BatchRun:
         while header.base_offset >= self._current.extents[0].end_offset and self._ahead:
             self._next_extent()
         return self._current
 
     def _next_extent(self) -> None:
         self._take_in(self._current)
-        self._current = Stretch([self._ahead.pop()])
+        self._current = BatchRun([self._ahead.pop()])
 
-    def _take_in(self, stretch: Stretch) -> None:
+    def _take_in(self, stretch: BatchRun) -> None:
         if not stretch.is_changed and stretch.extents[0].length >= LARGE_BYTES:
             self._flush()
             return
@@ -118,7 +118,7 @@ class SegmentWriter:
         self._group.extend(stretch)
 
     def _flush(self) -> None:
-        group, self._group = self._group, Stretch()
+        group, self._group = self._group, BatchRun()
         if not group.is_changed:
             return
         group.close()
@@ -141,12 +141,12 @@ class SegmentWriter:
         self._put(tuple(group.extents), row, parts)
 
 
-def _index(group: Stretch) -> tuple[IndexEntry, ...]:
+def _index(group: BatchRun) -> tuple[IndexEntry, ...]:
     base = group.extents[0].base_offset
     return build_index((offset - base, position, newest) for offset, position, newest in group.batches)
 
 
-def _row(group: Stretch, index: tuple[IndexEntry, ...]) -> NewExtent:
+def _row(group: BatchRun, index: tuple[IndexEntry, ...]) -> NewExtent:
     old = group.extents
     return NewExtent(
         topic_partition=old[0].topic_partition,
@@ -166,7 +166,7 @@ def _row(group: Stretch, index: tuple[IndexEntry, ...]) -> NewExtent:
     )
 
 
-def _oldest(group: Stretch) -> int:
+def _oldest(group: BatchRun) -> int:
     """No record is older than this. The rows of the extents are more accurate than the headers, whose base is
     the first record's timestamp. The oldest record itself may be gone."""
     if not group.records:

@@ -6,20 +6,17 @@ before it may expire by age. A wrong header is corrected (with a new CRC, as Kaf
 batch), so that the newest timestamp is correct wherever time decides.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.errors import InvalidInput
 from millpond.model.extents import Extent
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, read_times, set_max_timestamp, walk
+from millpond.rewriting.compaction import Pause
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum decompressed size of one stored batch. The header of a larger batch is trusted."""
 TIMESTAMP_MAX: Final = 2**63 - 1
-
-Pause = Callable[[int], None]
-"""Receives the number of bytes just processed; may sleep, and may raise to abort."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class AgeLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ExpiryPoint:
     """Everything below `offset` expires. `boundary` is the extent that may expire in part, and `unexamined`
     the one that must be examined before expiry can continue. At `due_ms` there may be more to expire."""
 
@@ -73,7 +73,7 @@ class Line:
     """Whether all extents that were checked expire or are empty: extents behind them may expire, too."""
 
 
-def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -> Line:
+def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -> ExpiryPoint:
     """The prefix of extents whose newest record is too old, and which have been stored long enough."""
     offset = log_start
     for extent in extents:
@@ -81,14 +81,14 @@ def expired_by_age(extents: Sequence[Extent], log_start: int, limit: AgeLimit) -
         if not extent.records:
             continue  # compaction left it empty: it is removed together with what follows it
         if must_be_examined(extent, limit):
-            return Line(offset, limit.now_ms, unexamined=extent)
+            return ExpiryPoint(offset, limit.now_ms, unexamined=extent)
         cutoff_ms = limit.cutoff_in(extent)
         if cutoff_ms is None or oldest >= cutoff_ms:
-            return Line(offset, limit.due_ms(oldest, extent))
+            return ExpiryPoint(offset, limit.due_ms(oldest, extent))
         if newest >= cutoff_ms:
-            return Line(offset, limit.now_ms, boundary=extent)
+            return ExpiryPoint(offset, limit.now_ms, boundary=extent)
         offset = max(offset, extent.end_offset)
-    return Line(offset, limit.now_ms + limit.retention_ms, is_open=True)
+    return ExpiryPoint(offset, limit.now_ms + limit.retention_ms, is_open=True)
 
 
 def must_be_examined(extent: Extent, limit: AgeLimit) -> bool:

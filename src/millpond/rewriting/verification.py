@@ -20,7 +20,7 @@ UNKNOWN: Final = -1
 INLINE: Final = "(inline)"
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     LOST = "lost"
     """The catalog refers to an object that is not there."""
     DAMAGED = "damaged"
@@ -30,10 +30,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DataFault:
     """One fault, with the offsets of its partition and the position in its object as far as these are known."""
 
-    kind: Kind
+    kind: FaultKind
     reason: str
     base_offset: int = UNKNOWN
     end_offset: int = UNKNOWN
@@ -41,7 +41,7 @@ class Finding:
     position: int = UNKNOWN
 
 
-def check_chain(extents: Iterable[Extent], log_start: int, end_offset: int) -> Iterator[Finding]:
+def check_chain(extents: Iterable[Extent], log_start: int, end_offset: int) -> Iterator[DataFault]:
     """Extents must follow each other from the log start to the end, without holes or overlaps. Extents wholly
     below the log start are about to be removed, and may have holes."""
     expected = log_start
@@ -62,7 +62,7 @@ def check_chain(extents: Iterable[Extent], log_start: int, end_offset: int) -> I
         yield _inconsistent("an extent lies past the end of its partition", end_offset, expected)
 
 
-def check_journal_extent(extent: Extent, data: Buffer) -> list[Finding]:
+def check_journal_extent(extent: Extent, data: Buffer) -> list[DataFault]:
     """`data` is the extent's frame and its batches."""
     key, view = extent.key or INLINE, memoryview(data)
     try:
@@ -77,7 +77,7 @@ def check_journal_extent(extent: Extent, data: Buffer) -> list[Finding]:
     return found
 
 
-def check_segment_object(extent: Extent, data: Buffer) -> list[Finding]:
+def check_segment_object(extent: Extent, data: Buffer) -> list[DataFault]:
     """`data` is the whole object. Its own checksums are checked first: they distinguish damage from a wrong row."""
     key = extent.key or INLINE
     try:
@@ -95,7 +95,7 @@ def check_segment_object(extent: Extent, data: Buffer) -> list[Finding]:
     return found
 
 
-def check_batches(extent: Extent, data: Buffer) -> Iterator[Finding]:
+def check_batches(extent: Extent, data: Buffer) -> Iterator[DataFault]:
     """Checks that every batch is complete and undamaged, that offsets are in order and inside the extent, and
     that counts, timestamps and index match the row."""
     if len(data) != extent.length:
@@ -125,7 +125,9 @@ def check_batches(extent: Extent, data: Buffer) -> Iterator[Finding]:
     yield from _check_totals(extent, records, following, starts)
 
 
-def _check_totals(extent: Extent, records: int, following: int, starts: dict[int, int]) -> Iterator[Finding]:
+def _check_totals(
+    extent: Extent, records: int, following: int, starts: dict[int, int]
+) -> Iterator[DataFault]:
     if following > extent.end_offset or (not extent.stamped and following != extent.end_offset):
         yield _misfit(extent, f"its batches end at {following}")
     if records != extent.records:
@@ -134,7 +136,7 @@ def _check_totals(extent: Extent, records: int, following: int, starts: dict[int
         yield _misfit(extent, "its index points where no batch begins")
 
 
-def check_markers(extent: Extent, data: Buffer, aborted: Sequence[Aborted]) -> Iterator[Finding]:
+def check_markers(extent: Extent, data: Buffer, aborted: Sequence[Aborted]) -> Iterator[DataFault]:
     """Each aborted transaction that ends in this extent ends with a marker of its producer. `data` is stamped."""
     wanted = {each.last_offset: each for each in aborted}
     for _, header in walk(data):
@@ -147,7 +149,7 @@ def check_markers(extent: Extent, data: Buffer, aborted: Sequence[Aborted]) -> I
             yield _inconsistent(reason, each.first_offset, offset + 1)
 
 
-def check_aborted(aborted: Iterable[Aborted], end_offset: int) -> Iterator[Finding]:
+def check_aborted(aborted: Iterable[Aborted], end_offset: int) -> Iterator[DataFault]:
     for each in aborted:
         if not 0 <= each.first_offset <= each.last_offset < end_offset:
             reason = f"producer {each.producer_id} aborted a transaction outside the log"
@@ -159,7 +161,7 @@ def same_extent(one: Extent, other: Extent) -> bool:
     return (one.key, one.position, *_facts(one)) == (other.key, other.position, *_facts(other))
 
 
-def seen_again(looks: Callable[[], Sequence[Finding]], times: int) -> list[Finding]:
+def seen_again(looks: Callable[[], Sequence[DataFault]], times: int) -> list[DataFault]:
     """The findings that all of several checks report: a finding that disappears is a concurrent change, not
     damage."""
     found = list(looks())
@@ -188,15 +190,17 @@ def _facts(extent: Extent) -> tuple[object, ...]:
     )
 
 
-def _damaged(extent: Extent, position: int, reason: str, base_offset: int | None = None) -> Finding:
+def _damaged(extent: Extent, position: int, reason: str, base_offset: int | None = None) -> DataFault:
     base = extent.base_offset if base_offset is None else base_offset
-    return Finding(Kind.DAMAGED, reason, base, extent.end_offset, extent.key or INLINE, position)
+    return DataFault(FaultKind.DAMAGED, reason, base, extent.end_offset, extent.key or INLINE, position)
 
 
-def _misfit(extent: Extent, reason: str) -> Finding:
+def _misfit(extent: Extent, reason: str) -> DataFault:
     key = extent.key or INLINE
-    return Finding(Kind.INCONSISTENT, reason, extent.base_offset, extent.end_offset, key, extent.position)
+    return DataFault(
+        FaultKind.INCONSISTENT, reason, extent.base_offset, extent.end_offset, key, extent.position
+    )
 
 
-def _inconsistent(reason: str, base_offset: int, end_offset: int) -> Finding:
-    return Finding(Kind.INCONSISTENT, reason, base_offset, end_offset)
+def _inconsistent(reason: str, base_offset: int, end_offset: int) -> DataFault:
+    return DataFault(FaultKind.INCONSISTENT, reason, base_offset, end_offset)

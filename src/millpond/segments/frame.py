@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptObject
 from millpond.model.ids import TopicId, TopicPartition
-from millpond.records.buffers import Buffer
 from millpond.records.crc import crc32c
 
 MAGIC = b"MPEX"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import CorruptObject
 from millpond.model.extents import Extent, IndexEntry
 from millpond.model.ids import TopicPartition
-from millpond.records.buffers import Buffer
 from millpond.records.crc import crc32c
 from millpond.segments.frame import FRAME_BYTES, Frame, pack_frame, read_frame
 from millpond.segments.index import pack_index, unpack_index

@@ -7,43 +7,43 @@ are offsets plus one.
 
 from millpond.service.administration import (
     Administration,
-    GroupDescription,
+    GroupDetails,
     GroupPartition,
     PartitionDescription,
-    TopicDescription,
+    TopicDetails,
 )
-from millpond.service.cluster import BrokerStanding, Cluster, ClusterStanding
+from millpond.service.cluster import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.service.limits import PayloadLimits, ServiceLimits
-from millpond.service.messages import Messages, NewMessage, Placed, Spot
+from millpond.service.messages import AppendIndex, MessageWriter, NewMessage, StoredMessage
 from millpond.service.owners import Leader, Owners
-from millpond.service.payloads import Body, Payloads, Place
-from millpond.service.polling import OLDEST, Polled, Poller, PollRequest, Standing
+from millpond.service.payloads import PayloadBody, PayloadTransfers, TransferTarget
+from millpond.service.polling import OLDEST, Poller, PollRequest, PollResult, ReadPosition
 from millpond.service.workers import Workers
 
 __all__ = [
     "OLDEST",
     "Administration",
-    "Body",
-    "BrokerStanding",
-    "Cluster",
-    "ClusterStanding",
-    "GroupDescription",
+    "AppendIndex",
+    "BrokerStatus",
+    "ClusterAdministration",
+    "ClusterStatus",
+    "GroupDetails",
     "GroupPartition",
     "Leader",
-    "Messages",
+    "MessageWriter",
     "NewMessage",
     "Owners",
     "PartitionDescription",
+    "PayloadBody",
     "PayloadLimits",
-    "Payloads",
-    "Place",
-    "Placed",
+    "PayloadTransfers",
     "PollRequest",
-    "Polled",
+    "PollResult",
     "Poller",
+    "ReadPosition",
     "ServiceLimits",
-    "Spot",
-    "Standing",
-    "TopicDescription",
+    "StoredMessage",
+    "TopicDetails",
+    "TransferTarget",
     "Workers",
 ]

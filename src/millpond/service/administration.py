@@ -24,12 +24,12 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import ConfigValue, Topic, check_partition_count
-from millpond.service.owners import Addresses, Owners
+from millpond.service.owners import InterfaceAddresses, Owners
 
 READER_CHARS_MAX: Final = 200
 NOT_COMMITTED: Final = -1
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class PartitionDescription:
     log_start: int
     end_offset: int
     size_bytes: int
-    owner: Addresses
+    owner: InterfaceAddresses
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDetails:
     topic: Topic
     partitions: list[PartitionDescription]
     configs: Mapping[str, ConfigValue]
-    brokers: list[Addresses]
+    brokers: list[InterfaceAddresses]
     """All brokers of the cluster, whether they own partitions of the topic or not."""
 
 
@@ -69,7 +69,7 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDetails:
     group: Description
     partitions: list[GroupPartition]
 
@@ -106,18 +106,18 @@ class Administration:
         wanted = check_partition_count(self._default_partitions if count is None else count)
         return await self._log.create_topic(name, wanted, configs)
 
-    async def describe_topic(self, name: str) -> TopicDescription:
+    async def describe_topic(self, name: str) -> TopicDetails:
         topic = await self._log.topic(name)
         rows = await self._log.read(lambda tx: partitions.of_topic(tx, topic.id))
         brokers = self._owners.by_session()
         found = [_partition(row, brokers.get(row.owner or "", {})) for row in rows]
-        return TopicDescription(topic, found, topic.describe_config(), list(brokers.values()))
+        return TopicDetails(topic, found, topic.describe_config(), list(brokers.values()))
 
-    def describe_planned(self, topic: Topic) -> TopicDescription:
+    def describe_planned(self, topic: Topic) -> TopicDetails:
         """Describes a topic that does not exist yet. No broker owns its partitions."""
         brokers = list(self._owners.by_session().values())
         planned = [PartitionDescription(number, 0, 0, 0, {}) for number in range(topic.partitions)]
-        return TopicDescription(topic, planned, topic.describe_config(), brokers)
+        return TopicDetails(topic, planned, topic.describe_config(), brokers)
 
     async def alter_topic(
         self, name: str, *, count: int | None = None, changes: Mapping[str, str | None] | None = None
@@ -163,7 +163,7 @@ class Administration:
             raise self._owners.explain(NotOwner(), reachable[0])
         return sorted({known[topic_partition][face] for topic_partition in reachable})
 
-    async def _by_owner(self, topic_partition: TopicPartition, work: Awaitable[Answer]) -> Answer:
+    async def _by_owner(self, topic_partition: TopicPartition, work: Awaitable[T]) -> T:
         """Add the owner's addresses to a `NotOwner` error."""
         try:
             return await work
@@ -176,7 +176,7 @@ class Administration:
         """All groups, whichever broker coordinates them."""
         return await self._groups.list_groups(everywhere=True)
 
-    async def describe_group(self, group_id: str) -> GroupDescription:
+    async def describe_group(self, group_id: str) -> GroupDetails:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
         committed = await self._with_coordinator(group_id, self._groups.committed_offsets(group_id))
         if not all(
@@ -191,7 +191,7 @@ class Administration:
         ]
         known = [self._group_partition(each, rows) for each in offsets]
         found = [each for each in known if each is not None]
-        return GroupDescription(description, sorted(found, key=lambda each: (each.topic, each.partition)))
+        return GroupDetails(description, sorted(found, key=lambda each: (each.topic, each.partition)))
 
     async def claim(
         self, group_id: str, topic: str, partition: int | None, reader: str, *, release: bool = False
@@ -231,7 +231,7 @@ class Administration:
     async def delete_group(self, group_id: str) -> None:
         await self._with_coordinator(group_id, self._groups.delete_group(group_id))
 
-    async def _with_coordinator(self, group_id: str, work: Awaitable[Answer]) -> Answer:
+    async def _with_coordinator(self, group_id: str, work: Awaitable[T]) -> T:
         """Add the coordinator's addresses to a `NotCoordinator` error."""
         try:
             return await work
@@ -274,7 +274,7 @@ class Administration:
         )
 
 
-def _partition(row: PartitionRow, owner: Addresses) -> PartitionDescription:
+def _partition(row: PartitionRow, owner: InterfaceAddresses) -> PartitionDescription:
     return PartitionDescription(
         row.topic_partition.partition, row.log_start, row.end_offset, row.bytes, owner
     )

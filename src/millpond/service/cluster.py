@@ -4,20 +4,20 @@ from collections import Counter
 from dataclasses import dataclass
 
 from millpond.catalog import topology, writers
-from millpond.catalog.database import Transaction
-from millpond.catalog.topology import Member, Topology
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.topology import LiveBroker, Topology
 from millpond.cluster import Membership, addresses_of, machine_of
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
-from millpond.service.owners import Addresses
+from millpond.service.owners import InterfaceAddresses
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStanding:
+class BrokerStatus:
     node_id: int
     session: Session
-    addresses: Addresses
+    addresses: InterfaceAddresses
     machine: str
     is_draining: bool
     partitions: int
@@ -28,34 +28,34 @@ class BrokerStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStanding:
+class ClusterStatus:
     version: int
-    brokers: list[BrokerStanding]
+    brokers: list[BrokerStatus]
     partitions: int
     unowned: int
 
 
-class Cluster:
+class ClusterAdministration:
     def __init__(self, log: Log, membership: Membership, session: Session) -> None:
         self._log = log
         self._membership = membership
         self._session = session
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[LiveBroker]:
         """Sorted by node id, as this broker last read them."""
         return list(self._log.topology.members.values())
 
     async def look(self) -> None:
         await self._membership.look()
 
-    async def status(self) -> ClusterStanding:
+    async def status(self) -> ClusterStatus:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_rests(tx)))
         return _standing(found, leases, self._session)
 
-    async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStanding:
+    async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStatus:
         """Make a broker hand over what it owns. It keeps running, and redirects clients to the new owners."""
 
-        def drain(tx: Transaction) -> None:
+        def drain(tx: CatalogTransaction) -> None:
             topology.move(tx)
             members = topology.members(tx)
             found = [each.session for each in members if each.node_id == node_id]
@@ -68,22 +68,22 @@ class Cluster:
         await self._log.write(drain, alone=True)
         return await self._changed()
 
-    async def rebalance(self) -> ClusterStanding:
+    async def rebalance(self) -> ClusterStatus:
         """Make every broker check again what it should hand over."""
         await self._log.write(topology.move, alone=True)
         return await self._changed()
 
-    async def _changed(self) -> ClusterStanding:
+    async def _changed(self) -> ClusterStatus:
         await self._log.refresh()
         await self._membership.nudge_others()
         return await self.status()
 
 
-def _standing(found: Topology, leases: dict[Session, int], session: Session) -> ClusterStanding:
+def _standing(found: Topology, leases: dict[Session, int], session: Session) -> ClusterStatus:
     partitions = Counter(each.session for each in found.partitions.values())
     shards = Counter(each.session for each in found.shards.values())
     brokers = [
-        BrokerStanding(
+        BrokerStatus(
             each.node_id,
             each.session,
             addresses_of(each),
@@ -97,4 +97,4 @@ def _standing(found: Topology, leases: dict[Session, int], session: Session) -> 
         for each in found.members.values()
     ]
     owned = sum(each.partitions for each in brokers)
-    return ClusterStanding(found.version, brokers, len(found.partitions), len(found.partitions) - owned)
+    return ClusterStatus(found.version, brokers, len(found.partitions), len(found.partitions) - owned)

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.log import AppendResult, Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -42,10 +42,10 @@ from millpond.service.owners import Owners
 from millpond.service.payloads import check_references
 from millpond.service.workers import Workers
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-class Placed(NamedTuple):
+class StoredMessage(NamedTuple):
     """Where a message was stored. `timestamp` is the broker's time if the topic uses append time, else -1."""
 
     partition: int
@@ -53,7 +53,7 @@ class Placed(NamedTuple):
     timestamp: int
 
 
-class Share(NamedTuple):
+class MessageBatch(NamedTuple):
     """The messages of a request that share a batch; `members` are their indexes in the request."""
 
     partition: int
@@ -69,14 +69,14 @@ class NewMessage(NamedTuple):
     record: Record
 
 
-class Spot(NamedTuple):
+class AppendIndex(NamedTuple):
     """Position of a message in a joint append: it is the `number`-th message for its partition."""
 
     topic_partition: TopicPartition
     number: int
 
 
-class Messages:
+class MessageWriter:
     def __init__(
         self,
         log: Log,
@@ -101,14 +101,14 @@ class Messages:
 
     async def produce(
         self, topic: str, records: Sequence[Record], partition: int | None = None
-    ) -> list[Placed]:
+    ) -> list[StoredMessage]:
         """Returns when all messages are durable. Without a partition, keys determine it, and messages without a key use
         a different partition for each request."""
         return await (await self.submit(topic, records, partition))
 
     async def submit(
         self, topic: str, records: Sequence[Record], partition: int | None = None
-    ) -> Awaitable[list[Placed]]:
+    ) -> Awaitable[list[StoredMessage]]:
         """Accept messages; awaiting the returned object yields their results. See `produce`."""
         self.check_count(len(records))
         known = await self._known(topic)
@@ -127,7 +127,7 @@ class Messages:
 
     async def _rehearsed(
         self, planned: Topic, records: Sequence[Record], partition: int | None
-    ) -> list[Share]:
+    ) -> list[MessageBatch]:
         """The batches for a topic that does not exist yet. Raises the error of a message that would be refused, so that
         a refused produce creates no topic."""
         check_partition(planned, partition)
@@ -136,17 +136,19 @@ class Messages:
             await self._log.check_planned(planned, share.data)
         return shares
 
-    async def _shares(self, known: Topic, records: Sequence[Record], partition: int | None) -> list[Share]:
+    async def _shares(
+        self, known: Topic, records: Sequence[Record], partition: int | None
+    ) -> list[MessageBatch]:
         if partition is not None:
             await self._log.place(known.name, partition)  # raises if the partition does not exist
         return await self._packed_shares(known, self._log.topics.config(known.id), records, partition)
 
     async def _packed_shares(
         self, topic: Topic, config: TopicConfig, records: Sequence[Record], partition: int | None
-    ) -> list[Share]:
+    ) -> list[MessageBatch]:
         """The batches of a request, after all checks that do not depend on the partition."""
         self._turn += 1
-        choice = Choice(topic.partitions, partition, self._keyless(topic))
+        choice = PartitionChoice(topic.partitions, partition, self._keyless(topic))
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
         self._check(config, records, now_ms)
         return await self._in_time(
@@ -173,22 +175,22 @@ class Messages:
 
     async def batches_of(
         self, messages: Sequence[NewMessage]
-    ) -> tuple[dict[TopicPartition, bytes], list[Spot]]:
+    ) -> tuple[dict[TopicPartition, bytes], list[AppendIndex]]:
         """For a joint append: one or more batches for each partition, and for each message its partition and its index
         among the messages for that partition."""
         self.check_count(len(messages))
         await self._rehearse_jointly(messages)
         members: dict[TopicPartition, list[Record]] = {}
-        spots: list[Spot] = []
+        spots: list[AppendIndex] = []
         now_ms = self._clock.now_ms()
         for message in messages:
             known = await self.topic(message.topic)
             self._turn += 1
-            choice = Choice(known.partitions, message.partition, self._turn % known.partitions)
+            choice = PartitionChoice(known.partitions, message.partition, self._turn % known.partitions)
             topic_partition = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
             self._check(self._log.topics.config(known.id), [message.record], now_ms)
             records = members.setdefault(topic_partition, [])
-            spots.append(Spot(topic_partition, len(records)))
+            spots.append(AppendIndex(topic_partition, len(records)))
             records.append(message.record)
         return {
             topic_partition: self._packed(topic_partition, records, now_ms)
@@ -229,8 +231,8 @@ class Messages:
         return bool(refused)
 
     async def _submit_jointly(
-        self, count: int, shares: Sequence[Share], placed: Sequence[tuple[TopicPartition, bytes]]
-    ) -> Awaitable[list[Placed]]:
+        self, count: int, shares: Sequence[MessageBatch], placed: Sequence[tuple[TopicPartition, bytes]]
+    ) -> Awaitable[list[StoredMessage]]:
         """Append all batches in one commit, also to partitions of other brokers; their owners are notified."""
         appends: dict[TopicPartition, bytes] = {}
         for topic_partition, data in placed:
@@ -321,7 +323,7 @@ class Messages:
         except MillpondError as error:
             raise self._owners.explain(error, topic_partition) from error
 
-    async def _in_time(self, records: Sequence[Record], work: Callable[[], Answer]) -> Answer:
+    async def _in_time(self, records: Sequence[Record], work: Callable[[], T]) -> T:
         """Run small work directly, and other work on a thread, because it would block the event loop."""
         parts = sum(1 + len(record.headers) for record in records)
         size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
@@ -330,7 +332,7 @@ class Messages:
         return await self._workers.run(work)
 
 
-class Choice(NamedTuple):
+class PartitionChoice(NamedTuple):
     """How the messages of a request get their partitions: all go to `given`, or their keys determine them and messages
     without a key go to `keyless`."""
 
@@ -349,7 +351,7 @@ class Choice(NamedTuple):
 
 def pack(
     records: Sequence[Record], chosen: Sequence[int], batch_bytes: int, size_max: int, now_ms: int
-) -> list[Share]:
+) -> list[MessageBatch]:
     """The batches of a request, in order within each partition. Raises `RecordTooLarge` if a message fits in none."""
     members: dict[int, list[list[int]]] = {}
     sizes: dict[int, int] = {}
@@ -363,7 +365,7 @@ def pack(
         groups[-1].append(number)
         sizes[partition] += size
     return [
-        Share(partition, group, _build(records, group, size_max, now_ms))
+        MessageBatch(partition, group, _build(records, group, size_max, now_ms))
         for partition, groups in members.items()
         for group in groups
     ]
@@ -396,7 +398,7 @@ def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: i
     return data
 
 
-def _nothing_more(_: Transaction) -> None:
+def _nothing_more(_: CatalogTransaction) -> None:
     """The messages are all that the transaction commits."""
 
 
@@ -408,32 +410,34 @@ def _forget_failure(appending: "asyncio.Future[Any]") -> None:
 
 async def _joint_answer(
     count: int,
-    shares: Sequence[Share],
+    shares: Sequence[MessageBatch],
     topic_id: TopicId,
     appending: "asyncio.Future[dict[TopicPartition, AppendResult]]",
-) -> list[Placed]:
+) -> list[StoredMessage]:
     done = await asyncio.shield(appending)
     following = {topic_partition.partition: result.base_offset for topic_partition, result in done.items()}
-    placed = [Placed(-1, -1, -1)] * count
+    placed = [StoredMessage(-1, -1, -1)] * count
     for share in shares:
         timestamp = done[TopicPartition(topic_id, share.partition)].timestamp
         for number in share.members:
-            placed[number] = Placed(share.partition, following[share.partition], timestamp)
+            placed[number] = StoredMessage(share.partition, following[share.partition], timestamp)
             following[share.partition] += 1
     return placed
 
 
 async def _answer(
-    count: int, shares: Sequence[Share], futures: "Sequence[asyncio.Future[AppendResult]]"
-) -> list[Placed]:
+    count: int, shares: Sequence[MessageBatch], futures: "Sequence[asyncio.Future[AppendResult]]"
+) -> list[StoredMessage]:
     if len(futures) == 1:
         [share] = shares
         done = await futures[0]
-        return [Placed(share.partition, done.base_offset + delta, done.timestamp) for delta in range(count)]
-    placed = [Placed(-1, -1, -1)] * count
+        return [
+            StoredMessage(share.partition, done.base_offset + delta, done.timestamp) for delta in range(count)
+        ]
+    placed = [StoredMessage(-1, -1, -1)] * count
     for share, outcome in zip(shares, await asyncio.gather(*futures, return_exceptions=True), strict=True):
         if isinstance(outcome, BaseException):
             raise outcome
         for delta, number in enumerate(share.members):
-            placed[number] = Placed(share.partition, outcome.base_offset + delta, outcome.timestamp)
+            placed[number] = StoredMessage(share.partition, outcome.base_offset + delta, outcome.timestamp)
     return placed

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from millpond.catalog import coordinators
-from millpond.catalog.topology import Member
+from millpond.catalog.topology import LiveBroker
 from millpond.cluster import addresses_of
 from millpond.log import Log
 from millpond.model.errors import MillpondError, NotCoordinator, NotOwner
 from millpond.model.ids import Session, TopicPartition
 
-Addresses = Mapping[str, str]
+InterfaceAddresses = Mapping[str, str]
 """The address of each interface of a broker: `{"kafka": "host:port", "grpc": …, "http": …}`."""
 
 
@@ -35,7 +35,7 @@ class Owners:
     def explain_coordinator(self, error: NotCoordinator, group_id: str) -> NotCoordinator:
         return NotCoordinator(group=group_id, **_facts(self._elsewhere(self.coordinator(group_id))))
 
-    def addresses(self, topic_partition: TopicPartition) -> Addresses:
+    def addresses(self, topic_partition: TopicPartition) -> InterfaceAddresses:
         """The addresses of the broker that owns a partition; empty if that is this broker or is unknown."""
         owner = self._log.topology.partitions.get(topic_partition)
         return self._elsewhere(self._log.topology.member(owner.session)) if owner is not None else {}
@@ -45,7 +45,7 @@ class Owners:
         owner = self._log.topology.partitions.get(topic_partition)
         return owner.session if owner is not None else None
 
-    def by_session(self) -> dict[str, Addresses]:
+    def by_session(self) -> dict[str, InterfaceAddresses]:
         return {each.session: addresses_of(each) for each in self._log.topology.members.values()}
 
     def leader(self, topic_partition: TopicPartition) -> Leader | None:
@@ -54,15 +54,15 @@ class Owners:
         member = self._log.topology.member(owner.session) if owner is not None else None
         return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
 
-    def coordinator(self, name: str) -> Member | None:
+    def coordinator(self, name: str) -> LiveBroker | None:
         """The broker that coordinates a group or a transactional id."""
         owner = self._log.topology.shards.get(coordinators.shard_of(name))
         return self._log.topology.member(owner.session) if owner is not None else None
 
-    def _elsewhere(self, member: Member | None) -> Addresses:
+    def _elsewhere(self, member: LiveBroker | None) -> InterfaceAddresses:
         return addresses_of(member) if member is not None and member.session != self._session else {}
 
 
-def _facts(addresses: Addresses) -> dict[str, str]:
+def _facts(addresses: InterfaceAddresses) -> dict[str, str]:
     """Fields of an error that redirects a client."""
     return {f"owner_{face}": address for face, address in addresses.items()}

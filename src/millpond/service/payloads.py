@@ -40,13 +40,13 @@ from millpond.records import Record, crc32c
 from millpond.segments.keys import payload_key
 from millpond.service.limits import PayloadLimits
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 CREATE_ONLY: Final = {"If-None-Match": "*"}
 """Makes a PUT fail if the object exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TransferTarget:
     """Where to upload or download a body. Without a URL, the body goes through the broker."""
 
     method: Method
@@ -56,12 +56,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class PayloadBody:
     size: int
     pieces: AsyncGenerator[bytes, None]
 
 
-class Payloads:
+class PayloadTransfers:
     """`held_bytes` changes only between awaits."""
 
     def __init__(self, log: Log, store: ObjectStore, *, clock: Clock, limits: PayloadLimits) -> None:
@@ -73,7 +73,7 @@ class Payloads:
         self._closed = False
         self.held_bytes = 0
 
-    async def upload_place(self, topic: str, payload: str, size: int | None = None) -> Place:
+    async def upload_place(self, topic: str, payload: str, size: int | None = None) -> TransferTarget:
         """Where to upload the body of a message that will be sent later."""
         payload_id, key = await self._fresh(topic, payload)
         if await self._exists(key):
@@ -81,14 +81,14 @@ class Payloads:
         url = await self._signed(key, "PUT", payload_id)
         self._check_size(size or 0, self._limits.through_broker_bytes_max if url is None else None)
         if url is None:
-            return Place("PUT", made_at_ms(payload_id) + self._limits.publish_within_ms)
-        return Place("PUT", self._url_expires_at_ms(payload_id), url, CREATE_ONLY)
+            return TransferTarget("PUT", made_at_ms(payload_id) + self._limits.publish_within_ms)
+        return TransferTarget("PUT", self._url_expires_at_ms(payload_id), url, CREATE_ONLY)
 
-    async def download_place(self, topic: str, payload: str) -> Place:
+    async def download_place(self, topic: str, payload: str) -> TransferTarget:
         key = await self._key(topic, parse_payload_id(payload))
         await self._size(topic, payload, key)
         url = await self._signed(key, "GET", None)
-        return Place("GET", self._clock.now_ms() + self._limits.url_s * 1000, url)
+        return TransferTarget("GET", self._clock.now_ms() + self._limits.url_s * 1000, url)
 
     async def store(
         self,
@@ -135,10 +135,10 @@ class Payloads:
         self._store.put(key, [body])
         return reference
 
-    async def read(self, topic: str, payload: str) -> Body:
+    async def read(self, topic: str, payload: str) -> PayloadBody:
         key = await self._key(topic, parse_payload_id(payload))
         size = await self._size(topic, payload, key)
-        return Body(size, self._pieces(key, size))
+        return PayloadBody(size, self._pieces(key, size))
 
     async def copy(self, topic: str, payload: str, to_topic: str, new_id: UUID | None = None) -> UUID:
         """Copy a payload to another topic, inside the store if it can. The copy has a new id, because a message may
@@ -227,7 +227,7 @@ class Payloads:
     async def _read(self, key: str, start: int, length: int) -> bytes:
         return await self._in_pool(lambda: self._store.read(key, start, length))
 
-    async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
+    async def _in_pool(self, work: Callable[[], T]) -> T:
         if self._closed:
             raise Stopping
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -30,7 +30,7 @@ from millpond.service.limits import ServiceLimits
 from millpond.service.owners import Owners
 from millpond.service.workers import Workers
 
-Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["Polled"]]
+Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["PollResult"]]
 OLDEST = -1
 """A position that means: from the oldest message on."""
 LOOK_ELSEWHERE_MS = 250
@@ -60,7 +60,7 @@ class PollRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReadPosition:
     """The position of a reader of one partition after a poll, and the range of offsets it can read."""
 
     partition: int
@@ -70,11 +70,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """`records` are (partition, record), each partition's in order; `batches` are (partition, bytes of one batch)."""
 
     topic_id: TopicId
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[ReadPosition] = field(default_factory=list)
     records: list[tuple[int, Record]] = field(default_factory=list)
     batches: list[tuple[int, memoryview]] = field(default_factory=list)
 
@@ -95,18 +95,18 @@ class Poller:
         for task in self._waiting:
             task.cancel()
 
-    async def poll(self, request: PollRequest) -> Polled:
+    async def poll(self, request: PollRequest) -> PollResult:
         """Decoded messages. Waits for the first one up to `wait_ms`."""
         return await self._until_found(request, self._decoded)
 
-    async def poll_batches(self, request: PollRequest) -> Polled:
+    async def poll_batches(self, request: PollRequest) -> PollResult:
         """The same messages as complete stored batches. The first batch of a partition may start below its position."""
         return await self._until_found(request, self._whole)
 
     def partitions(self, topic: str) -> int:
         return self._log.topics.named(topic).partitions
 
-    async def _until_found(self, request: PollRequest, unpack: Unpack) -> Polled:
+    async def _until_found(self, request: PollRequest, unpack: Unpack) -> PollResult:
         """Looks the topic up once: a topic of the same name that is created during the poll is a different one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
@@ -274,7 +274,7 @@ class Poller:
 
     async def _decoded(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
-    ) -> Polled:
+    ) -> PollResult:
         """Decode small results directly, and others on a thread, because they would block the event loop."""
         records = self._records_on_loop(results)
         if records is not None and records <= self._limits.on_loop_messages:
@@ -293,8 +293,8 @@ class Poller:
 
     async def _whole(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
-    ) -> Polled:
-        polled = Polled(results[0].topic_partition.topic_id)
+    ) -> PollResult:
+        polled = PollResult(results[0].topic_partition.topic_id)
         for result in results:
             start = wanted[result.topic_partition.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
@@ -322,10 +322,10 @@ class Poller:
 
 def _decode(
     request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
-) -> Polled:
+) -> PollResult:
     """Decode each partition up to the first batch that cannot be decoded. If there are no messages at all before such a
     batch, raise its error, which has the offset to skip to."""
-    polled = Polled(results[0].topic_partition.topic_id)
+    polled = PollResult(results[0].topic_partition.topic_id)
     messages = min(request.messages_max, limits.poll_messages_max)
     room = min(request.bytes_max, limits.poll_bytes_max)
     unreadable: UnreadableBatch | None = None
@@ -388,12 +388,12 @@ def _record_counts(results: Sequence[FetchResult]) -> list[int]:
     return [header.record_count for header in _headers(results)]
 
 
-def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> Standing:
+def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> ReadPosition:
     """A reader that received nothing keeps its position, unless it has none yet."""
     following = max(start, result.next_offset) if result.batches else start
     if following == OLDEST:
         following = max(result.log_start, 0)
-    return Standing(
+    return ReadPosition(
         result.topic_partition.partition,
         following if stopped_at is None else stopped_at,
         result.log_start,

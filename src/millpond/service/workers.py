@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 THREADS: Final = 2
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class Workers:
@@ -19,7 +19,7 @@ class Workers:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="millpond-messages")
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="millpond-many-messages")
 
-    async def run(self, work: Callable[[], Answer], *, slow: bool = False) -> Answer:
+    async def run(self, work: Callable[[], T], *, slow: bool = False) -> T:
         pool = self._slow if slow else self._pool
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from millpond.catalog import writers
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import CatalogUnavailable
 from millpond.model.ids import Session, new_session
@@ -69,7 +69,7 @@ class TaskWriter:
             writers.renew(tx, self.session, lease_ms)
 
 
-def end_sessions(tx: Transaction, sessions: Iterable[Session], *, now_ms: int) -> None:
+def end_sessions(tx: CatalogTransaction, sessions: Iterable[Session], *, now_ms: int) -> None:
     """End the sessions of finished tasks: the first statements of a commit. Raises `WriterDead` if one of
     them was declared dead, because its objects may have been deleted."""
     for session in sorted(set(sessions)):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @cache
@@ -19,5 +19,5 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run_in_background(call: Coroutine[Any, Any, Answer]) -> Answer:
+def run_in_background(call: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(call, background_loop()).result()

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, TypeVar
 
+from millpond.model.buffers import Buffer
 from millpond.model.errors import MillpondError, StoreUnavailable
 from millpond.model.extents import Location
 from millpond.objects.store import Method, ObjectStore
-from millpond.records.buffers import Buffer
 
-Operation = Literal["append", "put", "read", "list", "delete", "size", "copy", "sign"]
+StoreOperation = Literal["append", "put", "read", "list", "delete", "size", "copy", "sign"]
 HOLD_SECONDS_MAX = 30.0
 """A hold that is never released fails the test instead of hanging it."""
 
@@ -71,19 +71,23 @@ class Faults:
         self._script: dict[str, deque[Fault]] = defaultdict(deque)
         self._lock = threading.Lock()
 
-    def let_through(self, operation: Operation, times: int = 1) -> None:
+    def let_through(self, operation: StoreOperation, times: int = 1) -> None:
         """The next calls succeed. Use it to script, for example, a failure of the third call."""
         self._add(operation, Fault(), times)
 
-    def fail_before(self, operation: Operation, error: MillpondError | None = None, times: int = 1) -> None:
+    def fail_before(
+        self, operation: StoreOperation, error: MillpondError | None = None, times: int = 1
+    ) -> None:
         """The call fails and nothing is applied."""
         self._add(operation, Fault(before=error or _lost()), times)
 
-    def fail_after(self, operation: Operation, error: MillpondError | None = None, times: int = 1) -> None:
+    def fail_after(
+        self, operation: StoreOperation, error: MillpondError | None = None, times: int = 1
+    ) -> None:
         """The call is applied and fails: its response is lost. A listing stops after its first key."""
         self._add(operation, Fault(after=error or _lost()), times)
 
-    def hold(self, operation: Operation, *, applied: bool = False) -> Hold:
+    def hold(self, operation: StoreOperation, *, applied: bool = False) -> Hold:
         """The call waits until it is released: before it is applied or, with `applied`, before it returns."""
         hold = Hold()
         self._add(operation, Fault(hold_after=hold) if applied else Fault(hold_before=hold), 1)
@@ -93,7 +97,7 @@ class Faults:
         """The read returns too few bytes, which no store may do. Its caller should detect that."""
         self._add("read", Fault(missing_bytes=missing_bytes), times)
 
-    def take(self, operation: Operation) -> Fault:
+    def take(self, operation: StoreOperation) -> Fault:
         """The fault for the call being made."""
         with self._lock:
             if self._script[operation]:
@@ -102,7 +106,7 @@ class Faults:
                 return Fault()
             return Fault(before=_lost()) if self._random.random() < 0.5 else Fault(after=_lost())
 
-    def _add(self, operation: Operation, fault: Fault, times: int) -> None:
+    def _add(self, operation: StoreOperation, fault: Fault, times: int) -> None:
         with self._lock:
             self._script[operation].extend([fault] * times)
 
@@ -159,7 +163,7 @@ class FaultyStore:
     def close(self) -> None:
         self._store.close()
 
-    def _call(self, operation: Operation, action: Callable[[], T]) -> T:
+    def _call(self, operation: StoreOperation, action: Callable[[], T]) -> T:
         return _suffer(self._faults.take(operation), action)
 
 

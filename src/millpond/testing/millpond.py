@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from millpond.broker import Broker
 from millpond.client import Admin, Consumer, Producer
-from millpond.client.consumer import Start
+from millpond.client.consumer import ConsumerStart
 from millpond.model.addresses import FACES
 from millpond.model.errors import MillpondError
 from millpond.model.units import parse_duration_ms
@@ -38,7 +38,7 @@ DEFAULTS: Final = {
 """Every message goes through the store, so that the store's faults affect it. Groups do not delay their first
 rebalance, and no disk space is reserved."""
 
-Client = TypeVar("Client", Producer, Consumer, Admin)
+AnyClient = TypeVar("AnyClient", Producer, Consumer, Admin)
 
 
 class Millpond:
@@ -95,7 +95,7 @@ class Millpond:
         """`options` as for `millpond.Producer`."""
         return self._closed_at_end(Producer(topic, **{"address": self.grpc, **options}))
 
-    def consumer(self, topic: str, read_from: Start = 1, **options: Any) -> Consumer:
+    def consumer(self, topic: str, read_from: ConsumerStart = 1, **options: Any) -> Consumer:
         """`options` as for `millpond.Consumer`."""
         return self._closed_at_end(Consumer(topic, read_from, **{"address": self.grpc, **options}))
 
@@ -103,7 +103,7 @@ class Millpond:
         """`options` as for `millpond.Admin`."""
         return self._closed_at_end(Admin(**{"address": self.grpc, **options}))
 
-    def _closed_at_end(self, client: Client) -> Client:
+    def _closed_at_end(self, client: AnyClient) -> AnyClient:
         self._clients.append(client)
         return client
 

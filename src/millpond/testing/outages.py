@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millpond.model.errors import StoreUnavailable
-from millpond.testing.faults import Fault, Faults, Hold, Operation
+from millpond.testing.faults import Fault, Faults, Hold, StoreOperation
 
-WRITES: tuple[Operation, ...] = ("append", "put")
+WRITES: tuple[StoreOperation, ...] = ("append", "put")
 
 
 class Outages(Faults):
@@ -14,23 +14,23 @@ class Outages(Faults):
 
     def __init__(self) -> None:
         super().__init__()
-        self._out: frozenset[Operation] = frozenset()
+        self._out: frozenset[StoreOperation] = frozenset()
         self._holds: list[Hold] = []
 
     @contextmanager
-    def outage(self, *operations: Operation) -> Iterator[None]:
+    def outage(self, *operations: StoreOperation) -> Iterator[None]:
         before, self._out = self._out, self._out | set(operations)
         try:
             yield
         finally:
             self._out = before
 
-    def take(self, operation: Operation) -> Fault:
+    def take(self, operation: StoreOperation) -> Fault:
         if operation in self._out:
             return Fault(before=StoreUnavailable(reason="a test made it unavailable"))
         return super().take(operation)
 
-    def hold(self, operation: Operation, *, applied: bool = False) -> Hold:
+    def hold(self, operation: StoreOperation, *, applied: bool = False) -> Hold:
         hold = super().hold(operation, applied=applied)
         self._holds.append(hold)
         return hold

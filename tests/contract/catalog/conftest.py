@@ -11,7 +11,7 @@ import pytest
 
 from millpond.catalog import appends, partitions, topics, writers
 from millpond.catalog.commits import Committer
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.objects import NewObject
 from millpond.catalog.postgres import PostgresDatabase
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
@@ -67,7 +67,7 @@ class Catalog:
     def partition(self, topic_partition: TopicPartition) -> partitions.PartitionRow:
         return self.read(partitions.read, topic_partition)
 
-    def append(self, *shares: appends.Share, to: NewObject | None = None) -> list[appends.ShareResult]:
+    def append(self, *shares: appends.AppendShare, to: NewObject | None = None) -> list[appends.ShareResult]:
         return self.write(appends.append, shares, to, now_ms=NOW)
 
     def append_one(
@@ -87,9 +87,9 @@ class Catalog:
         position: int = 0,
         stored: bool = False,
         sequences: Sequence[SequencedBatch] = (),
-    ) -> appends.Share:
+    ) -> appends.AppendShare:
         inline = None if stored else b"b" * length
-        return appends.Share(
+        return appends.AppendShare(
             topic_partition,
             epoch,
             position,
@@ -118,7 +118,7 @@ class Catalog:
     def committer(self, session: Session | None = None, **named: Any) -> Committer:
         return Committer(self.database, session or self.writer(), **{"sleep": lambda _: None, **named})
 
-    def append_operation(self, *shares: appends.Share) -> Callable[[Transaction], Any]:
+    def append_operation(self, *shares: appends.AppendShare) -> Callable[[CatalogTransaction], Any]:
         return lambda tx: appends.encode_results(appends.append(tx, shares, None, now_ms=NOW))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.catalog import appends, extents, objects, partitions, producers
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.model.errors import FlushFailed, InvalidTransactionState, NotOwner, UnknownPartition
 from millpond.model.ids import TopicPartition
 
@@ -15,7 +15,7 @@ def bases(catalog, topic_partition):
 def test_offsets_are_dense_and_follow_commit_order(catalog):
     topic_partition = catalog.topic_partition()
     placed = [catalog.append_one(topic_partition, records) for records in (3, 1, 5)]
-    assert placed == [Placed(0, 0, 0), Placed(3, 0, 0), Placed(4, 0, 0)]
+    assert placed == [AppendedShare(0, 0, 0), AppendedShare(3, 0, 0), AppendedShare(4, 0, 0)]
     assert bases(catalog, topic_partition) == [(0, 3), (3, 4), (4, 9)]
     assert catalog.partition(topic_partition).end_offset == 9
     assert catalog.partition(topic_partition).bytes == 300
@@ -49,8 +49,8 @@ def test_partition_rows_are_locked_in_one_order_whatever_the_order_of_the_shares
 
 def test_an_owner_with_the_right_epoch_and_a_foreign_writer_may_both_append(catalog):
     topic_partition = catalog.topic_partition(catalog.topic(owner="s1"))
-    assert catalog.append_one(topic_partition, epoch=1) == Placed(0, 1, 0)
-    assert catalog.append_one(topic_partition) == Placed(1, 1, 0)
+    assert catalog.append_one(topic_partition, epoch=1) == AppendedShare(0, 1, 0)
+    assert catalog.append_one(topic_partition) == AppendedShare(1, 1, 0)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 3])
@@ -60,7 +60,7 @@ def test_a_fenced_share_is_refused_alone_and_leaves_no_trace(catalog, epoch):
     catalog.write(partitions.claim, moved, "s2")
     shares = [catalog.share(catalog.topic_partition(topic, number), 2, epoch=1) for number in (0, 2)]
     results = catalog.append(shares[0], catalog.share(moved, 2, epoch=epoch), shares[1])
-    assert [type(result) for result in results] == [Placed, NotOwner, Placed]
+    assert [type(result) for result in results] == [AppendedShare, NotOwner, AppendedShare]
     assert bases(catalog, moved) == []
     assert (catalog.partition(moved).end_offset, catalog.partition(moved).bytes) == (0, 0)
 
@@ -71,7 +71,7 @@ def test_an_unknown_partition_is_refused_alone(catalog):
     results = catalog.append(catalog.share(unknown), catalog.share(catalog.topic_partition(topic)))
     assert isinstance(results[0], UnknownPartition)
     assert results[0].facts == {"topic": topic.id.hex(), "partition": 7}
-    assert results[1] == Placed(0, 0, 0)
+    assert results[1] == AppendedShare(0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_a_share_its_producer_may_not_write_is_refused_alone_and_leaves_no_gap(
     good = catalog.batch((3, 0), 0, 0)
     refused = catalog.share(topic_partition, 4, times=(2_000_000, 2_000_000), sequences=[wrong])
     results = catalog.append(refused, catalog.share(beside, sequences=[good]))
-    assert [type(result) for result in results] == [refusal, Placed]
+    assert [type(result) for result in results] == [refusal, AppendedShare]
     assert results[0].retriable is (refusal is FlushFailed)
     assert catalog.partition(topic_partition) == before
     assert catalog.read(producers.load, topic_partition) == states
     assert bases(catalog, topic_partition) == [(0, 1)]
-    assert catalog.append_one(topic_partition) == Placed(1, 0, 0)
+    assert catalog.append_one(topic_partition) == AppendedShare(1, 0, 0)
 
 
 def test_a_refused_share_leaves_an_empty_partition_empty(catalog):
@@ -146,7 +146,7 @@ def test_an_extent_carries_all_that_its_share_said(catalog):
 def test_inline_bytes_come_back_as_they_were_and_need_no_object(catalog, kind):
     topic_partition = catalog.topic_partition()
     content = bytes(range(256)) * 64
-    catalog.append(appends.Share(topic_partition, -1, 0, len(content), 1, 0, 0, inline=kind(content)))
+    catalog.append(appends.AppendShare(topic_partition, -1, 0, len(content), 1, 0, 0, inline=kind(content)))
     (extent,) = catalog.read(extents.find, topic_partition, 0, bytes_max=1, extents_max=1)
     assert (extent.inline, extent.key) == (content, None)
     assert catalog.read(objects.totals) == {}
@@ -173,11 +173,11 @@ def test_results_survive_being_stored(catalog):
     results = catalog.append(
         catalog.share(catalog.topic_partition(topic), epoch=9), catalog.share(TopicPartition(topic.id, 4))
     )
-    results.append(Placed(5, 6, 7))
+    results.append(AppendedShare(5, 6, 7))
     decoded = appends.decode_results(appends.encode_results(results))
-    assert [type(each) for each in decoded] == [NotOwner, UnknownPartition, Placed]
+    assert [type(each) for each in decoded] == [NotOwner, UnknownPartition, AppendedShare]
     assert (str(decoded[1]), decoded[1].facts) == (str(results[1]), results[1].facts)
-    assert decoded[2] == Placed(5, 6, 7)
+    assert decoded[2] == AppendedShare(5, 6, 7)
 
 
 def test_a_thousand_partitions_fit_one_commit(catalog):
@@ -185,4 +185,4 @@ def test_a_thousand_partitions_fit_one_commit(catalog):
     results = catalog.append(
         *(catalog.share(catalog.topic_partition(topic, number), 2) for number in range(1000))
     )
-    assert results == [Placed(0, 0, 0)] * 1000
+    assert results == [AppendedShare(0, 0, 0)] * 1000

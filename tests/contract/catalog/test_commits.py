@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.catalog import appends, groups, topics, writers
-from millpond.catalog.commits import Outcome
+from millpond.catalog.commits import OperationResult
 from millpond.model.errors import (
     CatalogUnavailable,
     Defect,
@@ -33,9 +33,9 @@ def names(catalog):
 
 def test_operations_run_in_order_and_their_values_come_back(catalog):
     assert catalog.committer().commit([lambda tx: 1, create("a"), lambda tx: None]) == [
-        Outcome(1),
-        Outcome("a"),
-        Outcome(None),
+        OperationResult(1),
+        OperationResult("a"),
+        OperationResult(None),
     ]
     assert names(catalog) == ["a"]
 
@@ -59,7 +59,7 @@ def test_a_refused_operation_leaves_its_neighbours(catalog):
 
 def test_an_operation_sees_what_the_ones_before_it_did(catalog):
     outcomes = catalog.committer().commit([create("a"), lambda tx: topics.delete(tx, "a", now_ms=2).name])
-    assert outcomes[1] == Outcome("a")
+    assert outcomes[1] == OperationResult("a")
     assert names(catalog) == []
 
 
@@ -70,7 +70,7 @@ def test_a_lone_refused_operation_is_undone_and_uses_up_no_number(catalog):
     assert isinstance(outcome.error, NotOwner)
     assert names(catalog) == []
     assert catalog.rows("SELECT commit_no FROM writers") == [(0,)]
-    assert committer.commit([create("b")]) == [Outcome("b")]
+    assert committer.commit([create("b")]) == [OperationResult("b")]
     assert catalog.rows("SELECT commit_no FROM writers") == [(1,)]
 
 
@@ -84,7 +84,7 @@ def test_a_bug_in_one_operation_is_undone_alone_and_called_so(catalog, count):
     outcomes = committer.commit([create("a"), broken][-count:])
     assert isinstance(outcomes[-1].error, Defect)
     assert names(catalog) == ["a"][: count - 1]
-    assert committer.commit([create("b")]) == [Outcome("b")]
+    assert committer.commit([create("b")]) == [OperationResult("b")]
 
 
 def test_an_error_of_the_engine_undoes_the_whole_commit_and_is_not_hidden(catalog):
@@ -98,7 +98,7 @@ def test_an_error_of_the_engine_undoes_the_whole_commit_and_is_not_hidden(catalo
     with pytest.raises(EngineError):
         committer.commit([create("a"), broken])
     assert names(catalog) == []
-    assert committer.commit([create("b")]) == [Outcome("b")]
+    assert committer.commit([create("b")]) == [OperationResult("b")]
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**63])
@@ -155,7 +155,7 @@ def test_committers_of_several_sessions_do_not_disturb_each_other(catalog):
 def test_a_committer_that_starts_again_on_its_session_goes_on(catalog):
     session = catalog.writer()
     catalog.committer(session).commit([create("a")])
-    assert catalog.committer(session).commit([create("b")]) == [Outcome("b")]
+    assert catalog.committer(session).commit([create("b")]) == [OperationResult("b")]
 
 
 def test_a_writer_that_dies_between_commits_is_told_and_changes_nothing(catalog):

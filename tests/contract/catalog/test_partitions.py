@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.catalog import coordinators, partitions
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.model.errors import NotOwner, OffsetOutOfRange, UnknownPartition
 from millpond.model.ids import TopicPartition
@@ -15,7 +15,7 @@ def test_a_claim_raises_the_epoch_and_fences_the_former_owner(catalog):
     second = catalog.write(partitions.claim, topic_partition, "s2")
     assert (first, second) == (1, 2)
     assert isinstance(catalog.append_one(topic_partition, epoch=first), NotOwner)
-    assert catalog.append_one(topic_partition, epoch=second) == Placed(0, 2, 0)
+    assert catalog.append_one(topic_partition, epoch=second) == AppendedShare(0, 2, 0)
 
 
 def test_claiming_again_raises_the_epoch_even_for_the_same_owner(catalog):
@@ -46,7 +46,7 @@ def test_the_log_start_only_moves_forward(catalog):
     assert catalog.write(partitions.advance_log_start, topic_partition, 2) == 4
     assert catalog.write(partitions.advance_log_start, topic_partition, 10) == 10
     assert catalog.partition(topic_partition).log_start == 10
-    assert catalog.append_one(topic_partition) == Placed(10, 0, 10)
+    assert catalog.append_one(topic_partition) == AppendedShare(10, 0, 10)
 
 
 def test_the_log_start_cannot_pass_the_end(catalog):

@@ -4,11 +4,11 @@ import pytest
 from tests.contract.catalog.transactional import Client, exhausted, last_marker, stable
 
 from millpond.catalog import producers
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.catalog.transactions import (
     PRODUCER_EPOCH_MAX,
-    Producer,
     ProducerEpoch,
+    TransactionalProducer,
 )
 from millpond.model.errors import (
     InvalidTransactionState,
@@ -37,7 +37,7 @@ def test_a_bump_raises_the_epoch_on_every_partition_and_sequences_begin_anew(cat
     _, _, epoch = last_marker(catalog, written)
     assert epoch == 1
     client.add(written)
-    assert isinstance(client.send(written), Placed)
+    assert isinstance(client.send(written), AppendedShare)
     assert remembered(catalog, written, client) == (1, 1)
 
 
@@ -50,7 +50,7 @@ def test_without_a_bump_sequences_go_on_and_a_partition_that_was_not_written_rem
     client.end(commit=True)
     assert (remembered(catalog, written, client), remembered(catalog, added, client)) == ((0, 1), None)
     client.add(written)
-    assert isinstance(client.send(written), Placed)
+    assert isinstance(client.send(written), AppendedShare)
     assert remembered(catalog, written, client) == (0, 2)
 
 
@@ -81,10 +81,10 @@ def test_a_known_producer_goes_on_under_the_next_epoch_and_aborts_its_own_transa
     client.add(topic_partition)
     client.send(topic_partition)
     again = Client(catalog, known=client.producer.identity)
-    assert again.producer == Producer("tx", client.producer.producer_id, 1)
+    assert again.producer == TransactionalProducer("tx", client.producer.producer_id, 1)
     assert stable(catalog, topic_partition) == 2
     again.add(topic_partition)
-    assert isinstance(again.send(topic_partition), Placed)
+    assert isinstance(again.send(topic_partition), AppendedShare)
 
 
 def test_a_known_producer_that_asks_again_gets_the_same_answer(catalog):
@@ -155,4 +155,4 @@ def test_an_abort_of_nothing_after_an_end_is_no_repeat_of_it(catalog, commit):
     client.end(commit=False, bump_epoch=True)
     assert client.producer.epoch == 1
     client.add(topic_partition)
-    assert isinstance(client.send(topic_partition), Placed)
+    assert isinstance(client.send(topic_partition), AppendedShare)

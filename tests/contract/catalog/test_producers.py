@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.catalog import producers, transactions
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.model.errors import FlushFailed
 from millpond.model.producers import SEQUENCE_MAX, CommittedBatch
 
@@ -22,7 +22,7 @@ def send(catalog, topic_partition, *runs, producer=PRODUCER):
 def test_each_batch_is_remembered_with_its_own_offset(catalog):
     topic_partition = catalog.topic_partition()
     catalog.append_one(topic_partition, 10)
-    assert send(catalog, topic_partition, (0, 2), (3, 3)) == Placed(10, 0, 0)
+    assert send(catalog, topic_partition, (0, 2), (3, 3)) == AppendedShare(10, 0, 0)
     state = catalog.read(producers.load, topic_partition)[7]
     assert (state.producer_id, state.epoch) == PRODUCER
     assert state.batches == (CommittedBatch(0, 2, 10, catalog.now), CommittedBatch(3, 3, 13, catalog.now))
@@ -50,28 +50,28 @@ def test_sequences_within_one_share_must_follow_each_other(catalog):
     topic_partition = catalog.topic_partition()
     assert isinstance(send(catalog, topic_partition, (0, 1), (3, 3)), FlushFailed)
     assert isinstance(send(catalog, topic_partition, (0, 1), (0, 1)), FlushFailed)
-    assert isinstance(send(catalog, topic_partition, (0, 1), (2, 2)), Placed)
+    assert isinstance(send(catalog, topic_partition, (0, 1), (2, 2)), AppendedShare)
 
 
 def test_sequences_wrap_around_after_the_largest(catalog):
     topic_partition = catalog.topic_partition()
     send(catalog, topic_partition, (SEQUENCE_MAX - 1, SEQUENCE_MAX))
     assert isinstance(send(catalog, topic_partition, (1, 1)), FlushFailed)
-    assert isinstance(send(catalog, topic_partition, (0, 0)), Placed)
+    assert isinstance(send(catalog, topic_partition, (0, 0)), AppendedShare)
 
 
 def test_a_batch_may_lie_across_the_wrap(catalog):
     topic_partition = catalog.topic_partition()
-    assert send(catalog, topic_partition, (SEQUENCE_MAX - 1, 1)) == Placed(0, 0, 0)
+    assert send(catalog, topic_partition, (SEQUENCE_MAX - 1, 1)) == AppendedShare(0, 0, 0)
     assert catalog.partition(topic_partition).end_offset == 4
-    assert send(catalog, topic_partition, (2, 2)) == Placed(4, 0, 0)
+    assert send(catalog, topic_partition, (2, 2)) == AppendedShare(4, 0, 0)
 
 
 def test_a_new_epoch_starts_at_nought_and_forgets_the_old_batches(catalog):
     topic_partition = catalog.topic_partition()
     send(catalog, topic_partition, (0, 4))
     assert isinstance(send(catalog, topic_partition, (5, 5), producer=(7, 1)), FlushFailed)
-    assert isinstance(send(catalog, topic_partition, (0, 0), producer=(7, 1)), Placed)
+    assert isinstance(send(catalog, topic_partition, (0, 0), producer=(7, 1)), AppendedShare)
     assert isinstance(send(catalog, topic_partition, (5, 5)), FlushFailed)
     state = catalog.read(producers.load, topic_partition)[7]
     assert (state.epoch, len(state.batches)) == (1, 1)
@@ -81,8 +81,8 @@ def test_partitions_and_producers_do_not_share_sequences(catalog):
     topic = catalog.topic(count=2)
     first, second = catalog.topic_partition(topic, 0), catalog.topic_partition(topic, 1)
     send(catalog, first, (0, 4))
-    assert isinstance(send(catalog, second, (0, 4)), Placed)
-    assert isinstance(send(catalog, first, (0, 4), producer=(8, 0)), Placed)
+    assert isinstance(send(catalog, second, (0, 4)), AppendedShare)
+    assert isinstance(send(catalog, first, (0, 4), producer=(8, 0)), AppendedShare)
     assert set(catalog.read(producers.load, first)) == {7, 8}
     assert set(catalog.read(producers.load, second)) == {7}
 
@@ -94,7 +94,7 @@ def test_two_producers_in_one_share_are_judged_apart(catalog):
         catalog.batch((8, 0), 0, 0, offset=1),
         catalog.batch((7, 0), 1, 1, offset=2),
     ]
-    assert isinstance(catalog.append_one(topic_partition, 3, sequences=batches), Placed)
+    assert isinstance(catalog.append_one(topic_partition, 3, sequences=batches), AppendedShare)
     offsets = {
         key: state.batches[-1].offset for key, state in catalog.read(producers.load, topic_partition).items()
     }
@@ -102,7 +102,7 @@ def test_two_producers_in_one_share_are_judged_apart(catalog):
 
 
 def test_without_state_any_first_sequence_is_accepted(catalog):
-    assert isinstance(send(catalog, catalog.topic_partition(), (41, 42)), Placed)
+    assert isinstance(send(catalog, catalog.topic_partition(), (41, 42)), AppendedShare)
 
 
 def test_unused_producers_expire_and_may_then_start_anywhere(catalog):
@@ -111,7 +111,7 @@ def test_unused_producers_expire_and_may_then_start_anywhere(catalog):
     assert catalog.write(producers.expire, unused_since_ms=catalog.now) == 0
     assert catalog.write(producers.expire, unused_since_ms=catalog.now + 1) == 1
     assert catalog.read(producers.load, topic_partition) == {}
-    assert isinstance(send(catalog, topic_partition, (9, 9)), Placed)
+    assert isinstance(send(catalog, topic_partition, (9, 9)), AppendedShare)
 
 
 def test_a_producer_with_an_open_transaction_does_not_expire(catalog):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from millpond.catalog import appends, extents, partitions, topics, transactions, writers
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.catalog.transactions import Aborted
 from millpond.model.errors import (
     ExtentsChanged,
@@ -87,14 +87,14 @@ def test_a_claim_waits_for_the_owners_append_and_counts_it(catalog):
     append = lambda tx: appends.append(tx, [catalog.share(topic_partition, 3, epoch=1)], None, now_ms=1)  # noqa: E731
     with while_open(catalog, append, lambda tx: partitions.claim(tx, topic_partition, "s2")) as claimed:
         assert claimed.result(timeout=10) == 2
-    assert catalog.append_one(topic_partition, epoch=2) == Placed(3, 2, 0)
+    assert catalog.append_one(topic_partition, epoch=2) == AppendedShare(3, 2, 0)
 
 
 def test_appends_of_two_writers_wait_for_each_other_and_leave_no_gap(catalog):
     topic_partition = catalog.topic_partition()
     append = lambda tx: appends.append(tx, [catalog.share(topic_partition, 3)], None, now_ms=1)  # noqa: E731
     with while_open(catalog, append, append) as second:
-        assert second.result(timeout=10) == [Placed(3, 0, 0)]
+        assert second.result(timeout=10) == [AppendedShare(3, 0, 0)]
 
 
 def test_two_changes_of_a_topics_config_are_both_kept(catalog):

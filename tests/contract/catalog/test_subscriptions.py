@@ -3,11 +3,13 @@
 import pytest
 
 from millpond.catalog import partitions, subscriptions, topics
-from millpond.catalog.subscriptions import EVERYBODY, FULL_CHUNK, DeadLetter, Loaded, Save, Standing
+from millpond.catalog.subscriptions import EVERYBODY, FULL_CHUNK, DeadLetter, Loaded, StateKey, StateSave
 from millpond.model.errors import NotOwner, SubscriptionExists, UnknownSubscription
-from millpond.model.subscriptions import Exhausted, Mode, SubscriptionConfig
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 
-CONFIG = SubscriptionConfig(mode=Mode.KEY_SHARED, on_exhausted=Exhausted.BLOCK, attempts_max=7)
+CONFIG = SubscriptionConfig(
+    mode=SubscriptionMode.KEY_SHARED, on_exhausted=ExhaustedAction.BLOCK, attempts_max=7
+)
 BITS = bytes([5]) + bytes(1023)
 
 
@@ -29,7 +31,7 @@ def create(catalog, topic, name="billing", config=CONFIG, floors=None):
 
 
 def standing(subscription, partition=0, member=EVERYBODY):
-    return Standing(subscription.id, member, partition)
+    return StateKey(subscription.id, member, partition)
 
 
 def take(catalog, subscription, partition=0, member=EVERYBODY, owner="me"):
@@ -43,7 +45,7 @@ def load(catalog, subscription, partition=0, member=EVERYBODY):
 
 def save(subscription, epoch, floor=10, partition=0, **named):
     details = {"chunks": {}, "removed_chunks": (), "retries": {}, "removed_retries": (), "dead": (), **named}
-    return Save(standing(subscription, partition), subscription.topic_id, epoch, floor, **details)
+    return StateSave(standing(subscription, partition), subscription.topic_id, epoch, floor, **details)
 
 
 def letter(subscription, offset, dead_at=5):
@@ -105,7 +107,7 @@ def test_a_former_dispatcher_saves_nothing_and_its_neighbours_are_saved(catalog,
 
 def test_members_begin_where_the_subscription_began_and_go_their_own_ways(catalog, subscription):
     epoch = take(catalog, subscription, member="anna")
-    anna = Save(standing(subscription, 0, "anna"), subscription.topic_id, epoch, 17, {}, (), {}, (), ())
+    anna = StateSave(standing(subscription, 0, "anna"), subscription.topic_id, epoch, 17, {}, (), {}, (), ())
     assert catalog.write(subscriptions.save, [anna]) == [True]
     take(catalog, subscription, member="bert")
     assert load(catalog, subscription, member="anna").floor == 17
@@ -131,7 +133,7 @@ def test_a_reset_fences_whoever_was_at_work_and_forgets_what_was_done(catalog, s
 
 
 def test_an_altered_config_is_another_version(catalog, subscription):
-    altered = SubscriptionConfig(mode=Mode.KEY_SHARED, ack_timeout_ms=5_000)
+    altered = SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, ack_timeout_ms=5_000)
     catalog.write(subscriptions.alter, subscription, altered)
     found = catalog.read(subscriptions.find, subscription.topic_id, "billing", topic="orders")
     assert (found.config, found.version) == (altered, subscription.version + 1)

@@ -12,7 +12,7 @@ from millpond.model.errors import (
     UnknownTopic,
 )
 from millpond.model.ids import TopicPartition
-from millpond.model.topics import Source
+from millpond.model.topics import ConfigOrigin
 
 
 def test_a_created_topic_is_found_with_its_id_and_partitions(catalog):
@@ -84,8 +84,11 @@ def test_impossible_partition_counts_are_refused(catalog, count):
 def test_configs_say_where_their_values_come_from(catalog):
     catalog.topic(**{"retention.ms": "5"})
     described = catalog.read(topics.find, "orders").describe_config()
-    assert (described["retention.ms"].value, described["retention.ms"].source) == ("5", Source.TOPIC)
-    assert (described["retention.bytes"].value, described["retention.bytes"].source) == ("-1", Source.DEFAULT)
+    assert (described["retention.ms"].value, described["retention.ms"].source) == ("5", ConfigOrigin.TOPIC)
+    assert (described["retention.bytes"].value, described["retention.bytes"].source) == (
+        "-1",
+        ConfigOrigin.DEFAULT,
+    )
 
 
 @pytest.mark.parametrize(

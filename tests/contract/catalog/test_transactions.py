@@ -14,12 +14,12 @@ from tests.contract.catalog.transactional import (
 )
 
 from millpond.catalog import groups, transactions
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.catalog.transactions import (
     PRODUCER_EPOCH_MAX,
     Aborted,
     PartitionTransactions,
-    Producer,
+    TransactionalProducer,
     decode_transition,
     encode_transition,
 )
@@ -35,7 +35,9 @@ from millpond.model.ids import TopicPartition
 
 def test_a_transactional_id_gets_a_producer_and_each_instance_a_higher_epoch(catalog):
     first, second, other = Client(catalog), Client(catalog), Client(catalog, "other")
-    assert second.producer == Producer("tx", first.producer.producer_id, first.producer.epoch + 1)
+    assert second.producer == TransactionalProducer(
+        "tx", first.producer.producer_id, first.producer.epoch + 1
+    )
     assert other.producer.producer_id != first.producer.producer_id
 
 
@@ -44,7 +46,7 @@ def test_a_batch_is_appended_only_while_its_partition_is_in_the_transaction(cata
     client = Client(catalog)
     assert isinstance(client.send(catalog.topic_partition(topic)), InvalidTransactionState)
     client.add(catalog.topic_partition(topic))
-    assert client.send(catalog.topic_partition(topic)) == Placed(0, 0, 0)
+    assert client.send(catalog.topic_partition(topic)) == AppendedShare(0, 0, 0)
     assert isinstance(client.send(catalog.topic_partition(topic, 1)), InvalidTransactionState)
 
 
@@ -243,7 +245,7 @@ def test_an_end_without_a_transaction_is_refused(catalog):
     client = Client(catalog)
     with pytest.raises(InvalidTransactionState):
         client.end(commit=True)
-    unknown = Producer("never-seen", 99, 0)
+    unknown = TransactionalProducer("never-seen", 99, 0)
     for act in (
         lambda tx: transactions.end(tx, unknown, commit=True, bump_epoch=False, now_ms=1),
         lambda tx: transactions.add_partitions(tx, unknown, [], now_ms=1),
@@ -259,7 +261,7 @@ def test_an_end_that_bumps_the_epoch_lets_the_next_transaction_begin_with_it(cat
     for epoch in range(3):
         assert client.producer.epoch == epoch
         client.add(topic_partition)
-        assert isinstance(client.send(topic_partition), Placed)
+        assert isinstance(client.send(topic_partition), AppendedShare)
         client.end(commit=True, bump_epoch=True)
     assert catalog.partition(topic_partition).end_offset == 6
 
@@ -289,7 +291,7 @@ def test_a_bump_past_the_last_epoch_gives_a_new_producer_id_and_can_be_repeated(
     again = catalog.write(transactions.end, old, commit=True, bump_epoch=True, now_ms=9)
     assert again.producer == client.producer
     client.add(topic_partition)
-    assert isinstance(client.send(topic_partition), Placed)
+    assert isinstance(client.send(topic_partition), AppendedShare)
 
 
 def test_transactions_time_out_by_their_own_timeout_counted_from_their_first_act(catalog):
@@ -473,7 +475,7 @@ def test_a_zombies_batch_does_not_slip_into_its_successors_transaction(catalog):
     new = Client(catalog)
     new.add(topic_partition)
     assert is_fenced(old.send(topic_partition))
-    assert new.send(topic_partition) == Placed(
+    assert new.send(topic_partition) == AppendedShare(
         1, 0, 0
     )  # behind the marker that aborted the old one's transaction
     assert stable(catalog, topic_partition) == 1

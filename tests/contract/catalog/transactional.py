@@ -1,10 +1,10 @@
 """A transactional producer, and questions about what it left in the catalog."""
 
 from millpond.catalog import extents, transactions
-from millpond.catalog.appends import Placed
+from millpond.catalog.appends import AppendedShare
 from millpond.catalog.transactions import (
     PRODUCER_EPOCH_MAX,
-    Producer,
+    TransactionalProducer,
 )
 from millpond.model.errors import (
     FlushFailed,
@@ -35,7 +35,7 @@ class Client:
             (self.producer.producer_id, self.producer.epoch), sequence, sequence, transactional=True
         )
         result = self.catalog.append_one(topic_partition, sequences=[batch])
-        if isinstance(result, Placed):
+        if isinstance(result, AppendedShare):
             self.sequences[topic_partition] = sequence + 1
         return result
 
@@ -83,5 +83,5 @@ def exhausted(catalog, epoch=PRODUCER_EPOCH_MAX):
     client = Client(catalog)
     with catalog.database.write() as tx:
         tx.rows("UPDATE transactions SET producer_epoch = ?", (epoch,))
-    client.producer = Producer("tx", client.producer.producer_id, epoch)
+    client.producer = TransactionalProducer("tx", client.producer.producer_id, epoch)
     return client

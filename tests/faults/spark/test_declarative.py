@@ -13,7 +13,7 @@ from tests.spark.topics import append, serving
 
 from millpond.records import Record
 from millpond.spark import Place
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -65,7 +65,7 @@ def large_orders(data: Path) -> list[tuple[bytes, bytes]]:
     from millpond.spark.place import reader
 
     place = Place.at(data)
-    (topic,) = Job(place, lambda: None).topics(["large-orders"])
+    (topic,) = PipelineJob(place, lambda: None).topics(["large-orders"])
     runs = reader(place).read_runs(TopicPartition(topic.id, 0), 0, 10**6)
     found = [record for run in runs for record in iter_records(run.data, decompressed_bytes_max=10**6)]
     return [(record.key, record.value) for record in found]

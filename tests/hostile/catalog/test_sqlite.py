@@ -41,7 +41,7 @@ def made(path):
 
 
 def append(database, topic_partition, length=16_384):
-    share = appends.Share(topic_partition, appends.FOREIGN, 0, length, 1, 0, 0, inline=bytes(length))
+    share = appends.AppendShare(topic_partition, appends.FOREIGN, 0, length, 1, 0, 0, inline=bytes(length))
     with database.write() as tx:
         return appends.append(tx, [share], None, now_ms=1)[0].base_offset
 
@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_inside_one_operation_of_many_is_a_clear_error(smal
     with database.write() as tx:
         writers.register(tx, session, kind="broker", address="", lease_ms=1000)
         tx.rows("PRAGMA max_page_count = 60")
-    large = appends.Share(topic_partition, appends.FOREIGN, 0, 1, 1, 0, 0, inline=bytes(300_000))
+    large = appends.AppendShare(topic_partition, appends.FOREIGN, 0, 1, 1, 0, 0, inline=bytes(300_000))
     operation = lambda tx: appends.encode_results(appends.append(tx, [large], None, now_ms=1))  # noqa: E731
     committer = Committer(database, session, sleep=lambda _: None)
     with pytest.raises(CatalogUnavailable, match="full"):

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from millpond.protocol import ErrorCode, Message, Request, decode, encode_request, read_response_header
+from millpond.protocol import ErrorCode, Request, WireMessage, decode, encode_request, read_response_header
 from millpond.protocol.schema import Response
 
 ANSWER_SECONDS_MAX = 10.0
@@ -33,7 +33,7 @@ _FROM_ZERO = frozenset(
 _NODE_LISTS = frozenset(("replica_nodes", "isr_nodes"))
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
 
 class Wire:
@@ -105,7 +105,7 @@ def make(kind: type[M], *values: Any, **named: Any) -> M:
 
 def plain(value: Any, name: str = "") -> Any:
     """An answer as JSON can hold it, with what must differ between two brokers masked: ids, addresses, sizes."""
-    if isinstance(value, Message) or dataclasses.is_dataclass(value):
+    if isinstance(value, WireMessage) or dataclasses.is_dataclass(value):
         fields = ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
         kept = ((key, each) for key, each in fields if key not in _DROPPED | _DROPPED_TOO)
         return {_label(key): plain(each, key) for key, each in kept}

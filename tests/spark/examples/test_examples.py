@@ -14,7 +14,7 @@ from tests.spark.topics import append, fill, serving
 
 from millpond.records import Record
 from millpond.spark import Place
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def test_words_are_counted_from_topic_to_topic_over_two_runs(tmp_path: Path, spa
 
 def test_orders_become_a_delta_table_that_answers_sql(tmp_path: Path, spark: "SparkSession"):
     module, data, table = example("orders_to_delta.py"), tmp_path / "data", tmp_path / "table"
-    job = Job(Place.at(data), lambda: spark)
+    job = PipelineJob(Place.at(data), lambda: spark)
     orders = [b'{"customer": "a", "amount": 1.50}', b'{"customer": "b", "amount": 7}', b"no order"]
     asyncio.run(add(data, "orders", orders))
     report = module.add_orders(job, table)

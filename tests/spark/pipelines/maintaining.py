@@ -10,11 +10,11 @@ from millpond.catalog import extents as catalog_extents
 from millpond.catalog.sqlite import SqliteDatabase
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import Space, without_limit
+from millpond.maintenance.space import SpaceCheck, without_limit
 from millpond.model.ids import TopicPartition
 from millpond.records import iter_records
 from millpond.spark.pipelines import merge
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 from millpond.spark.pipelines.merge import MergeItem
 from millpond.spark.place import Place, database, reader, store
 
@@ -28,14 +28,14 @@ def place_of(path: Path | Place) -> Place:
     return path if isinstance(path, Place) else Place.at(path)
 
 
-def job_at(path: Path | Place, spark=None, **named) -> Job:
+def job_at(path: Path | Place, spark=None, **named) -> PipelineJob:
     """A job on a data directory; without `spark`, starting it is an error."""
 
     def start():
         assert spark is not None, "there was nothing to do, and Spark was started all the same"
         return spark
 
-    return Job(place_of(path), start, **named)
+    return PipelineJob(place_of(path), start, **named)
 
 
 def rows(path: Path | Place, sql: str, *parameters):
@@ -109,7 +109,7 @@ async def collect_at(path: Path, **settings) -> int:
 
 
 async def merge_in_broker(broker) -> int:
-    space = Space(without_limit, broker.metrics.maintenance)
+    space = SpaceCheck(without_limit, broker.metrics.maintenance)
     return await Merging(broker.log, broker.store, broker.session, broker.clock, space).run_once()
 
 
@@ -124,7 +124,7 @@ def merge_extents(path: Path, topic: str, number: int, chosen: slice) -> None:
     with job.database.read() as tx:
         group = tuple(catalog_extents.facts(tx, topic_partition, 0, 1_000)[chosen])
     item = MergeItem(job.place, topic_partition, (group,))
-    assert merge._commit(job, item, merge.work(item), merge.Tally())
+    assert merge._commit(job, item, merge.work(item), merge.MergeTotals())
 
 
 def new_postgres(url: str, name: str) -> str:

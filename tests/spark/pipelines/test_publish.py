@@ -10,7 +10,7 @@ from tests.spark.sink.rows import headers_of, make_place, make_topic, stored, va
 from millpond.catalog import pipelines
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.partitioning import partition_of
-from millpond.spark.pipelines.publish import PublishRequest, Target, run, write_rows
+from millpond.spark.pipelines.publish import PublishRequest, PublishTarget, run, write_rows
 from millpond.spark.place import database
 
 PEOPLE = "SELECT * FROM VALUES (1, 'ann', 1.5), (2, NULL, NULL) AS people (id, name, score)"
@@ -28,7 +28,7 @@ def place(path):
 
 
 def published(path, spark, statement, topic="people", *, dry_run=False, target=None, **request):
-    wanted = PublishRequest(target or Target(topic), statement=statement, **request)
+    wanted = PublishRequest(target or PublishTarget(topic), statement=statement, **request)
     return run(job_at(path, spark, is_dry_run=dry_run), wanted)
 
 
@@ -61,7 +61,7 @@ def test_every_part_of_a_message_may_be_an_expression(spark, path, place):
         path,
         spark,
         PEOPLE,
-        target=Target("people", compression="gzip"),
+        target=PublishTarget("people", compression="gzip"),
         key="struct(id)",
         value="repeat(coalesce(name, 'nobody'), 100)",
         headers="array(struct('by' AS key, encode('test', 'utf-8') AS value))",
@@ -81,12 +81,15 @@ def test_a_table_is_published_whatever_its_format(spark, path, place, tmp_path):
     make_topic(place, "people", 3)
     spark.sql(PEOPLE).write.parquet(str(tmp_path / "parquet"))
     spark.sql(PEOPLE).write.option("header", True).csv(str(tmp_path / "csv"))
-    run(job_at(path, spark), PublishRequest(Target("people"), table=str(tmp_path / "parquet"), key="name"))
+    run(
+        job_at(path, spark),
+        PublishRequest(PublishTarget("people"), table=str(tmp_path / "parquet"), key="name"),
+    )
     options = {"header": "true"}
     run(
         job_at(path, spark),
         PublishRequest(
-            Target("people"), table=str(tmp_path / "csv"), format="csv", options=options, key="id"
+            PublishTarget("people"), table=str(tmp_path / "csv"), format="csv", options=options, key="id"
         ),
     )
     found = stored(place, "people")
@@ -104,10 +107,10 @@ def test_a_statement_may_ask_other_topics(spark, path, place):
 
 def test_with_an_id_it_happens_once_for_each_version(spark, path, place):
     make_topic(place, "people")
-    first = published(path, spark, PEOPLE, target=Target("people", id="nightly", version=1))
-    again = published(path, spark, PEOPLE, target=Target("people", id="nightly", version=1))
-    older = published(path, spark, PEOPLE, target=Target("people", id="nightly", version=0))
-    newer = published(path, spark, PEOPLE, target=Target("people", id="nightly", version=2))
+    first = published(path, spark, PEOPLE, target=PublishTarget("people", id="nightly", version=1))
+    again = published(path, spark, PEOPLE, target=PublishTarget("people", id="nightly", version=1))
+    older = published(path, spark, PEOPLE, target=PublishTarget("people", id="nightly", version=0))
+    newer = published(path, spark, PEOPLE, target=PublishTarget("people", id="nightly", version=2))
     assert [each["skipped"] for each in (first, again, older, newer)] == [False, True, True, False]
     assert [each["rows"] for each in (first, again, older, newer)] == [2, 0, 0, 2]
     assert len(values(place, "people")) == 4
@@ -118,7 +121,7 @@ def test_one_id_may_be_published_to_several_topics(spark, path, place):
         make_topic(place, topic)
     for skipped in (False, True):
         for topic in ("people", "copy"):
-            report = published(path, spark, PEOPLE, target=Target(topic, id="nightly", version=1))
+            report = published(path, spark, PEOPLE, target=PublishTarget(topic, id="nightly", version=1))
             assert report["skipped"] is skipped
     assert len(values(place, "people")) == len(values(place, "copy")) == 2
 
@@ -140,7 +143,7 @@ def test_what_java_says_is_a_sentence_too(spark, path, place):
         return rows
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidRequest) as refused:
-        pool.submit(write_rows, job_at(path, spark), messages, Target("people")).result()
+        pool.submit(write_rows, job_at(path, spark), messages, PublishTarget("people")).result()
     assert "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: millpond." in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "An error occurred while calling" not in str(refused.value)
@@ -149,13 +152,15 @@ def test_what_java_says_is_a_sentence_too(spark, path, place):
 
 def test_what_was_published_starts_no_spark(spark, path, place):
     make_topic(place, "people")
-    target = Target("people", id="once")
+    target = PublishTarget("people", id="once")
     published(path, spark, PEOPLE, target=target)
     assert published(path, None, PEOPLE, target=target)["skipped"]
 
 
 def test_a_dry_run_counts_and_leaves_everything_alone(spark, path, place):
-    report = published(path, spark, PEOPLE, target=Target("new", create_partitions=2, id="x"), dry_run=True)
+    report = published(
+        path, spark, PEOPLE, target=PublishTarget("new", create_partitions=2, id="x"), dry_run=True
+    )
     assert (report["rows"], report["dry_run"], report["partitions"]) == (2, True, {})
     assert report["bytes"] > 40
     with database(place).read() as tx:
@@ -166,7 +171,7 @@ def test_a_dry_run_counts_and_leaves_everything_alone(spark, path, place):
 def test_a_topic_is_created_only_when_asked(spark, path, place):
     with pytest.raises(UnknownTopic, match="'people'"):
         published(path, None, PEOPLE)
-    published(path, spark, PEOPLE, target=Target("people", create_partitions=3), partition="id")
+    published(path, spark, PEOPLE, target=PublishTarget("people", create_partitions=3), partition="id")
     assert {number: len(records) for number, records in stored(place, "people").items()} == {0: 0, 1: 1, 2: 1}
 
 
@@ -183,7 +188,7 @@ def test_a_topic_is_created_only_when_asked(spark, path, place):
 def test_what_cannot_be_published_is_refused_in_a_sentence(spark, path, place, request_, words):
     make_topic(place, "people")
     with pytest.raises(InvalidRequest) as refused:
-        run(job_at(path, spark), PublishRequest(Target("people"), **request_))
+        run(job_at(path, spark), PublishRequest(PublishTarget("people"), **request_))
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert values(place, "people") == []

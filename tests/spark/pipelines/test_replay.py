@@ -11,8 +11,8 @@ from millpond.catalog import topics
 from millpond.model.errors import InvalidRequest, MillpondError, UnknownPartition, UnknownTopic
 from millpond.model.partitioning import partition_of
 from millpond.records import Record
-from millpond.spark.pipelines.publish import Target
-from millpond.spark.pipelines.replay import EVERYWHERE, Bounds, ReplayRequest, run
+from millpond.spark.pipelines.publish import PublishTarget
+from millpond.spark.pipelines.replay import EVERYWHERE, ReplayBound, ReplayRequest, run
 from millpond.spark.place import database
 
 COUNT = 250
@@ -48,7 +48,7 @@ def replayed(source, spark, request):
             make_topic(place, name, partitions)
         report = run(
             job_at(source, spark, is_dry_run=dry_run),
-            ReplayRequest(topic, target or Target(name), **wanted),
+            ReplayRequest(topic, target or PublishTarget(name), **wanted),
         )
         return report, stored(place, report["topic"]) if not dry_run else {}
 
@@ -81,14 +81,16 @@ def test_headers_tombstones_and_records_without_a_key_are_kept(replayed):
 
 def test_a_range_of_offsets(replayed):
     _, found = replayed(
-        start=Bounds({0: 10, 1: 20}), end=Bounds({EVERYWHERE: 30, 1: 25}), keeps_partitions=True
+        start=ReplayBound({0: 10, 1: 20}), end=ReplayBound({EVERYWHERE: 30, 1: 25}), keeps_partitions=True
     )
     assert numbers(found[0]) == list(range(10, 30))
     assert numbers(found[1]) == list(range(20, 25))
 
 
 def test_offsets_outside_of_what_is_there_mean_its_ends(replayed):
-    _, found = replayed(start=Bounds({0: 245, 1: 10_000}), end=Bounds({0: 10_000}), keeps_partitions=True)
+    _, found = replayed(
+        start=ReplayBound({0: 245, 1: 10_000}), end=ReplayBound({0: 10_000}), keeps_partitions=True
+    )
     assert numbers(found[0]) == list(range(245, COUNT))
     assert found[1] == []
 
@@ -104,23 +106,25 @@ def test_an_open_transaction_ends_a_range_unless_an_end_past_it_is_named(spark, 
 
     asyncio.run(make())
     make_topic(make_place(path), "out")
-    for end in (Bounds({1: 5}), Bounds({EVERYWHERE: 4}), Bounds({EVERYWHERE: 10_000})):
+    for end in (ReplayBound({1: 5}), ReplayBound({EVERYWHERE: 4}), ReplayBound({EVERYWHERE: 10_000})):
         with pytest.raises(MillpondError, match="'source', partition 1: a transaction at offset 3 is open"):
-            run(job_at(path, spark), ReplayRequest("source", Target("out"), end=end))
+            run(job_at(path, spark), ReplayRequest("source", PublishTarget("out"), end=end))
     assert values(make_place(path), "out") == []
-    report = run(job_at(path, spark), ReplayRequest("source", Target("out"), end=Bounds({0: 2})))
+    report = run(job_at(path, spark), ReplayRequest("source", PublishTarget("out"), end=ReplayBound({0: 2})))
     assert report["rows"] == 2 + 3
-    report = run(job_at(path, spark), ReplayRequest("source", Target("out"), start=Bounds({0: 2})))
+    report = run(
+        job_at(path, spark), ReplayRequest("source", PublishTarget("out"), start=ReplayBound({0: 2}))
+    )
     assert report["rows"] == 1 + 3
 
 
 def test_a_range_of_time(replayed):
-    _, found = replayed(start=Bounds(time_ms=1100), end=Bounds(time_ms=1150), keeps_partitions=True)
+    _, found = replayed(start=ReplayBound(time_ms=1100), end=ReplayBound(time_ms=1150), keeps_partitions=True)
     assert numbers(found[0]) == numbers(found[1]) == list(range(100, 150))
 
 
 def test_a_time_after_everything_is_an_empty_range(replayed):
-    report, found = replayed(start=Bounds(time_ms=10**12))
+    report, found = replayed(start=ReplayBound(time_ms=10**12))
     assert report["rows"] == 0
     assert found == {0: [], 1: []}
 
@@ -142,7 +146,9 @@ def test_a_filter_and_other_keys_and_partitions(replayed):
 
 
 def test_a_target_is_created_like_the_source(replayed, source):
-    report, found = replayed(target=Target("copy"), creates_target=True, end=Bounds({EVERYWHERE: 3}))
+    report, found = replayed(
+        target=PublishTarget("copy"), creates_target=True, end=ReplayBound({EVERYWHERE: 3})
+    )
     assert report["rows"] == 6
     with database(make_place(source)).read() as tx:
         made = topics.find(tx, "copy")
@@ -152,21 +158,23 @@ def test_a_target_is_created_like_the_source(replayed, source):
 
 def test_a_created_target_may_have_other_partitions(replayed):
     _, found = replayed(
-        target=Target("wider", create_partitions=7), creates_target=True, end=Bounds({EVERYWHERE: 3})
+        target=PublishTarget("wider", create_partitions=7),
+        creates_target=True,
+        end=ReplayBound({EVERYWHERE: 3}),
     )
     assert len(found) == 7
 
 
 def test_with_an_id_it_happens_once(replayed, source):
     make_topic(make_place(source), "once")
-    target = Target("once", id="replay-1")
+    target = PublishTarget("once", id="replay-1")
     assert not replayed(target=target)[0]["skipped"]
     assert replayed(target=target)[0]["skipped"]
     assert len(values(make_place(source), "once")) == 2 * COUNT
 
 
 def test_a_dry_run_only_counts(replayed, source):
-    report, _ = replayed(target=Target("never"), creates_target=True, where="offset < 5", dry_run=True)
+    report, _ = replayed(target=PublishTarget("never"), creates_target=True, where="offset < 5", dry_run=True)
     assert (report["rows"], report["dry_run"]) == (10, True)
     with database(make_place(source)).read() as tx, pytest.raises(UnknownTopic):
         topics.find(tx, "never")
@@ -174,14 +182,14 @@ def test_a_dry_run_only_counts(replayed, source):
 
 def test_what_cannot_be_replayed_is_refused(replayed):
     with pytest.raises(UnknownTopic, match="'nothing'"):
-        replayed(topic="nothing", target=Target("x"))
+        replayed(topic="nothing", target=PublishTarget("x"))
     with pytest.raises(InvalidRequest, match=r"one topic is replayed at a time, and .* several: odd, source"):
-        replayed(topic="[os][do]*[de]", target=Target("x"))
+        replayed(topic="[os][do]*[de]", target=PublishTarget("x"))
     with pytest.raises(UnknownTopic, match="'x'"):
-        replayed(target=Target("x"))
+        replayed(target=PublishTarget("x"))
     with pytest.raises(InvalidRequest, match="into itself"):
-        replayed(target=Target("source"))
+        replayed(target=PublishTarget("source"))
     with pytest.raises(UnknownPartition, match="no partition 2"):
-        replayed(target=Target("odd"), start=Bounds({2: 0}))
+        replayed(target=PublishTarget("odd"), start=ReplayBound({2: 0}))
     with pytest.raises(InvalidRequest, match="nosuchcolumn"):
-        replayed(target=Target("odd"), where="nosuchcolumn = 1")
+        replayed(target=PublishTarget("odd"), where="nosuchcolumn = 1")

@@ -11,7 +11,7 @@ from tests.spark.topics import append, serving
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.records import Record
 from millpond.spark.pipelines import publish
-from millpond.spark.pipelines.publish import PublishRequest, Target
+from millpond.spark.pipelines.publish import PublishRequest, PublishTarget
 from millpond.spark.pipelines.sql import SqlRequest, SqlResult, run_sql
 from millpond.spark.pipelines.table import TableRequest, run
 from millpond.spark.tables.model import Format
@@ -175,7 +175,7 @@ def test_whatever_is_no_query_is_refused_and_does_nothing(ask, statement: str, s
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
 def test_a_statement_to_publish_must_be_a_query_too(data: Path, spark: "SparkSession", is_dry_run: bool):
-    request = PublishRequest(Target("orders"), statement="CREATE TABLE made AS SELECT 1 AS a")
+    request = PublishRequest(PublishTarget("orders"), statement="CREATE TABLE made AS SELECT 1 AS a")
     with pytest.raises(InvalidRequest, match="not a query"):
         publish.run(job_on(data, spark, is_dry_run=is_dry_run), request)
     assert "made" not in [table.name for table in spark.catalog.listTables()]

@@ -26,7 +26,7 @@ from millpond.segments.index import unpack_index
 from millpond.spark.kernels import encode as kernel
 from millpond.spark.sink.options import TopicCreation
 from millpond.spark.sink.packing import BATCH_BYTES, Packer
-from millpond.spark.sink.topics import Topics
+from millpond.spark.sink.topics import TopicNumbers
 
 NOW = 1_700_000_000_000
 PLENTY = 1 << 30
@@ -57,7 +57,7 @@ def database():
 def pack(database, rows, topic=None, codec=Codec.NONE, turn=0):
     """(topic, partition) -> records, from the bytes alone; every batch is checked as a broker checks it."""
     table = pa.Table.from_batches([rows] if isinstance(rows, pa.RecordBatch) else rows)
-    topics = Topics(database, NO_CREATION)
+    topics = TopicNumbers(database, NO_CREATION)
     packed = Packer(topics, codec=codec, topic=topic, turn=turn).pack(table, now_ms=NOW)
     names = {known.id: known.name for known in topics.known}
     data = b"".join(packed.parts)
@@ -150,7 +150,9 @@ def test_a_batch_is_byte_for_byte_what_the_builder_makes(database):
         timestamp=[r.timestamp * 1000 for r in records],
     )
     table = pa.Table.from_batches([rows])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(
+        table, now_ms=NOW
+    )
     assert bytes(packed.parts[1]) == build_batch(records)
 
 
@@ -206,7 +208,9 @@ def test_a_row_without_a_topic_and_an_unknown_topic_are_refused(database):
 
 def test_batches_are_cut_and_can_be_entered(database):
     table = pa.Table.from_batches([batch(value=[b"x" * 1000] * 1000)])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(
+        table, now_ms=NOW
+    )
     headers = validate(packed.parts[1], max_batch_bytes=BATCH_BYTES)
     assert len(headers) == 8
     offsets = [0, *np.cumsum([header.record_count for _, header in headers])][:-1]
@@ -218,7 +222,9 @@ def test_batches_are_cut_and_can_be_entered(database):
 
 def test_a_record_larger_than_a_batch_has_one_to_itself(database):
     table = pa.Table.from_batches([batch(value=[b"a", b"x" * 500_000, b"b"])])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.NONE, topic="one").pack(
+        table, now_ms=NOW
+    )
     assert [header.record_count for _, header in validate(packed.parts[1], max_batch_bytes=PLENTY)] == [
         1,
         1,
@@ -228,7 +234,9 @@ def test_a_record_larger_than_a_batch_has_one_to_itself(database):
 
 def test_batches_keep_the_topics_largest_size_and_a_larger_row_is_refused_by_name(database):
     table = pa.Table.from_batches([batch(value=[b"x" * 100] * 50)])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.NONE, topic="small").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.NONE, topic="small").pack(
+        table, now_ms=NOW
+    )
     for part in packed.parts[1::2]:
         validate(part, max_batch_bytes=1000)
     with pytest.raises(RecordTooLarge, match=r"topic 'small' .* 1000"):
@@ -239,7 +247,7 @@ def test_batches_keep_the_topics_largest_size_and_a_larger_row_is_refused_by_nam
 def test_every_codec_can_be_read_back(database, codec):
     rows = batch(value=[b"%06d" % n * 20 for n in range(5000)])
     table = pa.Table.from_batches([rows])
-    packed = Packer(Topics(database, NO_CREATION), codec=codec, topic="one").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=codec, topic="one").pack(table, now_ms=NOW)
     data = b"".join(packed.parts[1:])
     assert {header.codec for _, header in validate(data, max_batch_bytes=BATCH_BYTES)} == {codec}
     [records] = pack(database, rows, "one", codec).values()
@@ -250,7 +258,9 @@ def test_a_topic_that_has_a_codec_uses_its_own(database):
     rows = batch(value=[b"x" * 1000] * 10)
     for topic, expected in (("zipped", Codec.ZSTD), ("plain", Codec.NONE), ("one", Codec.LZ4)):
         table = pa.Table.from_batches([rows])
-        packed = Packer(Topics(database, NO_CREATION), codec=Codec.LZ4, topic=topic).pack(table, now_ms=NOW)
+        packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.LZ4, topic=topic).pack(
+            table, now_ms=NOW
+        )
         first_payload = next(position for position, _ in walk_journal(b"".join(packed.parts)))
         assert read_header(b"".join(packed.parts), first_payload).codec is expected
 
@@ -258,7 +268,9 @@ def test_a_topic_that_has_a_codec_uses_its_own(database):
 def test_what_does_not_become_smaller_is_not_compressed(database):
     rows = batch(value=[random.Random(1).randbytes(900)])
     table = pa.Table.from_batches([rows])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.GZIP, topic="small").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.GZIP, topic="small").pack(
+        table, now_ms=NOW
+    )
     [(_, header)] = validate(b"".join(packed.parts[1:]), max_batch_bytes=1000)
     assert header.codec is Codec.NONE
 
@@ -289,7 +301,9 @@ def test_a_topic_with_append_time_gives_every_row_the_time_of_its_append(databas
     [records] = pack(database, rows, "appended").values()
     assert [record.timestamp for record in records] == [NOW, NOW]
     table = pa.Table.from_batches([rows])
-    packed = Packer(Topics(database, NO_CREATION), codec=Codec.NONE, topic="appended").pack(table, now_ms=NOW)
+    packed = Packer(TopicNumbers(database, NO_CREATION), codec=Codec.NONE, topic="appended").pack(
+        table, now_ms=NOW
+    )
     [(_, header)] = validate_unless_appended(bytes(packed.parts[1]))
     assert header.has_append_time
 

@@ -9,8 +9,8 @@ from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.planning import (
     SPLIT_BYTES_MAX,
     SPLIT_BYTES_MIN,
-    Range,
-    Stretch,
+    RangePart,
+    ReadRange,
     arrange,
     cut,
     limit_bytes,
@@ -28,24 +28,24 @@ def extent(base: int, end: int, length: int, *entries: tuple[int, int]) -> Exten
     return Extent(WHERE, base, end, 0, 0, length, end - base, 0, 0, False, "k", None, index)
 
 
-def a_range(start: int, end: int, size: int = 0, name: NamedPartition = A) -> Range:
-    return Range(name, WHERE, start, end, size)
+def a_range(start: int, end: int, size: int = 0, name: NamedPartition = A) -> ReadRange:
+    return ReadRange(name, WHERE, start, end, size)
 
 
 def test_an_extent_with_an_index_is_cut_where_it_can_be_entered():
     whole = [extent(100, 200, 1_000, (0, 0), (40, 400), (70, 700))]
-    assert weigh(whole, 100, 200, every=1) == [Stretch(140, 400), Stretch(170, 300), Stretch(200, 300)]
-    assert weigh(whole, 150, 160, every=1) == [Stretch(160, 300)]
+    assert weigh(whole, 100, 200, every=1) == [RangePart(140, 400), RangePart(170, 300), RangePart(200, 300)]
+    assert weigh(whole, 150, 160, every=1) == [RangePart(160, 300)]
 
 
 def test_small_extents_and_gaps_are_weighed_together():
     several = [extent(0, 10, 100), extent(10, 20, 100), extent(50, 60, 100)]
-    assert weigh(several, 0, 70, every=150) == [Stretch(20, 200), Stretch(70, 100)]
-    assert weigh([], 5, 9, every=150) == [Stretch(9, 0)]
+    assert weigh(several, 0, 70, every=150) == [RangePart(20, 200), RangePart(70, 100)]
+    assert weigh([], 5, 9, every=150) == [RangePart(9, 0)]
 
 
 def test_a_range_is_cut_between_stretches():
-    stretches = [Stretch(10, 60), Stretch(20, 60), Stretch(30, 60), Stretch(40, 10)]
+    stretches = [RangePart(10, 60), RangePart(20, 60), RangePart(30, 60), RangePart(40, 10)]
     assert cut(a_range(0, 40), stretches, 100) == [a_range(0, 20, 120), a_range(20, 40, 70)]
     assert cut(a_range(0, 40), stretches, 1_000) == [a_range(0, 40, 190)]
 
@@ -106,7 +106,7 @@ def test_a_limit_of_offsets_is_shared_in_proportion_and_starves_nobody():
 
 
 def test_a_limit_of_bytes_is_shared_in_proportion_and_starves_nobody():
-    weights = {A: [Stretch(10, 400), Stretch(20, 500)], B: [Stretch(110, 100)]}
+    weights = {A: [RangePart(10, 400), RangePart(20, 500)], B: [RangePart(110, 100)]}
     starts = {A: 0, B: 100}
     assert limit_bytes(starts, weights, 500) == {A: 11, B: 105}
     assert limit_bytes(starts, weights, 2) == {A: 1, B: 101}

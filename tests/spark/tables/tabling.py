@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.spark.topics import append, serving
 
 from millpond.records import Record
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 from millpond.spark.place import Place
 from millpond.spark.tables.formats.open import find_table
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def job_on(path: Path, spark: "SparkSession", **options) -> Job:
-    return Job(Place.at(path), lambda: spark, **options)
+def job_on(path: Path, spark: "SparkSession", **options) -> PipelineJob:
+    return PipelineJob(Place.at(path), lambda: spark, **options)
 
 
 def rows_of(path: Path | str, spark: "SparkSession", *columns: str) -> list[tuple]:

@@ -14,10 +14,10 @@ from millpond.model.topics import Topic
 from millpond.spark.tables.columns import quarantine_schema, table_schema
 from millpond.spark.tables.formats import parquet
 from millpond.spark.tables.formats.open import find_table, open_quarantine, open_table
-from millpond.spark.tables.model import Format, Held, Overtaken, Table, WrittenFile
+from millpond.spark.tables.model import Format, Overtaken, Table, TableProgress, WrittenFile
 from millpond.spark.tables.times import FIRST_US, LAST_US
 from millpond.spark.tables.values.jsons import DECODED, REASON
-from millpond.spark.tables.values.spec import Kind, Values
+from millpond.spark.tables.values.spec import ValueFormat, Values
 from millpond.spark.tables.writing import TaskOrder, TaskWork
 
 ORDERS = Topic(TopicId(bytes(range(16))), "orders", 2, 0)
@@ -49,8 +49,8 @@ def write(table: Table, *offsets: int, values: Values | None = None) -> tuple[Wr
     return TaskWork(order).perform([records(*offsets)]).files
 
 
-def held(topic: Topic, *offsets: int) -> dict[str, Held]:
-    return {topic.name: Held(topic.id.hex(), dict(enumerate(offsets)))}
+def held(topic: Topic, *offsets: int) -> dict[str, TableProgress]:
+    return {topic.name: TableProgress(topic.id.hex(), dict(enumerate(offsets)))}
 
 
 def offsets_in(table: Table, path: Path) -> list[int]:
@@ -216,7 +216,7 @@ def test_a_time_inside_a_value_that_no_table_can_hold_is_a_bad_row(path: Path):
     schema = table_schema(value, keys_are_text=False, is_nested=True)
     batch = records(*range(6)).append_column(DECODED, pa.array(rows, value))
     batch = batch.append_column(REASON, pa.nulls(6, pa.string()))
-    order = TaskOrder(schema, Values(Kind.JSON), False, True, table.target, None, {})
+    order = TaskOrder(schema, Values(ValueFormat.JSON), False, True, table.target, None, {})
     result = TaskWork(order).perform([batch])
     table.held([ORDERS])
     table.commit(schema, result.files, held(ORDERS, 6))
@@ -343,7 +343,7 @@ def test_a_task_splits_its_rows_by_day_and_its_bad_ones_off(path: Path):
     batch = batch.set_column(6, "value", pa.array([b"a", b"\xff", None, b"\xfe"]))
     schema = table_schema(pa.string(), keys_are_text=False, is_nested=False)
     order = TaskOrder(
-        schema, Values(Kind.STRING), False, False, table.target, beside.target, {("orders", 0): 2}
+        schema, Values(ValueFormat.STRING), False, False, table.target, beside.target, {("orders", 0): 2}
     )
     result = TaskWork(order).perform([batch])
     assert [(file.day, file.rows) for file in result.files] == [("2026-01-01", 1), ("2026-01-03", 1)]
@@ -373,7 +373,7 @@ def test_decoded_json_has_its_value_in_columns_and_nulls_for_none(path: Path):
     schema = table_schema(value, keys_are_text=False, is_nested=False)
     batch = records(0, 1).append_column(DECODED, pa.array([{"id": 1, "name": "x"}, None], value))
     batch = batch.append_column(REASON, pa.nulls(2, pa.string()))
-    order = TaskOrder(schema, Values(Kind.JSON), False, False, table.target, None, {})
+    order = TaskOrder(schema, Values(ValueFormat.JSON), False, False, table.target, None, {})
     (file,) = TaskWork(order).perform([batch]).files
     found = pq.ParquetFile(path / file.path).read().select(["offset", "id", "name"]).to_pylist()
     assert found == [{"offset": 0, "id": 1, "name": "x"}, {"offset": 1, "id": None, "name": None}]

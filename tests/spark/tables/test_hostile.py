@@ -19,9 +19,9 @@ from millpond.spark.pipelines.table import TableRequest, run
 from millpond.spark.tables.columns import quarantine_schema, table_schema
 from millpond.spark.tables.formats import delta
 from millpond.spark.tables.formats.open import open_quarantine, open_table
-from millpond.spark.tables.model import Format, Held, Overtaken
-from millpond.spark.tables.steps import Bounds, Range
-from millpond.spark.tables.values.spec import Kind, Values, json_values
+from millpond.spark.tables.model import Format, Overtaken, TableProgress
+from millpond.spark.tables.steps import ReadableRange, TableRange
+from millpond.spark.tables.values.spec import ValueFormat, Values, json_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,20 +96,20 @@ async def test_a_quarantine_ahead_of_the_table_is_not_set_back_by_smaller_steps(
     with monkeypatch.context() as patch:
         patch.setattr(pipeline._Run, "_commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            run(job_on(data, spark), TableRequest(("orders",), str(place), values=Values(Kind.STRING)))
+            run(job_on(data, spark), TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING)))
     async with serving(data) as broker:
         await append(broker, "orders", 1, [Record(b"\xff")])
         for partition in range(2):
             await append(broker, "orders", partition, [Record(b"good")])
     # The news are in the first step, which reads one record more of partition 1 than the quarantine knows.
-    smaller = TableRequest(("orders",), str(place), values=Values(Kind.STRING), bytes_per_step=1_500)
+    smaller = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING), bytes_per_step=1_500)
     shares = pipeline.next_step
 
     def uneven(database, positions, ends, bytes_max):
         step = shares(database, positions, ends, bytes_max)
         if step and step[0].start == 0:
             (low, high) = step
-            return [Range("orders", 0, 0, 1, low.bytes), Range("orders", 1, 0, 5, high.bytes)]
+            return [TableRange("orders", 0, 0, 1, low.bytes), TableRange("orders", 1, 0, 5, high.bytes)]
         return step
 
     monkeypatch.setattr(pipeline, "next_step", uneven)
@@ -134,7 +134,7 @@ async def test_our_own_commit_whose_answer_was_lost_counts_and_keeps_its_files(
             raise Overtaken
 
     monkeypatch.setattr(opened, "commit", commit_and_lose_the_answer)
-    report = run(job_on(data, spark), TableRequest(("orders",), str(place), kind, Values(Kind.STRING)))
+    report = run(job_on(data, spark), TableRequest(("orders",), str(place), kind, Values(ValueFormat.STRING)))
     assert (report["rows"], report["quarantined"], report["overtaken"]) == (2, 1, 0)
     assert origins_of(place, spark) == [(0, 0), (0, 2)]
     assert origins_of(f"{place}_quarantine", spark) == [(0, 1)]
@@ -148,13 +148,13 @@ async def test_a_table_ahead_of_its_log_is_an_error_until_it_may_go_back(
     await fill_with(data, "orders", [b"a", b"b"])
     (topic,) = job_on(data, spark).topics(["orders"])
     schema = table_schema(pa.string(), keys_are_text=False, is_nested=False)
-    ahead = {"orders": Held(topic.id.hex(), {0: 9})}
+    ahead = {"orders": TableProgress(topic.id.hex(), {0: 9})}
     open_table(Format.DELTA, str(place)).commit(schema, [], ahead)
     open_quarantine(Format.DELTA, str(place)).commit(quarantine_schema(), [], ahead)
-    request = TableRequest(("orders",), str(place), values=Values(Kind.STRING))
+    request = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING))
     with pytest.raises(OffsetOutOfRange, match=r"Partition 0 of topic 'orders' .* offset 9, .* ends at 2"):
-        run(pipeline.Job(job_on(data, spark).place, lambda: 1 / 0), request)
-    allowing = TableRequest(("orders",), str(place), values=Values(Kind.STRING), allow_gaps=True)
+        run(pipeline.PipelineJob(job_on(data, spark).place, lambda: 1 / 0), request)
+    allowing = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING), allow_gaps=True)
     assert run(job_on(data, spark), allowing)["gaps"] == [
         {"topic": "orders", "partition": 0, "start": 9, "end": 2}
     ]
@@ -182,7 +182,7 @@ async def test_a_rival_that_has_read_further_than_we_saw_is_no_error(
         if len(looks) > 1:
             return found
         bounds = found["orders"][0]
-        return {"orders": {0: Bounds(bounds.topic_partition, bounds.log_start, 2)}}
+        return {"orders": {0: ReadableRange(bounds.topic_partition, bounds.log_start, 2)}}
 
     monkeypatch.setattr(pipeline, "look", look_early)
     assert (run(job_on(data, spark), request)["rows"], len(looks)) == (0, 2)

@@ -9,11 +9,11 @@ from tests.spark.topics import append, fill, serving
 
 from millpond.model.errors import OffsetOutOfRange, TopicReplaced
 from millpond.records import Record
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 from millpond.spark.place import Place
-from millpond.spark.tables.model import Held
+from millpond.spark.tables.model import TableProgress
 from millpond.spark.tables.steps import (
-    Range,
+    TableRange,
     advanced,
     beyond_the_end,
     furthest,
@@ -25,14 +25,14 @@ from millpond.spark.tables.steps import (
 )
 
 
-def job_on(path: Path) -> Job:
+def job_on(path: Path) -> PipelineJob:
     def refuse() -> None:
         raise AssertionError("no Spark is needed to plan")
 
-    return Job(Place.at(path), refuse)
+    return PipelineJob(Place.at(path), refuse)
 
 
-def begin(job: Job, topic: str, held: Mapping[str, Held] | None = None, **allowed: bool):
+def begin(job: PipelineJob, topic: str, held: Mapping[str, TableProgress] | None = None, **allowed: bool):
     topics = job.topics([topic])
     ends = look(job.database, topics)
     options = {"restart": False, "allow_gaps": False, **allowed}
@@ -98,7 +98,7 @@ async def test_records_that_expired_unread_are_an_error_or_a_gap_that_is_told(tm
         await broker.log.delete_records(broker.log.topics.partition("orders", 0), 6)
     job = job_on(tmp_path)
     (topic,) = job.topics(["orders"])
-    held = {"orders": Held(topic.id.hex(), {0: 2})}
+    held = {"orders": TableProgress(topic.id.hex(), {0: 2})}
     with pytest.raises(
         OffsetOutOfRange, match=r"Partition 0 of topic 'orders'.* offsets 2 to 5 have expired"
     ):
@@ -114,7 +114,7 @@ async def test_a_topic_made_anew_is_refused_unless_restarted(tmp_path: Path):
     async with serving(tmp_path) as broker:
         await fill(broker, "orders", 1, 3)
     job = job_on(tmp_path)
-    held = {"orders": Held("00" * 16, {0: 2})}
+    held = {"orders": TableProgress("00" * 16, {0: 2})}
     with pytest.raises(TopicReplaced, match=r"'orders'.*restart"):
         begin(job, "orders", held)
     positions, _, _ = begin(job, "orders", held, restart=True)
@@ -127,12 +127,12 @@ async def test_a_partition_added_later_is_read_from_its_first_offset(tmp_path: P
         await append(broker, "orders", 1, [Record(b"more")])
     job = job_on(tmp_path)
     (topic,) = job.topics(["orders"])
-    positions, _, _ = begin(job, "orders", {"orders": Held(topic.id.hex(), {0: 2})})
+    positions, _, _ = begin(job, "orders", {"orders": TableProgress(topic.id.hex(), {0: 2})})
     assert positions["orders"].offsets == {0: 2, 1: 0}
 
 
 def test_offsets_are_written_as_sparks_kafka_source_writes_them():
-    step = [Range("a", 0, 1, 5, 0), Range("a", 1, 2, 6, 0), Range("b", 0, 3, 7, 0)]
+    step = [TableRange("a", 0, 1, 5, 0), TableRange("a", 1, 2, 6, 0), TableRange("b", 0, 3, 7, 0)]
     assert offsets_json(step, is_end=False) == '{"a": {"0": 1, "1": 2}, "b": {"0": 3}}'
     assert offsets_json(step, is_end=True) == '{"a": {"0": 5, "1": 6}, "b": {"0": 7}}'
 
@@ -143,7 +143,7 @@ async def test_a_table_that_is_ahead_of_the_log_is_told_or_moved_back(tmp_path: 
     job = job_on(tmp_path)
     topics = job.topics(["orders"])
     ends = look(job.database, topics)
-    held = {"orders": Held(topics[0].id.hex(), {0: 50, 1: 10})}
+    held = {"orders": TableProgress(topics[0].id.hex(), {0: 50, 1: 10})}
     cuts = beyond_the_end(topics, held, ends)
     assert [(cut.partition, cut.start, cut.end) for cut in cuts] == [(0, 50, 10)], "1 is where its log ends"
     with pytest.raises(OffsetOutOfRange, match=r"0 of topic 'orders'.* offset 50, .* ends at 10") as caught:
@@ -152,13 +152,13 @@ async def test_a_table_that_is_ahead_of_the_log_is_told_or_moved_back(tmp_path: 
     back = moved_back(held, cuts, ends, restart=False, allow_gaps=True)
     assert back["orders"].offsets == {0: 10, 1: 10}
     assert moved_back(held, cuts, ends, restart=True, allow_gaps=False) == {}
-    older = {"orders": Held("00" * 16, {0: 50})}
+    older = {"orders": TableProgress("00" * 16, {0: 50})}
     assert beyond_the_end(topics, older, ends) == [], "another topic of that name"
     assert moved_back(held, [], ends, restart=False, allow_gaps=False) == held
 
 
 def test_positions_of_a_quarantine_never_move_backwards():
-    after = {"a": Held("1", {0: 5, 1: 9}), "b": Held("2", {0: 3})}
-    before = {"a": Held("1", {0: 7, 1: 2}), "b": Held("old", {0: 8})}
-    assert furthest(after, before) == {"a": Held("1", {0: 7, 1: 9}), "b": Held("2", {0: 3})}
+    after = {"a": TableProgress("1", {0: 5, 1: 9}), "b": TableProgress("2", {0: 3})}
+    before = {"a": TableProgress("1", {0: 7, 1: 2}), "b": TableProgress("old", {0: 8})}
+    assert furthest(after, before) == {"a": TableProgress("1", {0: 7, 1: 9}), "b": TableProgress("2", {0: 3})}
     assert furthest(after, {}) == after

@@ -15,7 +15,7 @@ from millpond.spark.pipelines import table as pipeline
 from millpond.spark.pipelines.table import OnBad, TableRequest, run
 from millpond.spark.tables.formats.open import open_table
 from millpond.spark.tables.model import Format
-from millpond.spark.tables.values.spec import Kind, Values, avro_values, json_values
+from millpond.spark.tables.values.spec import ValueFormat, Values, avro_values, json_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +51,13 @@ async def test_a_run_without_news_starts_no_spark(tmp_path: Path, spark: "SparkS
     data, request = tmp_path / "data", TableRequest(("orders",), str(tmp_path / "t"))
     await fill_with(data, "orders", [b"a"])
     run(job_on(data, spark), request)
-    assert run(pipeline.Job(job_on(data, spark).place, lambda: 1 / 0), request)["rows"] == 0
+    assert run(pipeline.PipelineJob(job_on(data, spark).place, lambda: 1 / 0), request)["rows"] == 0
 
 
 async def test_a_dry_run_says_what_would_be_read_and_writes_nothing(tmp_path: Path, spark: "SparkSession"):
     data, place = tmp_path / "data", tmp_path / "t"
     await fill_with(data, "orders", [b"a", b"b", b"c"])
-    job = pipeline.Job(job_on(data, spark).place, lambda: 1 / 0, is_dry_run=True)
+    job = pipeline.PipelineJob(job_on(data, spark).place, lambda: 1 / 0, is_dry_run=True)
     report = run(job, TableRequest(("orders",), str(place)))
     assert [(each["start"], each["end"]) for each in report["read"]] == [(0, 3)]
     assert report["bytes"] > 0
@@ -107,11 +107,11 @@ async def test_json_becomes_columns_and_what_is_none_goes_to_quarantine(
 async def test_bad_rows_can_fail_the_run_and_leave_the_table_as_it_was(tmp_path: Path, spark: "SparkSession"):
     data, place = tmp_path / "data", tmp_path / "t"
     await fill_with(data, "orders", [b"good", b"\xff", b"good"])
-    request = TableRequest(("orders",), str(place), values=Values(Kind.STRING), on_bad=OnBad.FAIL)
+    request = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING), on_bad=OnBad.FAIL)
     with pytest.raises(InvalidRecord, match="offset 1 of partition 0 of topic 'orders'"):
         run(job_on(data, spark), request)
     assert not list(place.rglob("*.parquet"))
-    skipping = TableRequest(("orders",), str(place), values=Values(Kind.STRING), on_bad=OnBad.SKIP)
+    skipping = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING), on_bad=OnBad.SKIP)
     report = run(job_on(data, spark), skipping)
     assert (report["rows"], report["skipped"], report["quarantined"]) == (2, 1, 0)
     assert rows_of(place, spark, "value") == [("good",), ("good",)]
@@ -130,7 +130,7 @@ async def test_avro_and_protobuf_become_columns(tmp_path: Path, spark: "SparkSes
     assert run(job_on(data, spark), request)["quarantined"] == 1
     assert rows_of(tmp_path / "a", spark, "value.amount", "value.lines[0].sku")[0][1] == "a"
     assert len(schema["fields"]) == 9
-    values = Values(Kind.PROTOBUF, descriptors=descriptor_set(), message="shop.Order")
+    values = Values(ValueFormat.PROTOBUF, descriptors=descriptor_set(), message="shop.Order")
     request = TableRequest(("protobuf",), str(tmp_path / "p"), Format.ICEBERG, values)
     assert run(job_on(data, spark), request)["quarantined"] == 1
     assert rows_of(tmp_path / "p", spark, "cast(id as string)", "name") == [(str(2**64 - 1), "n")]
@@ -141,7 +141,7 @@ async def test_a_run_that_died_between_quarantine_and_table_quarantines_nothing_
 ):
     data, place = tmp_path / "data", tmp_path / "t"
     await fill_with(data, "orders", [b"a", b"\xff", b"b"])
-    request = TableRequest(("orders",), str(place), values=Values(Kind.STRING))
+    request = TableRequest(("orders",), str(place), values=Values(ValueFormat.STRING))
     with monkeypatch.context() as patch:
         patch.setattr(pipeline._Run, "_commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -262,4 +262,4 @@ async def test_what_cannot_be_asked_for_is_refused_in_words(tmp_path: Path, spar
     async with serving(data) as broker:
         await append(broker, "orders", 0, [Record(b"b")])
     with pytest.raises(InvalidRequest, match="other columns"):
-        run(job, TableRequest(("orders",), place, values=Values(Kind.STRING)))
+        run(job, TableRequest(("orders",), place, values=Values(ValueFormat.STRING)))

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2
 from millpond.model.errors import InvalidRequest
 from millpond.spark.tables.columns import nullable, table_schema
 from millpond.spark.tables.values.protobuf import descriptors_of_module
-from millpond.spark.tables.values.spec import Kind, Values, avro_values, decoder, protobuf_values
+from millpond.spark.tables.values.spec import ValueFormat, Values, avro_values, decoder, protobuf_values
 
 SCHEMA = {
     "type": "record",
@@ -207,15 +207,15 @@ def test_a_message_that_contains_itself_and_one_that_is_not_there_are_refused():
     with pytest.raises(InvalidRequest, match="contains itself"):
         decoder(protobuf_values("google.protobuf.struct_pb2", "google.protobuf.Struct"))
     with pytest.raises(InvalidRequest, match=r"shop\.Nothing"):
-        decoder(Values(Kind.PROTOBUF, descriptors=descriptor_set(), message="shop.Nothing"))
+        decoder(Values(ValueFormat.PROTOBUF, descriptors=descriptor_set(), message="shop.Nothing"))
     with pytest.raises(InvalidRequest, match="no Protobuf descriptor set"):
-        decoder(Values(Kind.PROTOBUF, descriptors=b"\xff\xff\xff", message="a"))
+        decoder(Values(ValueFormat.PROTOBUF, descriptors=b"\xff\xff\xff", message="a"))
     with pytest.raises(InvalidRequest, match="not made by protoc"):
         descriptors_of_module("json")
 
 
 def test_text_that_is_no_utf8_is_bad_and_its_neighbours_are_not():
-    rows, errors = decode(Values(Kind.STRING), "grüß".encode(), b"\xff", None, b"")
+    rows, errors = decode(Values(ValueFormat.STRING), "grüß".encode(), b"\xff", None, b"")
     assert rows == ["grüß", None, None, ""]
     assert [error is None for error in errors] == [True, False, True, True]
 

@@ -14,8 +14,8 @@ from millpond.cli.interruption import Interruption
 from millpond.cli.main import sentence_of
 from millpond.cli.messages import from_line, to_line
 from millpond.cli.output import count_text, print_table, size_text
-from millpond.cli.positions import Place, parse_place
-from millpond.cli.sources import Source
+from millpond.cli.positions import StartPosition, parse_place
+from millpond.cli.sources import InputFile
 from millpond.client import Message
 from millpond.model.errors import InvalidRecord, InvalidRequest, Unreachable
 
@@ -54,13 +54,13 @@ def test_json_that_is_no_message(line):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("oldest", Place("oldest")),
-        ("newest", Place("newest")),
-        ("17", Place("number", 17)),
-        ("-17", Place("last", 17)),
-        ("-1h30m", Place("ago", 5_400_000)),
-        ("2023-11-14T22:13:20Z", Place("time", 1_700_000_000_000)),
-        ("2023-11-14", Place("time", int(datetime(2023, 11, 14).astimezone().timestamp() * 1000))),
+        ("oldest", StartPosition("oldest")),
+        ("newest", StartPosition("newest")),
+        ("17", StartPosition("number", 17)),
+        ("-17", StartPosition("last", 17)),
+        ("-1h30m", StartPosition("ago", 5_400_000)),
+        ("2023-11-14T22:13:20Z", StartPosition("time", 1_700_000_000_000)),
+        ("2023-11-14", StartPosition("time", int(datetime(2023, 11, 14).astimezone().timestamp() * 1000))),
     ],
 )
 def test_places(text, place):
@@ -78,7 +78,7 @@ def test_lines_do_not_depend_on_how_they_are_read(content, step):
     read, write = os.pipe()
     os.write(write, content)
     os.close(write)
-    source = Source.__new__(Source)
+    source = InputFile.__new__(InputFile)
     source._path, source._prefix, source._file = "-", "", io.BufferedReader(io.FileIO(read), 16)
     with Interruption() as interruption, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "READ_BYTES", step)
@@ -93,8 +93,8 @@ def test_a_line_without_end_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "BATCH_BYTES_MAX", 1000)
     file = tmp_path / "endless"
     file.write_bytes(b"fine\n" + bytes(1001))
-    for read in (Source.lines, Source.whole):
-        source = Source(str(file))
+    for read in (InputFile.lines, InputFile.whole):
+        source = InputFile(str(file))
         with Interruption() as interruption, pytest.raises(InvalidRequest, match="more than 1000 bytes"):
             list(read(source, interruption))
         source.close()

@@ -6,7 +6,7 @@ import subprocess
 from tests.unit.cli.conftest import Millpond, at_a_terminal
 
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import JoinRequest, MemberIdentity, Protocol, SyncRequest
+from millpond.groups import CommitSender, JoinRequest, Protocol, SyncRequest
 from millpond.model.ids import TopicPartition
 from millpond.testing import Millpond as Pond
 from millpond.testing.background import run_in_background
@@ -151,7 +151,7 @@ def test_unknown_lag_is_shown_as_unknown(topic):
         assert shown[0] == "g  Stable, 1 member, lag unknown: nothing is committed"
         assert [line.split()[-1] for line in shown[3:5]] == ["unknown", "unknown"]
         topic_partition = TopicPartition(pond.broker.log.topics.named(topic).id, 1)
-        identity = MemberIdentity(member.member_id, 1)
+        identity = CommitSender(member.member_id, 1)
         run_in_background(groups.commit_offsets("g", [GroupOffset(topic_partition, 2)], identity))
         found = millpond.inside("group", "describe", "g", "--json").json
         assert [(each["read_from"], each["lag"]) for each in found["positions"]] == [(None, None), (3, 3)]

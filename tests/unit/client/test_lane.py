@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.client.lane import IN_FLIGHT_MAX, Entry, Identity, Lane
+from millpond.client.lane import IN_FLIGHT_MAX, Lane, ProducerIdentity, QueuedRecord
 from millpond.client.message import Placed, Sent
 from millpond.model.errors import (
     Defect,
@@ -25,13 +25,13 @@ class Story:
 
     def __init__(self):
         self.lane = Lane(0, "", batch_bytes=2, compression=Codec.NONE)
-        self.lane.take_identity(Identity(1, 0))
+        self.lane.take_identity(ProducerIdentity(1, 0))
         self.sents = []
 
     def add(self, count, deadline=10.0):
         for number in range(count):
             self.sents.append(Sent())
-            self.lane.add(Entry(Record(b"%d" % number), 1, self.sents[-1]), deadline)
+            self.lane.add(QueuedRecord(Record(b"%d" % number), 1, self.sents[-1]), deadline)
 
     def send(self, now=0.0):
         """(epoch, sequence) of everything that goes out now."""

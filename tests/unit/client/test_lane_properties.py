@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.client.model_broker import POISON, ModelBroker, Wire
 
 from millpond.client import lane as lanes
-from millpond.client.lane import IN_FLIGHT_MAX, SEQUENCE_END, Entry, Identity, Lane
+from millpond.client.lane import IN_FLIGHT_MAX, SEQUENCE_END, Lane, ProducerIdentity, QueuedRecord
 from millpond.client.message import Sent
 from millpond.model.errors import (
     Defect,
@@ -49,7 +49,7 @@ class LaneMachine(RuleBasedStateMachine):
         for number in range(count):
             value = b"%s%06d" % (POISON if number == poison else b"", len(self.sents))
             sent = self.sents[value] = Sent()
-            self.lane.add(Entry(Record(value), 1, sent), self.now + TIMEOUT)
+            self.lane.add(QueuedRecord(Record(value), 1, sent), self.now + TIMEOUT)
 
     @rule(seconds=st.sampled_from([0.1, 4.0, TIMEOUT]))
     def time_passes(self, seconds):
@@ -121,7 +121,7 @@ class LaneMachine(RuleBasedStateMachine):
     def identify(self):
         if self.lane.needs_identity:
             self.identities += 1
-            self.lane.take_identity(Identity(self.identities, 0))
+            self.lane.take_identity(ProducerIdentity(self.identities, 0))
 
     @invariant()
     def stored_once_and_in_order(self):

@@ -6,15 +6,15 @@ import threading
 import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
-from millpond.client.delivery import Acknowledgement, Kind, Outcome
+from millpond.client.delivery import AckAction, Acknowledgement, Outcome
 from millpond.client.outbox import (
     ACKS_UNDER_WAY_MAX,
     ANSWERS_MAX,
     LATE_S,
     UNDER_WAY_MAX,
     UNDER_WAY_WHEN_LATE_MAX,
-    Item,
     Outbox,
+    OutboxItem,
 )
 from millpond.stubs import queue_pb2 as pb
 
@@ -31,7 +31,7 @@ class Clock:
 
 
 def add(outbox, kind, number, ms=None, partition=0):
-    item = Item(kind, delivery(LINK, number, partition=partition), Acknowledgement(), ms)
+    item = OutboxItem(kind, delivery(LINK, number, partition=partition), Acknowledgement(), ms)
     outbox.add(item)
     return item
 
@@ -42,9 +42,9 @@ def ids(*numbers):
 
 def test_answers_that_collected_go_in_one_request_and_each_hears_its_own_result():
     outbox = Outbox(Clock())
-    acks = [add(outbox, Kind.ACK, number) for number in (1, 2)]
-    nack = add(outbox, Kind.NACK, 3, 500)
-    extend = add(outbox, Kind.EXTEND, 4, 9_000)
+    acks = [add(outbox, AckAction.ACK, number) for number in (1, 2)]
+    nack = add(outbox, AckAction.NACK, 3, 500)
+    extend = add(outbox, AckAction.EXTEND, 4, 9_000)
     request = outbox.next_request()
     assert (request.acks, request.nacks, request.extends) == (ids(1, 2), ids(3), ids(4))
     assert (request.nack_delay_ms, request.extend_ms, outbox.next_request()) == (500, 9_000, None)
@@ -58,14 +58,14 @@ def test_answers_that_collected_go_in_one_request_and_each_hears_its_own_result(
 
 def test_a_nack_without_a_delay_is_left_to_the_broker():
     outbox = Outbox(Clock())
-    add(outbox, Kind.NACK, 1)
+    add(outbox, AckAction.NACK, 1)
     assert not outbox.next_request().HasField("nack_delay_ms")
 
 
 def test_different_delays_need_different_requests_and_keep_their_order():
     outbox = Outbox(Clock())
     for number, ms in ((1, 5), (2, 5), (3, 7), (4, 5)):
-        add(outbox, Kind.NACK, number, ms)
+        add(outbox, AckAction.NACK, number, ms)
     requests = [outbox.next_request() for _ in range(3)]
     assert [(request.nack_delay_ms, request.nacks) for request in requests] == [
         (5, ids(1, 2)),
@@ -77,7 +77,7 @@ def test_different_delays_need_different_requests_and_keep_their_order():
 def test_only_so_many_requests_are_under_way_and_none_is_too_large():
     outbox = Outbox(Clock())
     for number in range(3 * ANSWERS_MAX):
-        add(outbox, Kind.ACK, number)
+        add(outbox, AckAction.ACK, number)
     sizes = [len(outbox.next_request().acks) for _ in range(ACKS_UNDER_WAY_MAX)]
     assert sizes == [ANSWERS_MAX, ANSWERS_MAX]
     assert outbox.next_request() is None
@@ -88,14 +88,14 @@ def test_only_so_many_requests_are_under_way_and_none_is_too_large():
 def test_a_second_request_goes_when_it_has_as_many_acks_as_the_first():
     outbox = Outbox(Clock())
     for number in range(3):
-        add(outbox, Kind.ACK, number)
+        add(outbox, AckAction.ACK, number)
     first = outbox.next_request()
     for number in (3, 4):
-        add(outbox, Kind.ACK, number)
+        add(outbox, AckAction.ACK, number)
         assert outbox.next_request() is None
-    add(outbox, Kind.ACK, 5)
+    add(outbox, AckAction.ACK, 5)
     assert outbox.next_request().acks == ids(3, 4, 5)
-    add(outbox, Kind.ACK, 6)
+    add(outbox, AckAction.ACK, 6)
     outbox.settle(pb.Results(request=first.request, answers=[OK] * 3))
     assert outbox.next_request() is None, "the second one is under way"
     outbox.settle(pb.Results(request=first.request + 1, answers=[OK] * 3))
@@ -105,25 +105,25 @@ def test_a_second_request_goes_when_it_has_as_many_acks_as_the_first():
 def test_a_refusal_does_not_wait_for_company_as_acks_do():
     outbox = Outbox(Clock())
     for number in range(ACKS_UNDER_WAY_MAX):
-        add(outbox, Kind.ACK, number)
+        add(outbox, AckAction.ACK, number)
         outbox.next_request()
-    add(outbox, Kind.ACK, 8)
+    add(outbox, AckAction.ACK, 8)
     assert outbox.next_request() is None
-    add(outbox, Kind.NACK, 9)
-    add(outbox, Kind.ACK, 10)
+    add(outbox, AckAction.NACK, 9)
+    add(outbox, AckAction.ACK, 10)
     request = outbox.next_request()
     assert (request.acks, request.nacks) == (ids(8, 10), ids(9))
     for number in range(UNDER_WAY_MAX):
-        add(outbox, Kind.NACK, number)
+        add(outbox, AckAction.NACK, number)
         request = outbox.next_request()
     assert request is None, "but of all together there is a limit, too"
 
 
 def test_a_lost_connection_answers_for_everything_that_was_not_answered():
     outbox = Outbox(Clock())
-    sent = add(outbox, Kind.ACK, 1)
+    sent = add(outbox, AckAction.ACK, 1)
     outbox.next_request()
-    pending = add(outbox, Kind.NACK, 2)
+    pending = add(outbox, AckAction.NACK, 2)
     assert list(outbox.lose()) == [sent, pending]
     assert {sent.acknowledgement.outcome, pending.acknowledgement.outcome} == {Outcome.LOST}
     assert outbox.is_idle
@@ -141,7 +141,7 @@ def test_a_heartbeat_is_a_request_without_answers():
 def ack_of(outbox, clock, *partitions):
     """Requests of these partitions, which are not answered in time."""
     for partition in partitions:
-        add(outbox, Kind.ACK, 1, partition=partition)
+        add(outbox, AckAction.ACK, 1, partition=partition)
     request = outbox.next_request()
     clock.now += LATE_S
     return request
@@ -154,19 +154,19 @@ def test_a_partition_that_cannot_be_saved_holds_up_no_other():
     assert outbox.is_late
     for number in (2, 3):
         for partition in (0, 1):
-            add(outbox, Kind.ACK, number, partition=partition)
+            add(outbox, AckAction.ACK, number, partition=partition)
     stuck, free = outbox.next_request(), outbox.next_request()
     assert (stuck.acks, free.acks) == ([b"0/1/2", b"0/1/3"], [b"1/1/2", b"1/1/3"]), "each by itself"
-    add(outbox, Kind.ACK, 4, partition=0)
-    add(outbox, Kind.ACK, 4, partition=1)
+    add(outbox, AckAction.ACK, 4, partition=0)
+    add(outbox, AckAction.ACK, 4, partition=1)
     assert outbox.next_request() is None, "and one at a time"
     outbox.settle(pb.Results(request=free.request, answers=[OK, OK]))
     again = outbox.next_request()
     assert again.acks == [b"1/1/4"]
     for each, count in ((late, 2), (stuck, 2), (again, 1)):
         outbox.settle(pb.Results(request=each.request, answers=[OK] * count))
-    add(outbox, Kind.ACK, 5, partition=1)
-    add(outbox, Kind.ACK, 5, partition=0)
+    add(outbox, AckAction.ACK, 5, partition=1)
+    add(outbox, AckAction.ACK, 5, partition=0)
     assert outbox.next_request().acks == [b"0/1/4", b"1/1/5", b"0/1/5"], "together again, in their order"
 
 
@@ -174,7 +174,7 @@ def test_requests_have_a_limit_though_many_partitions_cannot_be_saved():
     clock = Clock()
     outbox = Outbox(clock)
     ack_of(outbox, clock, 0)
-    items = [add(outbox, Kind.ACK, 2, partition=partition) for partition in range(50)]
+    items = [add(outbox, AckAction.ACK, 2, partition=partition) for partition in range(50)]
     while outbox.next_request() is not None:
         clock.now += LATE_S
     assert len(outbox._under_way) == UNDER_WAY_WHEN_LATE_MAX

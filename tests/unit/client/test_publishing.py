@@ -8,7 +8,7 @@ from tests.unit.client.deliveries import NoLink, delivery
 from millpond.client.inbox import Order
 from millpond.client.link import Credit
 from millpond.client.publishing import headers_of
-from millpond.client.workers import Lanes
+from millpond.client.workers import WorkerLanes
 from millpond.model.errors import InvalidRecord
 
 
@@ -87,10 +87,10 @@ def test_a_smaller_share_is_reached_as_it_is_given_back_and_never_granted_twice(
 
 
 def test_messages_of_a_key_go_to_one_worker_and_others_to_whoever_has_least_to_do():
-    lanes, link = Lanes(4), NoLink()
+    lanes, link = WorkerLanes(4), NoLink()
     by_key = {lanes.add(delivery(link, number, b"k"), Order.KEY) for number in range(10)}
     assert len(by_key) == 1
-    lanes = Lanes(3)
+    lanes = WorkerLanes(3)
     assert [lanes.add(delivery(link, number), Order.KEY) for number in range(6)] == [0, 1, 2, 0, 1, 2]
     lanes.next(1)
     lanes.done(1)
@@ -98,7 +98,7 @@ def test_messages_of_a_key_go_to_one_worker_and_others_to_whoever_has_least_to_d
 
 
 def test_a_partition_that_is_in_order_stays_with_one_worker():
-    lanes, link = Lanes(4), NoLink()
+    lanes, link = WorkerLanes(4), NoLink()
     used = {
         lanes.add(delivery(link, number, b"%d" % number, partition=6), Order.PARTITION) for number in range(9)
     }

@@ -5,12 +5,12 @@ import itertools
 
 import pytest
 
-from millpond.client.turns import Turns
+from millpond.client.turns import OrderedTurns
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 async def test_whoever_is_ready_first_waits_for_those_before(order):
-    turns, ready, done = Turns(), [asyncio.Event() for _ in order], []
+    turns, ready, done = OrderedTurns(), [asyncio.Event() for _ in order], []
 
     async def visit(number):
         with turns.take("here") as turn:
@@ -29,7 +29,7 @@ async def test_whoever_is_ready_first_waits_for_those_before(order):
 
 @pytest.mark.parametrize("is_ready", [False, True])
 async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready, settle):
-    turns, first, second, done = Turns(), asyncio.Event(), asyncio.Event(), []
+    turns, first, second, done = OrderedTurns(), asyncio.Event(), asyncio.Event(), []
 
     async def visit(name, ready):
         with turns.take("here") as turn:
@@ -56,7 +56,7 @@ async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready, settle):
 
 
 async def test_places_are_apart():
-    turns = Turns()
+    turns = OrderedTurns()
     with turns.take("here"):
         assert turns.is_free("there")
         with turns.take("there") as turn:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.frontends.kafka.errors import CODES, Refused, code_and_message, code_of
+from millpond.frontends.kafka.errors import CODES, KafkaError, code_and_message, code_of
 from millpond.model import errors
 from millpond.model.errors import CannotStart, Defect, MillpondError, UnknownTopic
 from millpond.protocol import ErrorCode
@@ -50,7 +50,7 @@ def test_no_number_is_given_to_the_root():
 
 
 def test_a_refusal_of_this_face_has_its_own_number():
-    refused = Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
+    refused = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
     assert code_and_message(refused) == (ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no topic 'a'.")
     assert code_and_message(UnknownTopic(topic="a")) == unknown

@@ -7,7 +7,15 @@ from itertools import count
 
 import pytest
 
-from millpond.groups import GroupLimits, Groups, JoinRequest, Leaving, MemberIdentity, Protocol, SyncRequest
+from millpond.groups import (
+    CommitSender,
+    GroupLimits,
+    Groups,
+    JoinRequest,
+    LeaveRequest,
+    Protocol,
+    SyncRequest,
+)
 from millpond.model.errors import MemberIdRequired
 from millpond.model.ids import TopicPartition
 from millpond.testing import SimulatedClock, running_broker
@@ -60,7 +68,7 @@ class Client:
 
     @property
     def identity(self):
-        return MemberIdentity(self.member_id, self.generation, self.options.get("instance_id"))
+        return CommitSender(self.member_id, self.generation, self.options.get("instance_id"))
 
     async def join(self, **changes):
         request = {
@@ -93,7 +101,7 @@ class Client:
         await self.stage.groups.heartbeat(self.group_id, self.identity)
 
     async def leave(self):
-        [error] = await self.stage.groups.leave(self.group_id, [Leaving(self.member_id)])
+        [error] = await self.stage.groups.leave(self.group_id, [LeaveRequest(self.member_id)])
         return error
 
     async def commit(self, *offsets):

@@ -10,8 +10,8 @@ from itertools import count
 
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
-from millpond.groups.messages import Answer, Joined, JoinRequest, State, Synced, SyncRequest
-from millpond.groups.state import Group
+from millpond.groups.messages import GroupPhase, GroupResponse, Joined, JoinRequest, Synced, SyncRequest
+from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import MemberIdRequired, RebalanceInProgress
 
 LATENCY_MS = 1
@@ -44,7 +44,7 @@ class Crowd:
     def __init__(self, delay_ms: int, arrivals_ms: list[int]) -> None:
         limits = GroupLimits(initial_rebalance_delay_ms=delay_ms)
         ids = count(1)
-        self.group = Group("crowd", limits, lambda name: f"{name}-{next(ids)}")
+        self.group = ConsumerGroup("crowd", limits, lambda name: f"{name}-{next(ids)}")
         self.members = [Member(f"m{number}") for number in range(len(arrivals_ms))]
         self.now = 0
         self._first_ms: int | None = None
@@ -69,7 +69,7 @@ class Crowd:
 
     def _is_settled(self) -> bool:
         generation = self.group.generation
-        stable = self.group.state is State.STABLE
+        stable = self.group.state is GroupPhase.STABLE
         return stable and all(member.assigned == generation for member in self.members)
 
     def _at(self, at_ms: int, act) -> None:
@@ -80,7 +80,7 @@ class Crowd:
 
     def _perform_effects(self) -> None:
         for effect in self.group.take_effects():
-            if isinstance(effect, Answer):
+            if isinstance(effect, GroupResponse):
                 member = self._waiting.pop(effect.ticket)
                 self._later(lambda member=member, outcome=effect.outcome: self._hear(member, outcome))
             else:

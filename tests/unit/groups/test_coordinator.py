@@ -8,7 +8,7 @@ from tests.loop_time import LoopClock
 
 from millpond.catalog import coordinators
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import Claim, GroupLimits, Groups, Leaving, MemberIdentity, Protocol, State
+from millpond.groups import Claim, CommitSender, GroupLimits, GroupPhase, Groups, LeaveRequest, Protocol
 from millpond.model.errors import (
     CatalogUnavailable,
     GroupInUse,
@@ -52,7 +52,7 @@ async def test_a_generation_is_stored_before_anybody_is_told_of_it(stage):
     stage.log.may_write.clear()
     syncs = [asyncio.create_task(client.sync()) for client in (bob, alice)]
     await stage.waiting(2)
-    assert stage.group().state is State.COMPLETING
+    assert stage.group().state is GroupPhase.COMPLETING
     assert stage.stored() == []
     stage.log.may_write.set()
     assert await asyncio.gather(*syncs) == [b"bob-2", b"alice-1"]
@@ -235,7 +235,7 @@ async def test_groups_of_other_brokers_are_not_ours(stage):
         alice.sync(),
         alice.leave(),
         alice.commit(GroupOffset(orders, 1)),
-        stage.groups.check_member("readers", MemberIdentity()),
+        stage.groups.check_member("readers", CommitSender()),
         stage.groups.committed_offsets("readers"),
         stage.groups.delete_offsets("readers", [orders]),
         stage.groups.describe("readers"),
@@ -305,7 +305,7 @@ async def test_an_answer_and_a_cancellation_at_once_lose_nothing(stage, caplog):
     join.cancel()
     await asyncio.wait([join])
     assert join.cancelled()
-    assert stage.group().state is State.COMPLETING
+    assert stage.group().state is GroupPhase.COMPLETING
     assert caplog.text == ""
 
 
@@ -313,7 +313,7 @@ async def test_an_answer_and_a_cancellation_at_once_lose_nothing(stage, caplog):
 
 
 async def test_unknown_groups_have_no_members(stage):
-    ghost = MemberIdentity("ghost", 1)
+    ghost = CommitSender("ghost", 1)
     with pytest.raises(UnknownMember):
         await stage.groups.heartbeat("nobody", ghost)
     client = stage.client("ghost", group_id="nobody")
@@ -324,7 +324,7 @@ async def test_unknown_groups_have_no_members(stage):
     client.members = ()
     with pytest.raises(UnknownMember):
         await client.sync()
-    [error] = await stage.groups.leave("nobody", [Leaving("ghost")])
+    [error] = await stage.groups.leave("nobody", [LeaveRequest("ghost")])
     assert isinstance(error, UnknownMember)
     assert list(stage.groups._memory) == []
 
@@ -340,16 +340,16 @@ async def test_a_group_to_join_has_a_name(stage):
 
 async def test_a_member_of_a_transaction_is_checked(stage):
     alice = stage.client("alice")
-    await stage.groups.check_member("nobody", MemberIdentity())
+    await stage.groups.check_member("nobody", CommitSender())
     with pytest.raises(IllegalGeneration):
-        await stage.groups.check_member("nobody", MemberIdentity("ghost", 1))
+        await stage.groups.check_member("nobody", CommitSender("ghost", 1))
     await stage.form(alice)
     await stage.groups.check_member("readers", alice.identity)
-    await stage.groups.check_member("readers", MemberIdentity())
+    await stage.groups.check_member("readers", CommitSender())
     with pytest.raises(IllegalGeneration):
-        await stage.groups.check_member("readers", MemberIdentity("alice-1", 2))
+        await stage.groups.check_member("readers", CommitSender("alice-1", 2))
     with pytest.raises(UnknownMember):
-        await stage.groups.check_member("readers", MemberIdentity("ghost", 1))
+        await stage.groups.check_member("readers", CommitSender("ghost", 1))
 
 
 async def test_a_refused_join_leaves_nothing_behind(stage):
@@ -404,11 +404,11 @@ async def test_time_passes_by_itself(timed, client_of, loop_time):
     assert (await alice.join()).generation == 1
     await alice.sync()
     loop_time.advance(300)
-    assert (await groups.describe("readers")).state is State.STABLE
+    assert (await groups.describe("readers")).state is GroupPhase.STABLE
     loop_time.advance(300)
     with suppress(UnknownGroup):  # an empty group without offsets is soon forgotten, by itself too
         async with asyncio.timeout(HANG_S):
-            while (await groups.describe("readers")).state is not State.EMPTY:
+            while (await groups.describe("readers")).state is not GroupPhase.EMPTY:
                 await asyncio.sleep(0.005)
     await slow.sync()
 
@@ -480,7 +480,7 @@ async def test_a_bug_in_one_group_is_not_the_others(stage, monkeypatch, caplog):
     stage.pass_time(10_000)
     [failed] = [each for each in caplog.records if each.message == "unexpected error in group; reloading it"]
     assert failed.group == "readers"
-    assert stage.group("others").state is State.EMPTY
+    assert stage.group("others").state is GroupPhase.EMPTY
     await alice.heartbeat()
     assert stage.group().generation == 1
 

@@ -5,7 +5,7 @@ import pytest
 from millpond.catalog import groups as catalog
 from millpond.catalog import transactions
 from millpond.catalog.groups import GroupOffset, GroupRow
-from millpond.groups import Description, GroupListing, JoinRequest, MemberIdentity, Protocol, State
+from millpond.groups import CommitSender, Description, GroupListing, GroupPhase, JoinRequest, Protocol
 from millpond.model.errors import (
     GroupNotEmpty,
     GroupSubscribed,
@@ -67,7 +67,7 @@ async def test_who_may_commit(stage):
     offset = GroupOffset(first, 1)
     alice = stage.client("alice")
     with pytest.raises(UnknownGroup):
-        await stage.groups.commit_offsets("readers", [offset], MemberIdentity("ghost", 0))
+        await stage.groups.commit_offsets("readers", [offset], CommitSender("ghost", 0))
     await stage.join(alice)
     with pytest.raises(RebalanceInProgress):
         await alice.commit(offset)
@@ -76,7 +76,7 @@ async def test_who_may_commit(stage):
     with pytest.raises(UnknownMember):
         await stage.groups.commit_offsets("readers", [offset])
     with pytest.raises(IllegalGeneration):
-        await stage.groups.commit_offsets("readers", [offset], MemberIdentity("alice-1", 2))
+        await stage.groups.commit_offsets("readers", [offset], CommitSender("alice-1", 2))
 
 
 async def test_a_commit_is_a_sign_of_life(stage):
@@ -160,11 +160,11 @@ async def test_groups_are_described_in_every_state(stage):
         await stage.groups.describe("readers")
     await stage.groups.commit_offsets("readers", [GroupOffset(orders, 1)])
     stage.restart()
-    assert await stage.groups.describe("readers") == Description("readers", State.EMPTY)
+    assert await stage.groups.describe("readers") == Description("readers", GroupPhase.EMPTY)
     alice = stage.client("alice")
     await stage.join(alice)
     described = await stage.groups.describe("readers")
-    assert (described.state, described.protocol, len(described.members)) == (State.COMPLETING, "", 1)
+    assert (described.state, described.protocol, len(described.members)) == (GroupPhase.COMPLETING, "", 1)
     await alice.sync()
     stage.restart()
     described = await stage.groups.describe("readers")

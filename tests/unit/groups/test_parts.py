@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.groups.conftest import subscription
 
-from millpond.groups.deadlines import Deadlines
-from millpond.groups.members import Member, Protocol
+from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.members import GroupMember, Protocol
 from millpond.groups.snapshot import Snapshot, decode_members, encode_members
 from millpond.groups.subscription import assigned_partitions, subscribed_topics
 
 members = st.builds(
-    Member,
+    GroupMember,
     member_id=st.text(),
     client_id=st.text(),
     client_host=st.text(),
@@ -34,7 +34,7 @@ def test_a_snapshot_survives_being_stored(several, name):
 
 def test_a_stored_snapshot_keeps_its_form():
     """Rows outlive the code that wrote them."""
-    member = Member(
+    member = GroupMember(
         "m-1", "client", "/192.0.2.1", 10_000, 60_000, (Protocol("range", b"\x00"),), None, b"\x01"
     )
     assert json.loads(encode_members(Snapshot(1, "consumer", "range", "m-1", (member,)))) == {
@@ -56,7 +56,7 @@ def test_a_stored_snapshot_keeps_its_form():
 
 
 def test_deadlines_come_in_their_order_and_once():
-    deadlines = Deadlines()
+    deadlines = NamedDeadlines()
     assert deadlines.next_ms() is None
     for name, due in (("c", 30), ("a", 10), ("b", 20)):
         deadlines.set(name, due)
@@ -67,7 +67,7 @@ def test_deadlines_come_in_their_order_and_once():
 
 
 def test_a_deadline_can_move_both_ways_and_go():
-    deadlines = Deadlines()
+    deadlines = NamedDeadlines()
     deadlines.set("later", 10)
     deadlines.set("later", 30)
     deadlines.set("earlier", 20)
@@ -82,7 +82,7 @@ def test_a_deadline_can_move_both_ways_and_go():
 
 
 def test_heartbeats_do_not_pile_up():
-    deadlines = Deadlines()
+    deadlines = NamedDeadlines()
     for now in range(1_000):
         deadlines.set("member", now + 10)
     assert len(deadlines._heap) == 1
@@ -91,7 +91,7 @@ def test_heartbeats_do_not_pile_up():
 
 
 def test_a_deadline_set_while_others_are_taken_is_seen():
-    deadlines = Deadlines()
+    deadlines = NamedDeadlines()
     deadlines.set("a", 1)
     deadlines.set("b", 2)
     taken = []

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
-from millpond.groups.messages import Answer, Joined, JoinRequest, Leaving, Save, State, Synced, SyncRequest
-from millpond.groups.state import Group
+from millpond.groups.messages import (
+    GroupPhase,
+    GroupResponse,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    SaveSnapshot,
+    Synced,
+    SyncRequest,
+)
+from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError, UnknownMember
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -46,7 +55,7 @@ class History:
     def __init__(self):
         self.now = 0
         self.numbers, self.tickets = count(1), count()
-        self.group = Group("readers", LIMITS, lambda name: f"{name}-{next(self.numbers)}")
+        self.group = ConsumerGroup("readers", LIMITS, lambda name: f"{name}-{next(self.numbers)}")
         self.ids, self.generations = defaultdict(str), defaultdict(lambda: -1)
         self.open = {}
         self.hold, self.saves = False, []
@@ -93,10 +102,10 @@ class History:
         )
 
     def leave(self, name):
-        self.group.leave([Leaving(self.ids[name])], self.now)
+        self.group.leave([LeaveRequest(self.ids[name])], self.now)
 
     def remove(self, instance):
-        self.group.leave([Leaving("", instance)], self.now)
+        self.group.leave([LeaveRequest("", instance)], self.now)
 
     def hold_saves(self, hold):
         self.hold = hold
@@ -122,9 +131,9 @@ class History:
         """The coordinator dies: whoever waited is told by its connection."""
         self.open.clear()
         self.saves.clear()
-        fresh = Group("readers", LIMITS, self.group._new_id)
+        fresh = ConsumerGroup("readers", LIMITS, self.group._new_id)
         if self.stored is not None:
-            fresh = Group.restored("readers", LIMITS, self.group._new_id, self.stored, self.now)
+            fresh = ConsumerGroup.restored("readers", LIMITS, self.group._new_id, self.stored, self.now)
         self.group, self.generation = fresh, fresh.generation
         self.protocols, self.members = {}, {}  # what was not stored may be decided otherwise
 
@@ -141,18 +150,18 @@ class History:
         self.generation = group.generation
         instances = [each.instance_id for each in group.roster if each.instance_id]
         assert len(set(instances)) == len(instances)
-        assert len(group.roster) <= LIMITS.members_max or group.state is State.PREPARING
-        assert (group.state is State.EMPTY) <= (len(group.roster) == 0)
-        if group.state in (State.COMPLETING, State.STABLE):
+        assert len(group.roster) <= LIMITS.members_max or group.state is GroupPhase.PREPARING
+        assert (group.state is GroupPhase.EMPTY) <= (len(group.roster) == 0)
+        if group.state in (GroupPhase.COMPLETING, GroupPhase.STABLE):
             assert group.leader in group.roster
             assert all(group.protocol in [p.name for p in each.protocols] for each in group.roster)
             assert group.next_deadline_ms() is not None
 
     def see(self, effect):
-        if isinstance(effect, Save):
+        if isinstance(effect, SaveSnapshot):
             self.saves.append(effect)
             return
-        assert isinstance(effect, Answer)
+        assert isinstance(effect, GroupResponse)
         name = self.open.pop(effect.ticket)  # fails for a second answer
         match effect.outcome:
             case Joined() as joined:
@@ -176,7 +185,7 @@ class History:
 
     def see_synced(self, synced):
         """What is handed out was stored before, for the generation that is on."""
-        assert self.group.state is State.STABLE
+        assert self.group.state is GroupPhase.STABLE
         assert self.stored is not None
         assert self.stored.generation == self.group.generation
         assert synced.assignment in {each.assignment for each in self.stored.members}
@@ -205,7 +214,7 @@ def test_every_request_is_answered_once_and_generations_are_whole(history):
         stage.play(("save", True))
     stage.wait(A_LONG_TIME_MS)
     assert stage.open == {}, "somebody still waits"
-    assert stage.group.state is State.EMPTY
+    assert stage.group.state is GroupPhase.EMPTY
     assert stage.group.is_idle()
     assert stage.group.next_deadline_ms() is None
 
@@ -217,7 +226,7 @@ def test_a_generation_goes_on_under_another_coordinator(history):
     stage = History()
     for event in history:
         stage.play(event)
-    if stage.group.state is not State.STABLE or stage.saves or stage.group._joining:
+    if stage.group.state is not GroupPhase.STABLE or stage.saves or stage.group._joining:
         return
     before = stage.group
     stage.restart()

@@ -99,7 +99,7 @@ class Engine:
         """As another process does: through a connection of its own."""
         data = batch(*values, at=self.clock.now_ms())
         times = self.clock.now_ms(), self.clock.now_ms()
-        share = appends.Share(
+        share = appends.AppendShare(
             self.topic_partition(partition), appends.FOREIGN, 0, len(data), len(values), *times, inline=data
         )
         other = SqliteDatabase(self.broker.settings.data_dir / "catalog.db")

@@ -97,7 +97,7 @@ async def test_a_stale_view_of_a_producer_is_refused_at_commit_and_reloaded(star
     engine = await start(tmp_path)
     await engine.append(b"other", producer=(8, 0, 0))  # the view is loaded
     batch = SequencedBatch(7, 0, 0, 0, 0, False, 0)
-    share = appends.Share(
+    share = appends.AppendShare(
         engine.topic_partition(), appends.FOREIGN, 0, 1, 1, 0, 0, inline=b"?", sequences=(batch,)
     )
     with engine.broker.database.write() as tx:

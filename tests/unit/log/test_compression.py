@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millpond.log import appender
-from millpond.model.configs import DEFINITIONS, Effect
+from millpond.model.configs import DEFINITIONS, ConfigEffect
 from millpond.model.errors import CorruptBatch, RecordTooLarge
 from millpond.records import Codec, Record, iter_records, read_header, recompress, validate, walk
 
@@ -71,8 +71,8 @@ def test_all_batches_together_are_bounded(make_batch):
 
 
 def test_it_is_honoured():
-    assert DEFINITIONS["compression.type"].effect is Effect.HONOURED
-    assert DEFINITIONS["message.timestamp.before.max.ms"].effect is Effect.HONOURED
+    assert DEFINITIONS["compression.type"].effect is ConfigEffect.HONOURED
+    assert DEFINITIONS["message.timestamp.before.max.ms"].effect is ConfigEffect.HONOURED
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -455,7 +455,7 @@ class Transactional:
             return [producer.producer_id, producer.epoch]
 
         producer_id, epoch = await self.engine.log.write(begin)
-        self.producer = transactions.Producer("pay", producer_id, epoch)
+        self.producer = transactions.TransactionalProducer("pay", producer_id, epoch)
         self.sequence = 0
         return self
 

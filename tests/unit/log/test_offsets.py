@@ -102,7 +102,7 @@ async def test_a_marker_counts_as_a_record(engine, make_batch):
     """As in Kafka. Else a log that ends with a marker would have no newest record."""
     write, now = engine.log.write, engine.clock.now_ms()
     await engine.append(b"before")
-    producer = transactions.Producer("t", 1, 0)
+    producer = transactions.TransactionalProducer("t", 1, 0)
 
     def begin(tx):
         transactions.begin_producer(tx, "t", 60_000, now_ms=now)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.catalog.transactions import Aborted, Marker, Markers, PartitionTransactions
+from millpond.catalog.transactions import Aborted, Markers, PartitionMarker, PartitionTransactions
 from millpond.log import ongoing as module
 from millpond.log.ongoing import Ongoing
 from millpond.model.errors import CatalogUnavailable, InvalidTransactionState
@@ -22,7 +22,7 @@ def batch(producer=7, epoch=0, *, transactional=True):
 def end(view, offset, *, producer=7, first=None):
     """The marker of an abort of what began at `first`, of a commit without."""
     kind = MarkerKind.COMMIT if first is None else MarkerKind.ABORT
-    view.ended(Markers(kind, producer, 0, False, 0), Marker(WHERE, offset, 0, first))
+    view.ended(Markers(kind, producer, 0, False, 0), PartitionMarker(WHERE, offset, 0, first))
 
 
 def catalog(end_offset, aborted=(), aborted_from=0, **open_):
@@ -254,7 +254,7 @@ async def test_the_aborted_that_touch_a_range_are_told_in_the_order_of_their_beg
 async def test_a_commit_and_an_abort_of_nothing_are_not_listed():
     view = await loaded()
     end(view, 3)
-    view.ended(Markers(MarkerKind.ABORT, 7, 0, False, 0), Marker(WHERE, 4, 0, None))
+    view.ended(Markers(MarkerKind.ABORT, 7, 0, False, 0), PartitionMarker(WHERE, 4, 0, None))
     assert view.aborted(0, 9) == []
 
 

@@ -136,10 +136,10 @@ def test_a_tail_is_always_the_newest_contiguous_runs_within_the_budget(steps):
 @pytest.mark.parametrize(("offset", "holds"), [(4, False), (5, True), (8, True), (9, False)])
 def test_a_partition_holds_what_lies_between_its_tails_start_and_its_end(offset, holds):
     from millpond.catalog.partitions import PartitionRow
-    from millpond.log.partition import Partition
+    from millpond.log.partition import LogPartition
     from millpond.model.ids import TopicId, TopicPartition
 
-    partition = Partition(PartitionRow(TopicPartition(TopicId(b"t" * 16), 0), "me", 1, 0, 9, 0, 0))
+    partition = LogPartition(PartitionRow(TopicPartition(TopicId(b"t" * 16), 0), "me", 1, 0, 9, 0, 0))
     TailCache(1_000).push(partition.tail, run(5, 9))
     assert partition.holds_in_tail(offset) is holds
     partition.end_offset = 10  # somebody else has appended

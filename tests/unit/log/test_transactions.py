@@ -8,7 +8,7 @@ from tests.unit.log.transactional import Client, committed, coordinator, stable
 
 from millpond.catalog import coordinators, groups, transactions
 from millpond.catalog.groups import GroupOffset
-from millpond.log import Producer, ProducerEpoch, TransactionLimits, Transactions
+from millpond.log import ProducerEpoch, TransactionalProducer, TransactionLimits, Transactions
 from millpond.log import ongoing as ongoing_module
 from millpond.model.errors import (
     FlushFailed,
@@ -59,7 +59,7 @@ async def test_a_new_instance_fences_the_old_one_and_aborts_its_transaction(engi
     old = await (await Client.begin(engine)).add()
     await old.send(b"lost")
     new = await Client.begin(engine)
-    assert new.producer == Producer("pay", old.producer.producer_id, 1)
+    assert new.producer == TransactionalProducer("pay", old.producer.producer_id, 1)
     with pytest.raises(ProducerFenced):
         await old.send(b"late")
     for act in (old.add, old.end):
@@ -84,8 +84,8 @@ async def test_a_known_producer_goes_on_and_a_stale_one_is_fenced(engine):
 async def test_errors_tell_an_unknown_id_from_an_old_epoch_from_a_wrong_state(engine):
     by = coordinator(engine)
     client = await Client.begin(engine)
-    stranger = Producer("stranger", 1, 0)
-    other = Producer("pay", 4711, 0)
+    stranger = TransactionalProducer("stranger", 1, 0)
+    other = TransactionalProducer("pay", 4711, 0)
     for unknown in (stranger, other):
         with pytest.raises(InvalidProducerIdMapping):
             await by.add_partitions(unknown, [engine.topic_partition()])
@@ -398,7 +398,7 @@ async def test_a_batch_of_a_transaction_that_ended_while_it_was_uploading_is_ref
     beside = await engine.submit(b"beside", partition=1)
     loop_time.advance(600)
     await reached(slow)
-    producer = transactions.Producer("pay", producer_id, epoch)
+    producer = transactions.TransactionalProducer("pay", producer_id, epoch)
 
     def end(tx):
         transactions.end(tx, producer, commit=False, bump_epoch=False, now_ms=now)

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.log.conftest import reached
 
 from millpond.catalog import transactions
-from millpond.catalog.commits import Outcome
-from millpond.log.writer import JOBS_PER_COMMIT, JOBS_WAITING_MAX, Job, Writer
+from millpond.catalog.commits import OperationResult
+from millpond.log.writer import JOBS_PER_COMMIT, JOBS_WAITING_MAX, WriteJob, Writer
 from millpond.model.errors import (
     CatalogFailed,
     CatalogUnavailable,
@@ -44,9 +44,9 @@ class Catalog:
         values = []
         for operation in operations:
             try:
-                values.append(Outcome(operation(None)))
+                values.append(OperationResult(operation(None)))
             except InvalidRequest as error:
-                values.append(Outcome(error=error))
+                values.append(OperationResult(error=error))
         self.commits.append([outcome.value for outcome in values])
         return values
 
@@ -84,7 +84,7 @@ async def writer(catalog, events):
 def submit(writer):
     def submitted(value, **named):
         future = asyncio.get_running_loop().create_future()
-        writer.submit(Job(lambda _: value, future.set_result, **named))
+        writer.submit(WriteJob(lambda _: value, future.set_result, **named))
         return future
 
     return submitted

@@ -15,7 +15,7 @@ from millpond.log import FetchRequest
 from millpond.maintenance import compaction as module
 from millpond.maintenance.compaction import Compaction, Pacer
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.errors import Stopping, StoreUnavailable
 from millpond.reading.reader import StoreReader
 from millpond.records import Codec, Record, build_batch, iter_records, walk
@@ -559,7 +559,7 @@ async def test_without_room_for_what_it_may_write_it_waits_and_goes_on_when_ther
         state, config, now_ms=kept.clock.now_ms(), broker_defaults=kept.log.topics.broker_defaults
     )
     free, metrics = [plan.total_bytes - 1], kept.broker.metrics
-    kept.upkeep.compaction._space = Space(lambda: free[0], metrics.maintenance)
+    kept.upkeep.compaction._space = SpaceCheck(lambda: free[0], metrics.maintenance)
     for _ in range(3):
         assert await kept.upkeep.compaction.run_once() == 0
     assert metrics.registry.get_sample_value(WAITING, {"duty": "compaction"}) == plan.total_bytes

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.maintenance.test_retention import DAY, SECOND, YEAR, store_as_before, understated
 
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.errors import StoreFull
 from millpond.records import Record, build_batch
 
@@ -28,7 +28,7 @@ async def test_an_extent_that_cannot_be_stored_again_holds_up_no_other_partition
         if found_by == "the store":
             full.setattr(kept.store, "put", refuse)
         else:
-            full.setattr(examination, "_space", Space(lambda: 10, kept.broker.metrics.maintenance))
+            full.setattr(examination, "_space", SpaceCheck(lambda: 10, kept.broker.metrics.maintenance))
         await kept.expire(31 * SECOND)
         assert [kept.partition(number).log_start for number in (0, 1)] == [0, 1]
     for _ in range(3):

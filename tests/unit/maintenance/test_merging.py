@@ -13,7 +13,7 @@ from tests.batches import claiming
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -488,7 +488,7 @@ async def test_without_room_for_the_segment_it_waits_and_goes_on_when_there_is(s
         await kept.append(b"%d" % n * 1000)
     needed = size_of_merged(plan_merges(facts(kept))[0])
     free, metrics = [needed - 1], kept.broker.metrics
-    kept.upkeep.merging._space = Space(lambda: free[0], metrics.maintenance)
+    kept.upkeep.merging._space = SpaceCheck(lambda: free[0], metrics.maintenance)
     for _ in range(3):
         assert await kept.upkeep.merging.run_once() == 0
     assert len(kept.objects()) == FAN_IN

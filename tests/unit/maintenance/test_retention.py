@@ -7,7 +7,7 @@ from tests.batches import claiming
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions
-from millpond.catalog.appends import FOREIGN, Share, append
+from millpond.catalog.appends import FOREIGN, AppendShare, append
 from millpond.catalog.objects import NewObject
 from millpond.maintenance import examination
 from millpond.model.errors import StoreUnavailable
@@ -326,7 +326,7 @@ async def store_as_before(kept, data, *, inline=True):
         location = kept.store.append([data])
         position = location.position
         new_object = NewObject(location.key, "journal", kept.broker.session, location.length, sealed=False)
-    share = Share(
+    share = AppendShare(
         kept.topic_partition(),
         FOREIGN,
         position,

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millpond.maintenance.space import Space
+from millpond.maintenance.space import SpaceCheck
 from millpond.observability.metrics import Metrics
 
 
@@ -19,7 +19,7 @@ def metrics():
 
 @pytest.fixture
 def space(metrics):
-    return Space(lambda: Disk.free, metrics.maintenance)
+    return SpaceCheck(lambda: Disk.free, metrics.maintenance)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_what_fits_has_room(space):
 
 
 def test_a_store_that_is_no_disk_has_room_for_anything(metrics):
-    assert Space(lambda: None, metrics.maintenance).has_room("merging", 10**15)
+    assert SpaceCheck(lambda: None, metrics.maintenance).has_room("merging", 10**15)
 
 
 def test_who_waits_is_in_the_metric_for_as_long_as_it_waits(space, metrics):

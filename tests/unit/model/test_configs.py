@@ -4,7 +4,7 @@ import pytest
 
 from millpond.model.configs import DEFINITIONS, check_config, check_configs
 from millpond.model.errors import InvalidConfig, InvalidPartitionCount
-from millpond.model.topics import PARTITIONS_MAX, Source, Topic, check_partition_count
+from millpond.model.topics import PARTITIONS_MAX, ConfigOrigin, Topic, check_partition_count
 
 
 def topic(overrides=None, broker_defaults=None):
@@ -62,9 +62,12 @@ def test_impossible_values_are_refused_by_name(name, value):
 def test_the_nearest_source_counts():
     described = topic({"retention.ms": "1"}, {"retention.ms": "2", "retention.bytes": "3"}).describe_config()
     assert set(described) == set(DEFINITIONS)
-    assert (described["retention.ms"].value, described["retention.ms"].source) == ("1", Source.TOPIC)
-    assert (described["retention.bytes"].value, described["retention.bytes"].source) == ("3", Source.BROKER)
-    assert described["segment.ms"].source == Source.DEFAULT
+    assert (described["retention.ms"].value, described["retention.ms"].source) == ("1", ConfigOrigin.TOPIC)
+    assert (described["retention.bytes"].value, described["retention.bytes"].source) == (
+        "3",
+        ConfigOrigin.BROKER,
+    )
+    assert described["segment.ms"].source == ConfigOrigin.DEFAULT
 
 
 def test_a_topic_without_overrides_keeps_seven_days_and_deletes():

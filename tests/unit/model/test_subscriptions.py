@@ -6,9 +6,9 @@ from millpond.model.errors import InvalidSubscription
 from millpond.model.subscriptions import (
     BOUNDS,
     NAME_LENGTH_MAX,
-    Exhausted,
-    Mode,
+    ExhaustedAction,
     SubscriptionConfig,
+    SubscriptionMode,
     check_name,
     config_from,
     differences,
@@ -56,17 +56,21 @@ def test_values_may_be_written_as_people_write_them():
     config = config_from(
         {"mode": "key_shared", "ack_timeout_ms": "1h", "on_exhausted": "block", "attempts_max": "7"}
     )
-    assert config == SubscriptionConfig(Mode.KEY_SHARED, HOUR_MS, 7, Exhausted.BLOCK)
+    assert config == SubscriptionConfig(SubscriptionMode.KEY_SHARED, HOUR_MS, 7, ExhaustedAction.BLOCK)
 
 
 def test_what_is_not_named_stays():
-    base = SubscriptionConfig(mode=Mode.FAILOVER, attempts_max=9, dead_letter_topic="graves")
+    base = SubscriptionConfig(mode=SubscriptionMode.FAILOVER, attempts_max=9, dead_letter_topic="graves")
     changed = config_from({"attempts_max": 2}, base)
-    assert changed == SubscriptionConfig(mode=Mode.FAILOVER, attempts_max=2, dead_letter_topic="graves")
+    assert changed == SubscriptionConfig(
+        mode=SubscriptionMode.FAILOVER, attempts_max=2, dead_letter_topic="graves"
+    )
 
 
 def test_a_config_survives_being_stored():
-    config = SubscriptionConfig(mode=Mode.MULTICAST, on_exhausted=Exhausted.DROP, key_window=5)
+    config = SubscriptionConfig(
+        mode=SubscriptionMode.MULTICAST, on_exhausted=ExhaustedAction.DROP, key_window=5
+    )
     assert config_from(config.to_json()) == config
 
 
@@ -94,12 +98,12 @@ def test_what_makes_no_sense_is_refused_by_name(values, said):
 @pytest.mark.parametrize(
     ("config", "strict", "by_partition"),
     [
-        (SubscriptionConfig(Mode.SHARED), False, False),
-        (SubscriptionConfig(Mode.KEY_SHARED), True, False),
-        (SubscriptionConfig(Mode.KEY_SHARED, key_window=2), False, False),
-        (SubscriptionConfig(Mode.EXCLUSIVE), False, True),
-        (SubscriptionConfig(Mode.FAILOVER), False, True),
-        (SubscriptionConfig(Mode.MULTICAST), False, True),
+        (SubscriptionConfig(SubscriptionMode.SHARED), False, False),
+        (SubscriptionConfig(SubscriptionMode.KEY_SHARED), True, False),
+        (SubscriptionConfig(SubscriptionMode.KEY_SHARED, key_window=2), False, False),
+        (SubscriptionConfig(SubscriptionMode.EXCLUSIVE), False, True),
+        (SubscriptionConfig(SubscriptionMode.FAILOVER), False, True),
+        (SubscriptionConfig(SubscriptionMode.MULTICAST), False, True),
     ],
 )
 def test_a_mode_says_what_is_in_order(config, strict, by_partition):
@@ -122,7 +126,7 @@ def test_other_names_are_refused(name):
     [
         ({}, {}),
         ({"mode": "key_shared"}, {}),
-        ({"mode": "shared"}, {"mode": (Mode.SHARED, Mode.KEY_SHARED)}),
+        ({"mode": "shared"}, {"mode": (SubscriptionMode.SHARED, SubscriptionMode.KEY_SHARED)}),
         ({"ack_timeout_ms": "30s", "attempts_max": "5", "backoff_ms": 1_000}, {}),
         ({"ack_timeout_ms": "31s"}, {"ack_timeout_ms": (31_000, 30_000)}),
         ({"dead_letter_topic": "dead"}, {"dead_letter_topic": ("dead", "")}),
@@ -130,6 +134,7 @@ def test_other_names_are_refused(name):
 )
 def test_only_settings_that_are_named_and_differ_are_differences(wanted, found):
     existing = {
-        name: str(value) for name, value in SubscriptionConfig(mode=Mode.KEY_SHARED).to_json().items()
+        name: str(value)
+        for name, value in SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED).to_json().items()
     }
     assert differences(wanted, existing) == found

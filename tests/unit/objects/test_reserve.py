@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millpond.model.errors import StoreFull
-from millpond.objects.reserve import LOW_BYTES, MAKING, RELEASED, RESERVE, Reserve, Space, space_of
+from millpond.objects.reserve import LOW_BYTES, MAKING, RELEASED, RESERVE, DiskSpace, Reserve, space_of
 
 MIB = 1024 * 1024
 SIZE = 4 * MIB
@@ -21,7 +21,7 @@ class Disk:
         self.allocated = []
 
     def measure(self, _):
-        return Space(self.free, self.total)
+        return DiskSpace(self.free, self.total)
 
     def allocate(self, descriptor, start, length):
         if length > (self.free if self.quota is None else self.quota):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millpond.protocol import REQUESTS, Message, encode
+from millpond.protocol import REQUESTS, WireMessage, encode
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, fields_in
 
 MESSAGES = [kind for request in REQUESTS.values() for kind in (request, request.response)]
@@ -15,7 +15,7 @@ MESSAGES = [kind for request in REQUESTS.values() for kind in (request, request.
 def in_every_version(test: Callable[..., None]) -> Callable[..., None]:
     """Makes of a test of (kind, version, …) one test for each message, over all of its versions."""
 
-    def over_versions(kind: type[Message], **fixtures: Any) -> None:
+    def over_versions(kind: type[WireMessage], **fixtures: Any) -> None:
         for version in range(kind.versions.first, kind.versions.last + 1):
             try:
                 test(kind, version, **fixtures)
@@ -34,7 +34,7 @@ def sample(kind: type[Struct], version: int) -> Any:
     return kind(**{spec.name: _field(spec, version) for spec in fields_in(kind, version)})
 
 
-def written(kind: type[Message], version: int) -> bytes:
+def written(kind: type[WireMessage], version: int) -> bytes:
     return b"".join(encode(sample(kind, version), version).buffers)
 
 

@@ -2,20 +2,20 @@
 
 import pytest
 
-from millpond.model.subscriptions import Exhausted, Mode, SubscriptionConfig
+from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 from millpond.queues import dispatcher as module
 from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import Answer, Retry
+from millpond.queues.outcomes import AckResult, Retry
 from millpond.queues.settled import Settled
-from millpond.queues.tracked import FAR, Entry
+from millpond.queues.tracked import FAR, LogEntry
 
 KEYS = [key_hash(b"key-%d" % number) for number in range(400)]
 TIMEOUT_MS = 10_000
 
 
-def made(mode=Mode.KEY_SHARED, *, tracked_max=module.TRACKED_MAX, **config):
+def made(mode=SubscriptionMode.KEY_SHARED, *, tracked_max=module.TRACKED_MAX, **config):
     return Dispatcher(
         SubscriptionConfig(mode=mode, ack_timeout_ms=TIMEOUT_MS, **config), tracked_max=tracked_max
     )
@@ -23,7 +23,7 @@ def made(mode=Mode.KEY_SHARED, *, tracked_max=module.TRACKED_MAX, **config):
 
 def show(machine, keys):
     """Messages with these keys, from the frontier on."""
-    entries = [Entry(machine.frontier + number, key) for number, key in enumerate(keys)]
+    entries = [LogEntry(machine.frontier + number, key) for number, key in enumerate(keys)]
     machine.index(entries, machine.frontier + len(entries))
 
 
@@ -111,7 +111,9 @@ def test_consumers_that_are_even_are_left_alone():
     assert not machine.balance()
 
 
-@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.FAILOVER, Mode.EXCLUSIVE])
+@pytest.mark.parametrize(
+    "mode", [SubscriptionMode.SHARED, SubscriptionMode.FAILOVER, SubscriptionMode.EXCLUSIVE]
+)
 def test_there_is_nothing_to_balance_without_keys(mode):
     machine = made(mode)
     for name in ("anna", "bert"):
@@ -123,7 +125,7 @@ def test_there_is_nothing_to_balance_without_keys(mode):
 
 
 def test_nothing_is_read_for_a_consumer_that_only_stands_by():
-    machine = made(Mode.FAILOVER)
+    machine = made(SubscriptionMode.FAILOVER)
     machine.attach("first")
     machine.attach("second")
     machine.grant("second", 100)
@@ -135,7 +137,9 @@ def test_nothing_is_read_for_a_consumer_that_only_stands_by():
 @pytest.mark.parametrize("limit", ["leases", "tracked", "span"])
 def test_reading_on_has_limits(limit, monkeypatch):
     machine = made(
-        Mode.SHARED, leases_max=5 if limit == "leases" else 50, tracked_max=5 if limit == "tracked" else 50
+        SubscriptionMode.SHARED,
+        leases_max=5 if limit == "leases" else 50,
+        tracked_max=5 if limit == "tracked" else 50,
     )
     if limit == "span":
         monkeypatch.setattr(module, "SPAN_MAX", 5)
@@ -170,10 +174,12 @@ def test_what_is_settled_is_not_recalled(monkeypatch):
     monkeypatch.setattr(schedule, "PER_KEY_MAX", 1)
     settled = Settled()
     settled.apply(settled.plan([2, 3]))
-    machine = Dispatcher(SubscriptionConfig(mode=Mode.KEY_SHARED, key_window=5), chunks=settled.chunks)
+    machine = Dispatcher(
+        SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, key_window=5), chunks=settled.chunks
+    )
     machine.attach("anna")
     machine.grant("anna", 9)
-    entries = [Entry(offset, KEYS[0]) for offset in range(5)]
+    entries = [LogEntry(offset, KEYS[0]) for offset in range(5)]
     machine.index(entries, 5)
     delivered = []
     while deliveries := machine.dispatch(0):
@@ -194,7 +200,7 @@ def test_without_anything_to_wait_for_there_is_no_next_event():
 
 
 def test_a_blocked_message_is_no_event():
-    machine = made(attempts_max=1, on_exhausted=Exhausted.BLOCK)
+    machine = made(attempts_max=1, on_exhausted=ExhaustedAction.BLOCK)
     machine.attach("anna")
     machine.grant("anna", 5)
     show(machine, KEYS[:1])
@@ -235,7 +241,7 @@ def test_a_config_that_is_altered_holds_at_once():
     machine.grant("anna", 10)
     show(machine, [KEYS[0], KEYS[0], KEYS[1]])
     assert [each.offset for each in machine.dispatch(0)] == [0]
-    machine.config = SubscriptionConfig(mode=Mode.KEY_SHARED, leases_max=10, key_window=2)
+    machine.config = SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, leases_max=10, key_window=2)
     assert [each.offset for each in machine.dispatch(0)] == [1, 2]
 
 
@@ -244,7 +250,7 @@ def test_a_config_that_is_altered_holds_at_once():
 
 def test_what_is_blocked_can_be_let_go_before_it_was_read():
     machine = Dispatcher(
-        SubscriptionConfig(on_exhausted=Exhausted.BLOCK, attempts_max=2),
+        SubscriptionConfig(on_exhausted=ExhaustedAction.BLOCK, attempts_max=2),
         retries={3: Retry(2, FAR), 4: Retry(1, 50)},
     )
     assert machine.unblock(4) == 0
@@ -286,7 +292,7 @@ def lookups(machine, mode):
     machine._messages, machine._keys = Counted(machine._messages), Counted(machine._keys)
     machine.grant("anna", 1)
     [delivery] = machine.dispatch(0)
-    assert machine.ack(delivery.offset, 1, delivery.token) is Answer.OK
+    assert machine.ack(delivery.offset, 1, delivery.token) is AckResult.OK
     store(machine)
     machine.expire(1)
     assert machine.recalls_from is None
@@ -295,12 +301,14 @@ def lookups(machine, mode):
     return machine._messages.looked_up + machine._keys.looked_up
 
 
-@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER])
+@pytest.mark.parametrize(
+    "mode", [SubscriptionMode.SHARED, SubscriptionMode.KEY_SHARED, SubscriptionMode.FAILOVER]
+)
 def test_a_message_costs_the_same_however_many_there_are(mode):
     def loaded(count):
         machine = made(mode)
         machine.attach("anna")
-        keys = {Mode.SHARED: lambda _: None, Mode.FAILOVER: lambda _: 0}.get(
+        keys = {SubscriptionMode.SHARED: lambda _: None, SubscriptionMode.FAILOVER: lambda _: 0}.get(
             mode, lambda n: KEYS[n % 400] + n
         )
         show(machine, map(keys, range(count)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from millpond.model.errors import InvalidRequest, SubscriptionBusy, SubscriptionReplaced, UnknownConsumer
-from millpond.queues import Answer, PullerName, Pulling, QueueLimits, Start, StartAt
+from millpond.queues import AckResult, PullerName, Pulling, QueueLimits, StartAt, SubscriptionStart
 from millpond.records import Record
 from millpond.testing import SimulatedClock, running_broker
 
@@ -80,20 +80,20 @@ async def test_what_nobody_pulls_soon_is_given_to_others_and_not_charged(broker,
     await pulling.sweep()
     given = await offsets(pulling, BOB, wait_ms=20_000)
     assert [(offset, each.retry_count) for offset, each in given.items()] == [(1, 0)]
-    assert await pulling.ack(ANNE, [ack_id]) == [Answer.OK], "what it was given is still its own"
+    assert await pulling.ack(ANNE, [ack_id]) == [AckResult.OK], "what it was given is still its own"
     assert await offsets(pulling, ANNE) == {}
 
 
 async def test_one_that_is_not_heard_of_goes(broker, pulling, clock):
     await broker.produce("t", b"x")
     [given] = (await offsets(pulling, ANNE, wait_ms=20_000)).values()
-    assert await pulling.ack(ANNE, [given.ack_id]) == [Answer.OK]
+    assert await pulling.ack(ANNE, [given.ack_id]) == [AckResult.OK]
     clock.advance(LIMITS.pull_idle_ms - 1)
     await pulling.sweep()
-    assert await pulling.ack(ANNE, [given.ack_id]) == [Answer.STALE]
+    assert await pulling.ack(ANNE, [given.ack_id]) == [AckResult.STALE]
     clock.advance(LIMITS.pull_idle_ms - 1)
     await pulling.sweep()
-    assert await pulling.ack(ANNE, [given.ack_id]) == [Answer.STALE], "the answer before was heard"
+    assert await pulling.ack(ANNE, [given.ack_id]) == [AckResult.STALE], "the answer before was heard"
     clock.advance(LIMITS.pull_idle_ms)
     await pulling.sweep()
     with pytest.raises(UnknownConsumer, match="'anne'"):
@@ -107,7 +107,7 @@ async def test_one_that_holds_something_stays_until_that_has_run_out(broker, pul
     await pulling.extend(ANNE, [given.ack_id], 100 * LIMITS.pull_idle_ms)
     clock.advance(9 * LIMITS.pull_idle_ms)
     await pulling.sweep()
-    assert await pulling.ack(ANNE, [given.ack_id]) == [Answer.OK]
+    assert await pulling.ack(ANNE, [given.ack_id]) == [AckResult.OK]
     clock.advance(LIMITS.pull_idle_ms)
     await pulling.sweep()
     assert (await broker.queues.describe("t", "s")).consumers == []
@@ -121,7 +121,7 @@ async def test_what_was_revoked_is_not_held(broker, pulling, clock):
     ids = [each.ack_id for each in given.values()]
     assert len(ids) == 3
     await pulling.extend(carl, ids[1:], 10 * LIMITS.pull_idle_ms)
-    assert await pulling.nack(carl, ids[:1], 20 * LIMITS.pull_idle_ms) == [Answer.OK]
+    assert await pulling.nack(carl, ids[:1], 20 * LIMITS.pull_idle_ms) == [AckResult.OK]
     clock.advance(LIMITS.pull_idle_ms)
     await pulling.sweep()
     assert (await broker.queues.describe("t", "keys")).consumers == []
@@ -208,18 +208,18 @@ async def test_there_is_a_limit_to_consumers_and_to_ids(broker):
 
 async def test_what_a_reset_made_worthless_is_not_given_back_either(broker, pulling, clock):
     await one_given_and_one_too_late(broker, pulling)
-    await broker.queues.reset("t", "s", Start(StartAt.EARLIEST))
+    await broker.queues.reset("t", "s", SubscriptionStart(StartAt.EARLIEST))
     given = await offsets(pulling, BOB, wait_ms=20_000)
     assert list(given) == [0, 1]
     clock.advance(LIMITS.pull_late_ms)
     await pulling.sweep()
     await offsets(pulling, ANNE)
-    assert await pulling.ack(BOB, [given[1].ack_id]) == [Answer.OK], "it is the second delivery once more"
+    assert await pulling.ack(BOB, [given[1].ack_id]) == [AckResult.OK], "it is the second delivery once more"
 
 
 async def test_what_a_reset_made_worthless_is_not_given(broker, pulling):
     await one_given_and_one_too_late(broker, pulling)
-    await broker.queues.reset("t", "s", Start(StartAt.LATEST))
+    await broker.queues.reset("t", "s", SubscriptionStart(StartAt.LATEST))
     assert await offsets(pulling, ANNE) == {}
     await broker.produce("t", b"new")
     assert list(await offsets(pulling, ANNE, wait_ms=20_000)) == [2]

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.queues.tracked import BYTES_CREDIT_MAX, CREDIT_MAX, Deadlines, Purse
+from millpond.queues.tracked import BYTES_CREDIT_MAX, CREDIT_MAX, ConsumerCredit, LeaseDeadlines
 
 TIME = st.integers(0, 2_000)
-BUCKET_MS = 1 << Deadlines.BUCKET_BITS
+BUCKET_MS = 1 << LeaseDeadlines.BUCKET_BITS
 
 
 @given(
@@ -13,7 +13,7 @@ BUCKET_MS = 1 << Deadlines.BUCKET_BITS
     moments=st.lists(TIME, max_size=5).map(sorted),
 )
 def test_whatever_has_run_out_is_found_once(leases, ended, moments):
-    deadlines = Deadlines()
+    deadlines = LeaseDeadlines()
     for offset, deadline in leases.items():
         deadlines.add(deadline, offset)
     for offset in ended & set(leases):
@@ -30,7 +30,7 @@ def test_whatever_has_run_out_is_found_once(leases, ended, moments):
 
 @given(leases=st.dictionaries(st.integers(0, 50), TIME, min_size=1))
 def test_at_the_next_moment_at_least_one_has_run_out_and_not_long_ago(leases):
-    deadlines = Deadlines()
+    deadlines = LeaseDeadlines()
     for offset, deadline in leases.items():
         deadlines.add(deadline, offset)
     first = min(leases.values())
@@ -39,17 +39,17 @@ def test_at_the_next_moment_at_least_one_has_run_out_and_not_long_ago(leases):
 
 def test_leases_that_end_in_time_leave_nothing_behind():
     """While one delivery takes half a day, millions of others come and go."""
-    deadlines = Deadlines()
+    deadlines = LeaseDeadlines()
     deadlines.add(0, 0)
     for offset in range(1, 5_000):
         deadlines.add(offset * BUCKET_MS, offset)
         deadlines.discard(offset * BUCKET_MS, offset)
-    assert len(deadlines) <= 2 * Deadlines.EMPTY_MAX
+    assert len(deadlines) <= 2 * LeaseDeadlines.EMPTY_MAX
     assert deadlines.candidates(BUCKET_MS) == [0]
 
 
 def test_many_that_do_not_end_are_all_kept():
-    deadlines = Deadlines()
+    deadlines = LeaseDeadlines()
     for offset in range(1_000):
         deadlines.add(offset * BUCKET_MS, offset)
     assert len(deadlines) == 1_000
@@ -57,7 +57,7 @@ def test_many_that_do_not_end_are_all_kept():
 
 
 def test_a_purse_counts_bytes_only_once_it_was_given_some():
-    purse = Purse()
+    purse = ConsumerCredit()
     purse.add(2)
     purse.take(10**15)
     assert purse.messages == 1
@@ -71,7 +71,7 @@ def test_a_purse_counts_bytes_only_once_it_was_given_some():
 
 def test_what_is_given_back_is_as_if_it_had_not_been_taken():
     for size in (None, 50):
-        purse = Purse()
+        purse = ConsumerCredit()
         purse.add(3, size)
         before = purse.messages, purse.bytes
         purse.take(20)
@@ -80,6 +80,6 @@ def test_what_is_given_back_is_as_if_it_had_not_been_taken():
 
 
 def test_a_purse_has_a_bottom():
-    purse = Purse()
+    purse = ConsumerCredit()
     purse.add(CREDIT_MAX * 2, BYTES_CREDIT_MAX * 2)
     assert (purse.messages, purse.bytes) == (CREDIT_MAX, BYTES_CREDIT_MAX - 1)

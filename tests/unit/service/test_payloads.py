@@ -18,7 +18,7 @@ from millpond.model.errors import (
 )
 from millpond.model.payloads import AHEAD_MS_MAX, HEADER, Reference, new_payload_id
 from millpond.records import Record, build_batch, crc32c
-from millpond.service import PayloadLimits, Payloads
+from millpond.service import PayloadLimits, PayloadTransfers
 from millpond.testing import Faults, SimulatedClock, running_broker
 
 HOUR_MS = 3_600_000
@@ -79,7 +79,7 @@ async def test_what_went_in_comes_out(payloads, fresh):
 
 
 async def test_it_comes_out_in_pieces(broker, clock, fresh):
-    payloads = Payloads(broker.log, broker.store, clock=clock, limits=PayloadLimits(piece_bytes=1000))
+    payloads = PayloadTransfers(broker.log, broker.store, clock=clock, limits=PayloadLimits(piece_bytes=1000))
     payload, content = fresh(), bytes(range(256)) * 10
     await payloads.store("films", payload, chunks(content))
     body = await payloads.read("films", payload)
@@ -178,7 +178,7 @@ async def test_who_breaks_off_has_stored_nothing(broker, payloads, fresh):
 
 async def test_limits(broker, clock, fresh, kind):
     limits = PayloadLimits(bytes_max=100, through_broker_bytes_max=10, held_bytes_max=15)
-    payloads = Payloads(broker.log, broker.store, clock=clock, limits=limits)
+    payloads = PayloadTransfers(broker.log, broker.store, clock=clock, limits=limits)
     with pytest.raises(PayloadTooLarge):
         await payloads.store("films", fresh(), chunks(b"x" * 6, b"x" * 5))
     with pytest.raises(PayloadTooLarge):  # before anything is taken
@@ -227,7 +227,7 @@ async def test_a_url_is_not_good_for_longer_than_a_message_could_come(payloads, 
 
 
 async def test_urls_can_be_turned_off(broker, clock, fresh):
-    payloads = Payloads(broker.log, broker.store, clock=clock, limits=PayloadLimits(signs_urls=False))
+    payloads = PayloadTransfers(broker.log, broker.store, clock=clock, limits=PayloadLimits(signs_urls=False))
     assert (await payloads.upload_place("films", fresh())).url is None
     await payloads.close()
 

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millpond.cli.options import json_option, load_settings, name_and_value, settings_options
+from millpond.cli.options import Command, json_option, load_settings, name_and_value, settings_options
 from millpond.cli.output import is_for_people, print_json, say
 from millpond.cli.packages import install_command, listed, missing_from
 from millpond.model.errors import NotInstalled
@@ -18,10 +18,9 @@ from millpond.model.errors import NotInstalled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millpond.spark.pipelines.job import Job, Report
+    from millpond.spark.pipelines.job import PipelineJob, Report
     from millpond.spark.place import Place
 
-Command = Callable[..., Any]
 
 WITHOUT_SPARK: Final = frozenset({"history"})
 """Commands that only read the catalog."""
@@ -128,14 +127,14 @@ def place_of(data_dir: Path | None, config: Path | None, assignments: tuple[str,
 
 
 @contextmanager
-def job_of(choices: Choices) -> Iterator["Job"]:
+def job_of(choices: Choices) -> Iterator["PipelineJob"]:
     """A job whose Spark session starts on first use and ends with the command."""
-    from millpond.spark.pipelines.job import Job
+    from millpond.spark.pipelines.job import PipelineJob
 
     sessions = _Sessions(choices)
     bar = ProgressBar(hidden=choices.as_json or not is_for_people())
     try:
-        yield Job(choices.place, sessions.get, is_dry_run=choices.is_dry_run, progress=bar)
+        yield PipelineJob(choices.place, sessions.get, is_dry_run=choices.is_dry_run, progress=bar)
     finally:
         bar.close()
         sessions.stop()

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millpond.cli.options import name_and_value
-from millpond.cli.pipelines.common import Choices, Command, job_of, pipeline_options, show
+from millpond.cli.options import Command, name_and_value
+from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, show
 
 if TYPE_CHECKING:
-    from millpond.spark.pipelines.publish import Target
-    from millpond.spark.pipelines.replay import Bounds
+    from millpond.spark.pipelines.publish import PublishTarget
+    from millpond.spark.pipelines.replay import ReplayBound
 
 
 def target_options(command: Command) -> Command:
-    """Adds the options for writing to a topic. The command builds a `Target` from them with `_target`."""
+    """Adds the options for writing to a topic. The command builds a `PublishTarget` from them with `_target`."""
     options = (
         click.option(
             "--create",
@@ -172,11 +172,11 @@ def replay(
     show(report, choices, title=f"Replayed {source} to {target}")
 
 
-def _target(topic: str, given: dict[str, Any]) -> "Target":
+def _target(topic: str, given: dict[str, Any]) -> "PublishTarget":
     """Removes its options from `given`."""
-    from millpond.spark.pipelines.publish import Target
+    from millpond.spark.pipelines.publish import PublishTarget
 
-    return Target(
+    return PublishTarget(
         topic,
         create_partitions=given.pop("create") or 0,
         create_config=dict(given.pop("topic_config")),
@@ -186,12 +186,12 @@ def _target(topic: str, given: dict[str, Any]) -> "Target":
     )
 
 
-def _bounds(offsets: tuple[str, ...], time: datetime | None) -> "Bounds":
-    from millpond.spark.pipelines.replay import Bounds
+def _bounds(offsets: tuple[str, ...], time: datetime | None) -> "ReplayBound":
+    from millpond.spark.pipelines.replay import ReplayBound
 
     if offsets and time is not None:
         raise click.UsageError("Give offsets or a time, and not both.")
-    return Bounds(
+    return ReplayBound(
         _offsets(offsets), None if time is None else int(time.replace(tzinfo=UTC).timestamp() * 1000)
     )
 

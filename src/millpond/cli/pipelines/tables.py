@@ -88,7 +88,7 @@ def _values(kind: str, schema: str, message: str) -> "Values":
         case "protobuf":
             return spec.protobuf_values(file or schema, message)
         case _:
-            return spec.Values(spec.Kind(kind))
+            return spec.Values(spec.ValueFormat(kind))
 
 
 @click.command(

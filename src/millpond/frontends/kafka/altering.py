@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ResourceType
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.model.configs import check_change, check_configs
@@ -18,12 +18,12 @@ from millpond.protocol.messages.configs import (
 )
 
 R = TypeVar("R", AlterConfigsResource, IncrementalAlterConfigsResource)
-Changes = Mapping[str, str | None]
+ConfigChanges = Mapping[str, str | None]
 """New values by name; None resets a config to its default."""
 
 
 async def alter(
-    call: Call, resources: Sequence[R], plan: Callable[[R, Topic], Changes], *, validate_only: bool
+    call: KafkaCall, resources: Sequence[R], plan: Callable[[R, Topic], ConfigChanges], *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
     """Alter each resource independently: an error for one resource does not affect the others."""
     await call.know(each.resource_name for each in resources if each.resource_type == ResourceType.TOPIC)
@@ -44,7 +44,7 @@ async def alter(
 
 
 async def _alter_one(
-    call: Call, resource: R, plan: Callable[[R, Topic], Changes], *, validate_only: bool
+    call: KafkaCall, resource: R, plan: Callable[[R, Topic], ConfigChanges], *, validate_only: bool
 ) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
@@ -58,7 +58,7 @@ async def _alter_one(
         await call.log.alter_config(topic.name, changes)
 
 
-def _topic(call: Call, kind: int, name: str) -> Topic:
+def _topic(call: KafkaCall, kind: int, name: str) -> Topic:
     if kind == ResourceType.BROKER:
         raise InvalidRequest(reason="the broker's configs are fixed when it starts; change its settings")
     if kind != ResourceType.TOPIC:

@@ -18,7 +18,7 @@ from millpond.frontends.kafka.configs import (
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
-from millpond.model.configs import DEFINITIONS, Kind
+from millpond.model.configs import DEFINITIONS, ConfigType
 
 LOG_DIR: Final = "object-store"
 """Stands for the log directory: all brokers share one store, and no broker has its own directory in it."""
@@ -36,18 +36,21 @@ def broker_entries(services: Services) -> list[ConfigEntry]:
 
 def _identity(services: Services) -> Iterator[ConfigEntry]:
     node = services.node
-    yield _given("node.id", Kind.INT, node.id, "Id of this broker.")
-    yield _given("broker.id", Kind.INT, node.id, "Id of this broker.")
+    yield _given("node.id", ConfigType.INT, node.id, "Id of this broker.")
+    yield _given("broker.id", ConfigType.INT, node.id, "Id of this broker.")
     yield _given(
         "advertised.listeners",
-        Kind.LIST,
+        ConfigType.LIST,
         f"PLAINTEXT://{node.host}:{node.port}",
         "Address that clients should connect to.",
     )
     yield _given(
-        "listeners", Kind.LIST, f"PLAINTEXT://{services.listener}", "Address on which the broker listens."
+        "listeners",
+        ConfigType.LIST,
+        f"PLAINTEXT://{services.listener}",
+        "Address on which the broker listens.",
     )
-    yield _given("log.dirs", Kind.LIST, LOG_DIR, "One name for the store, which all brokers share.")
+    yield _given("log.dirs", ConfigType.LIST, LOG_DIR, "One name for the store, which all brokers share.")
 
 
 def _limits(services: Services) -> Iterator[ConfigEntry]:
@@ -55,53 +58,53 @@ def _limits(services: Services) -> Iterator[ConfigEntry]:
     creates = str(services.auto_create_topics).lower()
     yield _set(
         "auto.create.topics.enable",
-        Kind.BOOLEAN,
+        ConfigType.BOOLEAN,
         creates,
         "true",
         "Create a topic when a client asks for it.",
     )
-    yield _set("delete.topic.enable", Kind.BOOLEAN, "true", "true", "Allow topics to be deleted.")
+    yield _set("delete.topic.enable", ConfigType.BOOLEAN, "true", "true", "Allow topics to be deleted.")
     yield _set(
         "num.partitions",
-        Kind.INT,
+        ConfigType.INT,
         services.default_partitions,
         1,
         "Partition count of a new topic, unless set.",
     )
     yield _set(
-        "default.replication.factor", Kind.INT, 1, 1, "Replicas of a topic; the store keeps the copies."
+        "default.replication.factor", ConfigType.INT, 1, 1, "Replicas of a topic; the store keeps the copies."
     )
     yield _set(
         "connections.max.idle.ms",
-        Kind.LONG,
+        ConfigType.LONG,
         limits.idle_ms,
         _KAFKA.idle_ms,
         "Time after which an idle connection is closed.",
     )
     yield _set(
         "max.connections",
-        Kind.INT,
+        ConfigType.INT,
         limits.connections_max,
         _KAFKA.connections_max,
         "Maximum number of concurrent connections.",
     )
     yield _set(
         "socket.request.max.bytes",
-        Kind.INT,
+        ConfigType.INT,
         limits.frame_bytes_max,
         _KAFKA.frame_bytes_max,
         "Maximum size of a request.",
     )
     yield _set(
         "fetch.max.bytes",
-        Kind.INT,
+        ConfigType.INT,
         limits.fetch_bytes_max,
         _KAFKA.fetch_bytes_max,
         "Maximum size of a fetch response.",
     )
     yield _set(
         "transaction.max.timeout.ms",
-        Kind.INT,
+        ConfigType.INT,
         services.transaction_limits.timeout_max_ms,
         _TRANSACTIONS.timeout_max_ms,
         "Maximum transaction timeout that a producer may request.",
@@ -112,42 +115,42 @@ def _groups(services: Services) -> Iterator[ConfigEntry]:
     limits = services.group_limits
     yield _set(
         "group.initial.rebalance.delay.ms",
-        Kind.INT,
+        ConfigType.INT,
         limits.initial_rebalance_delay_ms,
         _GROUPS.initial_rebalance_delay_ms,
         "Time for which a new group waits for more members.",
     )
     yield _set(
         "group.min.session.timeout.ms",
-        Kind.INT,
+        ConfigType.INT,
         limits.session_timeout_min_ms,
         _GROUPS.session_timeout_min_ms,
         "Minimum session timeout of a member.",
     )
     yield _set(
         "group.max.session.timeout.ms",
-        Kind.INT,
+        ConfigType.INT,
         limits.session_timeout_max_ms,
         _GROUPS.session_timeout_max_ms,
         "Maximum session timeout of a member.",
     )
     yield _set(
         "group.max.size",
-        Kind.INT,
+        ConfigType.INT,
         limits.members_max,
         _GROUPS.members_max,
         "Maximum number of members of a group.",
     )
     yield _set(
         "offset.metadata.max.bytes",
-        Kind.INT,
+        ConfigType.INT,
         limits.offset_metadata_bytes_max,
         _GROUPS.offset_metadata_bytes_max,
         "Maximum size of the metadata of a committed offset.",
     )
     yield _set(
         "offsets.retention.minutes",
-        Kind.INT,
+        ConfigType.INT,
         limits.offsets_retention_ms // MINUTE_MS,
         _GROUPS.offsets_retention_ms // MINUTE_MS,
         "Time for which the committed offsets of a group without members are kept.",
@@ -168,13 +171,13 @@ def _topic_defaults(services: Services) -> Iterator[ConfigEntry]:
             )
 
 
-def _given(name: str, kind: Kind, value: object, meaning: str) -> ConfigEntry:
+def _given(name: str, kind: ConfigType, value: object, meaning: str) -> ConfigEntry:
     """A config whose value is specific to each broker and has no default."""
     synonym = Synonym(name, str(value), ConfigSource.STATIC_BROKER_CONFIG)
     return ConfigEntry(name, str(value), kind, meaning, (synonym,), read_only=True)
 
 
-def _set(name: str, kind: Kind, value: object, default: object, meaning: str) -> ConfigEntry:
+def _set(name: str, kind: ConfigType, value: object, default: object, meaning: str) -> ConfigEntry:
     """A config with a default that the settings may override."""
     synonyms = [Synonym(name, str(default), ConfigSource.DEFAULT_CONFIG)]
     if str(value) != str(default):

@@ -12,7 +12,7 @@ from millpond.model.addresses import split_address
 from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
-from millpond.service import Cluster, Owners
+from millpond.service import ClusterAdministration, Owners
 
 
 class Node(NamedTuple):
@@ -33,7 +33,7 @@ class Services:
     clock: Clock
     node: Node
     owners: Owners
-    cluster: Cluster
+    cluster: ClusterAdministration
     listener: str
     cluster_id: str
     auto_create_topics: bool
@@ -43,7 +43,7 @@ class Services:
     transaction_limits: TransactionLimits
 
 
-class Call(NamedTuple):
+class KafkaCall(NamedTuple):
     """The context of one request. A tuple, because one is created per request and tuples take a third of the
     time to create."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from millpond.model.configs import DEFINITIONS, ConfigDefinition, Effect, Kind
+from millpond.model.configs import DEFINITIONS, ConfigDefinition, ConfigEffect, ConfigType
 from millpond.model.topics import Topic
 
 
@@ -23,13 +23,13 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 5
 
 
-CONFIG_TYPES: Final[Mapping[Kind, int]] = {
-    Kind.BOOLEAN: 1,
-    Kind.STRING: 2,
-    Kind.INT: 3,
-    Kind.LONG: 5,
-    Kind.DOUBLE: 6,
-    Kind.LIST: 7,
+CONFIG_TYPES: Final[Mapping[ConfigType, int]] = {
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.LONG: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
 }
 WITHOUT_EFFECT: Final = "It is kept and reported, and has no effect here."
 
@@ -76,7 +76,7 @@ class Synonym(NamedTuple):
 class ConfigEntry:
     name: str
     value: str
-    kind: Kind
+    kind: ConfigType
     documentation: str
     synonyms: tuple[Synonym, ...]
     read_only: bool
@@ -115,7 +115,7 @@ def broker_synonyms(definition: ConfigDefinition, broker_defaults: Mapping[str, 
 
 
 def documentation_of(definition: ConfigDefinition) -> str:
-    if definition.effect is Effect.HONOURED:
+    if definition.effect is ConfigEffect.HONOURED:
         return definition.meaning
     return f"{definition.meaning} {WITHOUT_EFFECT}"
 

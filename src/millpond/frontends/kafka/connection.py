@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Protocol, cast
 
-from millpond.frontends.kafka.call import Call, Services
+from millpond.frontends.kafka.call import KafkaCall, Services
 from millpond.frontends.kafka.frames import FrameReader
 from millpond.frontends.kafka.handlers.api_versions import unsupported_version
-from millpond.frontends.kafka.registry import HANDLERS, Disconnect, Handler
+from millpond.frontends.kafka.registry import HANDLERS, Disconnect, RequestHandler
 from millpond.model.errors import MalformedMessage
 from millpond.observability.metrics import KafkaMetrics
 from millpond.protocol import (
@@ -40,22 +40,22 @@ PROGRESS_BYTES = 64 * 1024
 logger = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class ConnectionHost(Protocol):
     """The parts of the server that a connection uses."""
 
     services: Services
     metrics: KafkaMetrics
     staging: bytearray
 
-    def opened(self, connection: "Connection") -> bool: ...
-    def closed(self, connection: "Connection") -> None: ...
+    def opened(self, connection: "KafkaConnection") -> bool: ...
+    def closed(self, connection: "KafkaConnection") -> None: ...
     def held(self, change: int) -> None: ...
     def counted(self, api_key: int) -> None: ...
-    def wait_for_memory(self, connection: "Connection") -> bool: ...
+    def wait_for_memory(self, connection: "KafkaConnection") -> bool: ...
     def make_room(self) -> None: ...
 
 
-class Answer:
+class ResponseSlot:
     """A slot in the order of responses. `encoded` is None until the response is ready; it stays None if no
     response is sent."""
 
@@ -70,14 +70,14 @@ class Answer:
         self.is_fetch = False
 
 
-class Connection(asyncio.BufferedProtocol):
-    def __init__(self, keeper: Keeper) -> None:
+class KafkaConnection(asyncio.BufferedProtocol):
+    def __init__(self, keeper: ConnectionHost) -> None:
         self._keeper = keeper
         self._limits = keeper.services.limits
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(self._limits.frame_bytes_max, keeper.staging)
         self._frames: deque[bytearray] = deque()
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[ResponseSlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
         self._frame_came: asyncio.Future[None] | None = None
@@ -293,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         if frame is None:
             return False
         self._begun_requests += 1
-        answer = Answer(len(frame))
+        answer = ResponseSlot(len(frame))
         self._answers.append(answer)
         try:
             header, handler, request = self._read(answer, frame)
@@ -304,7 +304,9 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return True
 
-    def _read(self, answer: Answer, frame: bytearray) -> tuple[RequestHeader, Handler, Request | None]:
+    def _read(
+        self, answer: ResponseSlot, frame: bytearray
+    ) -> tuple[RequestHeader, RequestHandler, Request | None]:
         """Decode the request; it is None if its version is not supported. Only a produce keeps a reference to
         its frame."""
         header, position = read_request_header(frame)
@@ -324,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         return header, handler, request
 
     async def _begin(
-        self, answer: Answer, header: RequestHeader, handler: Handler, request: Request | None
+        self, answer: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request | None
     ) -> None:
         await self._wait_for_fetches(answer, is_fetch=handler.request is FetchRequest)
         if (self._lost or self._draining) and not answer.must_finish:
@@ -334,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             await self._handle(answer, header, handler, request)
 
-    async def _wait_for_fetches(self, answer: Answer, is_fetch: bool) -> None:
+    async def _wait_for_fetches(self, answer: ResponseSlot, is_fetch: bool) -> None:
         """Run one fetch at a time: its response may be large and cannot be sent before that of the previous
         fetch anyway."""
         while is_fetch and not self._lost and any(each.is_fetch and not each.done for each in self._answers):
@@ -342,10 +344,10 @@ class Connection(asyncio.BufferedProtocol):
         answer.is_fetch = is_fetch
 
     async def _handle(
-        self, answer: Answer, header: RequestHeader, handler: Handler, request: Request
+        self, answer: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request
     ) -> None:
         services = self._keeper.services
-        call = Call(services, header.api_version, header.client_id or "", self.host)
+        call = KafkaCall(services, header.api_version, header.client_id or "", self.host)
         result = await handler.begin(call, request)
         if handler.pipelined:
             answer.task = self._loop.create_task(self._finish_later(answer, header, result))
@@ -353,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             self._settle(answer, header, result)
 
     async def _finish_later(
-        self, answer: Answer, header: RequestHeader, result: Awaitable[Response | None]
+        self, answer: ResponseSlot, header: RequestHeader, result: Awaitable[Response | None]
     ) -> None:
         try:
             response = await result
@@ -375,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort("a request failed")
             self._finish(answer)
 
-    def _settle(self, answer: Answer, header: RequestHeader, response: Response) -> None:
+    def _settle(self, answer: ResponseSlot, header: RequestHeader, response: Response) -> None:
         version = header.api_version
         if version not in response.versions:  # only ApiVersions responds to unknown versions
             version = 0
@@ -384,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ready_bytes += answer.encoded.size
         self._finish(answer)
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: ResponseSlot) -> None:
         answer.done = True
         answer.task = None
         self._keeper.held(-answer.bytes_held)
@@ -428,7 +430,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes = size
 
 
-def _refusal(header: RequestHeader, handler: Handler) -> Response:
+def _refusal(header: RequestHeader, handler: RequestHandler) -> Response:
     if handler.request is ApiVersionsRequest:
         return unsupported_version()
     versions = handler.request.versions

@@ -88,7 +88,7 @@ def code_of(error: MillpondError) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class Refused(Exception):
+class KafkaError(Exception):
     """An error that exists only in Kafka's protocol, such as a bad replication factor. Never leaves the Kafka
     interface."""
 
@@ -97,11 +97,11 @@ class Refused(Exception):
         super().__init__(message)
 
 
-Refusal = MillpondError | Refused
-REFUSALS: Final = (MillpondError, Refused)
+KafkaRefusal = MillpondError | KafkaError
+REFUSALS: Final = (MillpondError, KafkaError)
 """For `except`: all errors that one row of a response can report."""
 
 
-def code_and_message(error: Refusal) -> tuple[ErrorCode, str]:
-    code = error.code if isinstance(error, Refused) else code_of(error)
+def code_and_message(error: KafkaRefusal) -> tuple[ErrorCode, str]:
+    code = error.code if isinstance(error, KafkaError) else code_of(error)
     return code, str(error)

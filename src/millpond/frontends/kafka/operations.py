@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -18,18 +18,18 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def _bits(*operations: Operation) -> int:
+def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+_CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 
 ON_TOPIC: Final = _bits(
-    *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER),
-    *(Operation.DESCRIBE, *_CONFIGS),
+    *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
+    *(AclOperation.DESCRIBE, *_CONFIGS),
 )
-ON_GROUP: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS)
+ON_GROUP: Final = _bits(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS)
 ON_CLUSTER: Final = _bits(
-    *(Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION, *_CONFIGS),
-    Operation.IDEMPOTENT_WRITE,
+    *(AclOperation.CREATE, AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION, *_CONFIGS),
+    AclOperation.IDEMPOTENT_WRITE,
 )

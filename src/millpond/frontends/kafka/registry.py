@@ -4,24 +4,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.protocol import Request, Response, Versions
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Response)
 
 Answer = Callable[[], Awaitable[Response | None]]
-Serial = Callable[[Call, Q], Awaitable[Response]]
-Pipelined = Callable[[Call, Q], Awaitable[Awaitable[Response | None]]]
+Serial = Callable[[KafkaCall, Q], Awaitable[Response]]
+Pipelined = Callable[[KafkaCall, Q], Awaitable[Awaitable[Response | None]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
+class RequestHandler:
     """`begin` is awaited before the next request of the connection is read. It returns the response or, if
     `pipelined`, an awaitable of it; in that case the next request starts while this one is still in progress."""
 
     request: type[Request]
-    begin: Callable[[Call, Any], Awaitable[Any]]
+    begin: Callable[[KafkaCall, Any], Awaitable[Any]]
     pipelined: bool
     advertised: Versions
 
@@ -30,14 +30,14 @@ class Disconnect(Exception):
     """Raised instead of a response by a handler that has no other way to report an error: the connection is closed."""
 
 
-HANDLERS: dict[int, Handler] = {}
+HANDLERS: dict[int, RequestHandler] = {}
 
 
 def handles(request: type[Q], *, advertised: Versions | None = None) -> Callable[[Serial[Q]], Serial[Q]]:
     """Register a handler that returns the response."""
 
     def register(function: Serial[Q]) -> Serial[Q]:
-        _add(Handler(request, function, pipelined=False, advertised=advertised or request.versions))
+        _add(RequestHandler(request, function, pipelined=False, advertised=advertised or request.versions))
         return function
 
     return register
@@ -49,13 +49,13 @@ def handles_pipelined(
     """Register a handler in two steps: the part that must run in request order, and the awaitable of the response."""
 
     def register(function: Pipelined[Q]) -> Pipelined[Q]:
-        _add(Handler(request, function, pipelined=True, advertised=advertised or request.versions))
+        _add(RequestHandler(request, function, pipelined=True, advertised=advertised or request.versions))
         return function
 
     return register
 
 
-def _add(handler: Handler) -> None:
+def _add(handler: RequestHandler) -> None:
     key = handler.request.api_key
     assert key not in HANDLERS, f"two handlers for key {key}"
     HANDLERS[key] = handler

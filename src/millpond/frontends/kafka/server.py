@@ -6,7 +6,7 @@ import logging
 
 from millpond.frontends.kafka import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.kafka.call import Services
-from millpond.frontends.kafka.connection import Connection
+from millpond.frontends.kafka.connection import KafkaConnection
 from millpond.frontends.kafka.frames import STAGING_BYTES
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.kafka.registry import HANDLERS
@@ -31,8 +31,8 @@ class KafkaServer:
         self._limits = limits
         self.metrics = metrics
         self.staging = bytearray(STAGING_BYTES)
-        self._connections: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}
+        self._connections: set[KafkaConnection] = set()
+        self._waiting: dict[KafkaConnection, None] = {}
         self._held_bytes = 0
         self._listener: asyncio.Server | None = None
         self._requests = {
@@ -44,7 +44,7 @@ class KafkaServer:
         """Listen without accepting connections yet. Returns the port, which the system chooses if `port` is 0."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, start_serving=False
+            lambda: KafkaConnection(self), host, port, backlog=1024, start_serving=False
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
         self.listener = f"{host}:{bound}"
@@ -84,7 +84,7 @@ class KafkaServer:
 
     # -- used by connections ---------------------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: KafkaConnection) -> bool:
         if len(self._connections) >= self._limits.connections_max:
             logger.warning(
                 "Kafka connection refused; connection limit reached",
@@ -95,7 +95,7 @@ class KafkaServer:
         self.metrics.connections.set(len(self._connections))
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
         self._waiting.pop(connection, None)
         self.metrics.connections.set(len(self._connections))
@@ -111,7 +111,7 @@ class KafkaServer:
     def counted(self, api_key: int) -> None:
         self._requests[api_key].inc()
 
-    def wait_for_memory(self, connection: Connection) -> bool:
+    def wait_for_memory(self, connection: KafkaConnection) -> bool:
         """Whether to stop reading this connection for now."""
         if self._held_bytes < self._limits.frames_bytes_max:
             return False

@@ -10,10 +10,10 @@ from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
 from millpond.service import (
     Administration,
-    GroupDescription,
-    Messages,
+    GroupDetails,
+    MessageWriter,
     PartitionDescription,
-    TopicDescription,
+    TopicDetails,
 )
 from millpond.stubs import admin_pb2 as pb
 
@@ -24,7 +24,7 @@ class AdminService:
     def __init__(
         self,
         administration: Administration,
-        messages: Messages,
+        messages: MessageWriter,
         *,
         version: str,
         cluster_id: str,
@@ -57,7 +57,7 @@ class AdminService:
             brokers=[each["grpc"] for each in found.brokers if "grpc" in each],
         )
 
-    async def _described(self, request: pb.DescribeTopicRequest) -> TopicDescription:
+    async def _described(self, request: pb.DescribeTopicRequest) -> TopicDetails:
         try:
             return await self._administration.describe_topic(request.name)
         except UnknownTopic:
@@ -159,7 +159,7 @@ def _group(each: GroupListing) -> pb.Group:
     return pb.Group(name=each.group_id, state=each.state, protocol_type=each.protocol_type)
 
 
-def _group_description(found: GroupDescription) -> pb.GroupDescription:
+def _group_description(found: GroupDetails) -> pb.GroupDescription:
     described = found.group
     return pb.GroupDescription(
         group=pb.Group(name=described.group_id, state=described.state, protocol_type=described.protocol_type),

@@ -19,7 +19,7 @@ from millpond.frontends.rpc.memory import Context, Intake
 from millpond.model.errors import Defect, InvalidRequest, MillpondError
 from millpond.observability.metrics import AnswerMetrics
 
-Decode = Callable[[bytes], Any]
+DecodeRequest = Callable[[bytes], Any]
 OK: Final = grpc.StatusCode.OK.name
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def _handler(
     return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
 
 
-def _decoder(method: MethodDescriptor) -> Decode:
+def _decoder(method: MethodDescriptor) -> DecodeRequest:
     kind = message_factory.GetMessageClass(method.input_type)
 
     def decode(data: bytes) -> Any:
@@ -71,7 +71,7 @@ def _decoder(method: MethodDescriptor) -> Decode:
     return decode
 
 
-async def _each(decode: Decode, requests: AsyncIterator[bytes], intake: Intake) -> AsyncIterator[Any]:
+async def _each(decode: DecodeRequest, requests: AsyncIterator[bytes], intake: Intake) -> AsyncIterator[Any]:
     async for data in requests:
         with intake.admitted(len(data)):
             yield decode(data)

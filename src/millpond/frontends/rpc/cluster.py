@@ -1,12 +1,12 @@
 """The gRPC service `Cluster`: reports what each broker owns and triggers handovers."""
 
 from millpond.frontends.rpc.memory import Context
-from millpond.service import BrokerStanding, Cluster, ClusterStanding
+from millpond.service import BrokerStatus, ClusterAdministration, ClusterStatus
 from millpond.stubs import cluster_pb2 as pb
 
 
 class ClusterService:
-    def __init__(self, cluster: Cluster, cluster_id: str) -> None:
+    def __init__(self, cluster: ClusterAdministration, cluster_id: str) -> None:
         self._cluster = cluster
         self._cluster_id = cluster_id
 
@@ -23,7 +23,7 @@ class ClusterService:
     async def rebalance(self, _: pb.RebalanceRequest, __: Context) -> pb.ClusterStatus:
         return self._encoded(await self._cluster.rebalance())
 
-    def _encoded(self, found: ClusterStanding) -> pb.ClusterStatus:
+    def _encoded(self, found: ClusterStatus) -> pb.ClusterStatus:
         return pb.ClusterStatus(
             cluster_id=self._cluster_id,
             topology=found.version,
@@ -33,7 +33,7 @@ class ClusterService:
         )
 
 
-def _broker(each: BrokerStanding) -> pb.Broker:
+def _broker(each: BrokerStatus) -> pb.Broker:
     return pb.Broker(
         node_id=each.node_id,
         session=each.session,

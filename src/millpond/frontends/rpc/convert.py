@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import TopicId
 from millpond.records import NO_TIMESTAMP, Record
-from millpond.service import OLDEST, Placed, Polled, PollRequest
+from millpond.service import OLDEST, PollRequest, PollResult, StoredMessage
 from millpond.stubs import log_pb2
 
 NUMBER_MAX = 2**62
@@ -35,7 +35,7 @@ def _timestamp(message: log_pb2.NewMessage) -> int:
     return message.timestamp_ms
 
 
-def produced(placed: Iterable[Placed]) -> log_pb2.ProduceResponse:
+def produced(placed: Iterable[StoredMessage]) -> log_pb2.ProduceResponse:
     response = log_pb2.ProduceResponse()
     for each in placed:
         response.numbers.append(each.offset + 1)
@@ -76,7 +76,7 @@ def positions_of(positions: Iterable[log_pb2.Position]) -> Mapping[int, int]:
     return found
 
 
-def size_of(polled: Polled) -> int:
+def size_of(polled: PollResult) -> int:
     """The approximate size of the response. Asking protobuf for it would encode the response a second time."""
     records = sum(
         len(record.value or b"") + len(record.key or b"") + PART_BYTES * (1 + len(record.headers))
@@ -85,7 +85,7 @@ def size_of(polled: Polled) -> int:
     return records + sum(len(data) for _, data in polled.batches)
 
 
-def poll_response(polled: Polled) -> log_pb2.PollResponse:
+def poll_response(polled: PollResult) -> log_pb2.PollResponse:
     response = log_pb2.PollResponse(topic_id=str(uuid.UUID(bytes=polled.topic_id)))
     for partition, record in polled.records:
         message = response.messages.add(

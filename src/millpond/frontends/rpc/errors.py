@@ -52,7 +52,7 @@ CODES: Final[Mapping[type[MillpondError], grpc.StatusCode]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RpcRefusal:
     """An error as clients receive it."""
 
     code: grpc.StatusCode
@@ -62,10 +62,10 @@ class Refusal:
     facts: Mapping[str, str]
 
 
-def refusal_of(error: MillpondError) -> Refusal:
+def refusal_of(error: MillpondError) -> RpcRefusal:
     error = _in_numbers(error)
     message = _bounded(str(error), MESSAGE_BYTES_MAX)
-    return Refusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
+    return RpcRefusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
 
 
 def _in_numbers(error: MillpondError) -> MillpondError:
@@ -97,7 +97,7 @@ def number_of(code: grpc.StatusCode) -> int:
     return number
 
 
-def status_of(refusal: Refusal, retry_after_ms: int) -> bytes:
+def status_of(refusal: RpcRefusal, retry_after_ms: int) -> bytes:
     """A google.rpc.Status for the trailing metadata."""
     info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=refusal.facts)
     details = [_packed(info)]

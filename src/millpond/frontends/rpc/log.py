@@ -21,19 +21,19 @@ from millpond.frontends.rpc.pipeline import Pipeline
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
-from millpond.service import OLDEST, Messages, Placed, Polled, Poller, PollRequest
+from millpond.service import OLDEST, MessageWriter, Poller, PollRequest, PollResult, StoredMessage
 from millpond.stubs import log_pb2
 
 FOLLOW_WAIT_MS = 5_000
 """Maximum wait of one poll while following a topic; after it the stream checks for new partitions."""
 
-Outcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
+ProduceOutcome = Awaitable[log_pb2.ProduceResponse] | MillpondError
 
 
 class LogService:
     def __init__(
         self,
-        messages: Messages,
+        messages: MessageWriter,
         poller: Poller,
         transactions: Transactions,
         answers: Answers,
@@ -88,7 +88,7 @@ class LogService:
         try:
             async for request in requests:
                 try:
-                    outcome: Outcome = await self._submit(request)
+                    outcome: ProduceOutcome = await self._submit(request)
                 except MillpondError as error:
                     outcome = error
                 await results.put(asyncio.ensure_future(self._result(outcome)))
@@ -118,7 +118,7 @@ class LogService:
             await self._messages.submit_batch(request.topic, partition, request.batch), partition
         )
 
-    async def _result(self, outcome: Outcome) -> log_pb2.ProduceResult:
+    async def _result(self, outcome: ProduceOutcome) -> log_pb2.ProduceResult:
         try:
             if isinstance(outcome, MillpondError):
                 raise outcome
@@ -157,7 +157,7 @@ class LogService:
         """A reader of the whole topic also reads partitions that are added later."""
         return {**dict.fromkeys(range(self._poller.partitions(topic)), OLDEST), **positions}
 
-    async def _poll(self, request: PollRequest, *, as_batches: bool) -> Polled:
+    async def _poll(self, request: PollRequest, *, as_batches: bool) -> PollResult:
         room = self._answers.room(request.bytes_max)
         poll = self._poller.poll_batches if as_batches else self._poller.poll
         with self._answers.holding(0 if request.wait_ms else room):  # a waiting poll holds no data yet
@@ -176,18 +176,18 @@ def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:
     )
 
 
-def _positions(polled: Polled) -> dict[int, int]:
+def _positions(polled: PollResult) -> dict[int, int]:
     return {each.partition: each.next_offset for each in polled.standings}
 
 
-def _reached(polled: Polled, ends: dict[int, int]) -> bool:
+def _reached(polled: PollResult, ends: dict[int, int]) -> bool:
     """A position below the oldest message counts as the oldest: there are no messages in between."""
     return all(max(each.next_offset, each.log_start) >= ends[each.partition] for each in polled.standings)
 
 
-async def _produced(answer: Awaitable[list[Placed]]) -> log_pb2.ProduceResponse:
+async def _produced(answer: Awaitable[list[StoredMessage]]) -> log_pb2.ProduceResponse:
     return produced(await answer)
 
 
 async def _appended(answer: "asyncio.Future[AppendResult]", partition: int) -> log_pb2.ProduceResponse:
-    return produced([Placed(partition, (await answer).base_offset, -1)])
+    return produced([StoredMessage(partition, (await answer).base_offset, -1)])

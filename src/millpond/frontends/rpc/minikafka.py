@@ -9,7 +9,7 @@ from millpond.frontends.rpc.convert import size_of
 from millpond.frontends.rpc.memory import Answers, Context
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
-from millpond.service import Messages, Polled, Poller, PollRequest
+from millpond.service import MessageWriter, Poller, PollRequest, PollResult
 from millpond.stubs import minikafka_pb2 as pb
 
 PARTITION = 0
@@ -20,7 +20,7 @@ NUMBER_MAX = 2**32 - 1
 
 
 class MiniKafkaService:
-    def __init__(self, messages: Messages, poller: Poller, answers: Answers) -> None:
+    def __init__(self, messages: MessageWriter, poller: Poller, answers: Answers) -> None:
         self._messages = messages
         self._poller = poller
         self._answers = answers
@@ -53,7 +53,7 @@ class MiniKafkaService:
         return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
 
 
-def _moved(polled: Polled, wanted: PollRequest) -> bool:
+def _moved(polled: PollResult, wanted: PollRequest) -> bool:
     """Whether the poll advanced, even if only over records that readers may not see, such as aborted transactions."""
     return polled.standings[0].next_offset > wanted.positions[PARTITION]
 

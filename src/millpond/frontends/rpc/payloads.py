@@ -5,7 +5,7 @@ from typing import Final
 
 from millpond.frontends.rpc.memory import Answers, Context
 from millpond.model.errors import InvalidRequest, MillpondError
-from millpond.service import Payloads, Place
+from millpond.service import PayloadTransfers, TransferTarget
 from millpond.stubs import payloads_pb2 as pb
 
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -13,7 +13,7 @@ DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class PayloadService:
-    def __init__(self, payloads: Payloads, answers: Answers) -> None:
+    def __init__(self, payloads: PayloadTransfers, answers: Answers) -> None:
         self._payloads = payloads
         self._answers = answers
 
@@ -65,7 +65,7 @@ async def _discard(requests: AsyncIterator[pb.UploadRequest]) -> None:
             return
 
 
-def _place(place: Place) -> pb.PayloadPlace:
+def _place(place: TransferTarget) -> pb.PayloadPlace:
     return pb.PayloadPlace(
         url=place.url or "",
         method=place.method,

@@ -4,19 +4,19 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
-class Pipeline(Generic[Result]):
+class Pipeline(Generic[T]):
     """One task calls `put`, another calls `take`. Changes only between awaits."""
 
     def __init__(self, room: int) -> None:
         self._room = asyncio.Semaphore(room)
-        self._waiting: deque[asyncio.Future[Result]] = deque()
+        self._waiting: deque[asyncio.Future[T]] = deque()
         self._changed = asyncio.Event()
         self._ended = False
 
-    async def put(self, result: "asyncio.Future[Result]") -> None:
+    async def put(self, result: "asyncio.Future[T]") -> None:
         """Waits while the pipeline is full."""
         await self._room.acquire()
         self._waiting.append(result)
@@ -27,7 +27,7 @@ class Pipeline(Generic[Result]):
         self._ended = True
         self._changed.set()
 
-    async def take(self, most: int) -> list[Result]:
+    async def take(self, most: int) -> list[T]:
         """Returns the next results, or an empty list when all have been taken and the pipeline has ended."""
         while not self._waiting:
             if self._ended:
@@ -35,7 +35,7 @@ class Pipeline(Generic[Result]):
             self._changed.clear()
             await self._changed.wait()
         await asyncio.wait([self._waiting[0]])
-        taken: list[Result] = []
+        taken: list[T] = []
         while self._waiting and self._waiting[0].done() and len(taken) < most:
             taken.append(self._waiting.popleft().result())
             self._room.release()

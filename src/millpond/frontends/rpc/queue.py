@@ -9,8 +9,8 @@ from millpond.frontends.rpc.memory import Answers, Context
 from millpond.frontends.rpc.subscribing import ANSWERS, SAID_LATER, Subscribing
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
 from millpond.model.errors import InvalidRequest, Stopping
-from millpond.queues import Answer, QueueLimits, Queues, Start, StartAt
-from millpond.service import Administration, Messages, NewMessage
+from millpond.queues import AckResult, QueueLimits, Queues, StartAt, SubscriptionStart
+from millpond.service import Administration, MessageWriter, NewMessage
 from millpond.stubs import queue_pb2 as pb
 
 KEYS_DEFAULT = 10
@@ -23,7 +23,7 @@ class QueueService:
         self,
         queues: Queues,
         administration: Administration,
-        messages: Messages,
+        messages: MessageWriter,
         answers: Answers,
         limits: RpcLimits,
         queue_limits: QueueLimits,
@@ -135,7 +135,7 @@ class QueueService:
             raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
         commit = (request.topic, request.subscription, request.consumer, list(request.acks))
         answers = await self._queues.check_commit(*commit)
-        if any(answer is not Answer.OK for answer in answers):  # a refused commit must not create topics
+        if any(answer is not AckResult.OK for answer in answers):  # a refused commit must not create topics
             return pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
         new = [_new_message(each) for each in request.messages]
         appends, spots = await self._messages.batches_of(new) if new else ({}, [])
@@ -166,14 +166,14 @@ _START = {
 }
 
 
-def _start(start: pb.Start) -> Start:
+def _start(start: pb.Start) -> SubscriptionStart:
     at = _START.get(start.at)
     if at is None:
         raise InvalidRequest(reason=f"{start.at} is no place to start at")
     if at is StartAt.OFFSET:
         if not 1 <= start.value <= NUMBER_MAX:
             raise InvalidRequest(reason=f"{start.value} is no message number: they begin at 1")
-        return Start(at, start.value - 1)
+        return SubscriptionStart(at, start.value - 1)
     if not 0 <= start.value <= NUMBER_MAX:
         raise InvalidRequest(reason=f"{start.value} is no time")
-    return Start(at, start.value)
+    return SubscriptionStart(at, start.value)

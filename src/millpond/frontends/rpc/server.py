@@ -22,7 +22,7 @@ from millpond.frontends.rpc.queue import QueueService
 from millpond.log import Transactions
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import QueueLimits, Queues
-from millpond.service import Administration, Cluster, Messages, Payloads, Poller
+from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
 from millpond.stubs import admin_pb2, cluster_pb2, log_pb2, minikafka_pb2, payloads_pb2, queue_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
@@ -43,12 +43,12 @@ LAST_WORDS_S = 0.2
 class RpcServices:
     """The components that the gRPC interface uses."""
 
-    messages: Messages
+    messages: MessageWriter
     poller: Poller
-    payloads: Payloads
+    payloads: PayloadTransfers
     queues: Queues
     queue_limits: QueueLimits
-    cluster: Cluster
+    cluster: ClusterAdministration
     administration: Administration
     transactions: Transactions
     metrics: AnswerMetrics

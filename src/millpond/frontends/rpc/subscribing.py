@@ -15,7 +15,7 @@ from millpond.frontends.rpc.convert import PART_BYTES
 from millpond.frontends.rpc.errors import error_message
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
-from millpond.queues import Answer, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
+from millpond.queues import AckResult, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
 from millpond.queues.deadletters import is_public
 from millpond.queues.outcomes import OK
 from millpond.queues.partition_queue import Delivered
@@ -25,10 +25,10 @@ from millpond.stubs import queue_pb2 as pb
 VALUE_BYTES_DEFAULT = 256 * 1024
 ANSWER_OK: Final = pb.ANSWER_OK
 ANSWERS = {
-    Answer.OK: ANSWER_OK,
-    Answer.STALE: pb.ANSWER_STALE,
-    Answer.UNKNOWN: pb.ANSWER_UNKNOWN,
-    Answer.NOT_OWNER: pb.ANSWER_NOT_OWNER,
+    AckResult.OK: ANSWER_OK,
+    AckResult.STALE: pb.ANSWER_STALE,
+    AckResult.UNKNOWN: pb.ANSWER_UNKNOWN,
+    AckResult.NOT_OWNER: pb.ANSWER_NOT_OWNER,
 }
 SAID_LATER = ("credit", "answers", "flow", "detach")
 LAST_WRITE_S = 1.0
@@ -36,7 +36,7 @@ LAST_WRITE_S = 1.0
 ACK_BYTES = 64
 """Estimated overhead of a delivery."""
 
-Sized = tuple[pb.SubscribeResponse, int]
+SizedResponse = tuple[pb.SubscribeResponse, int]
 logger = logging.getLogger(__name__)
 
 
@@ -115,7 +115,7 @@ class Subscribing:
 
     # -- responses ------------------------------------------------------------------------------------------------
 
-    async def responses(self, requests: AsyncIterator[pb.SubscribeRequest]) -> AsyncIterator[Sized]:
+    async def responses(self, requests: AsyncIterator[pb.SubscribeRequest]) -> AsyncIterator[SizedResponse]:
         """Yields responses until either side ends the stream. Results of earlier acknowledgements are still sent."""
         if not self._left:
             self._reading = asyncio.create_task(self._read(requests))
@@ -176,12 +176,12 @@ class Subscribing:
         if self._writing is not None:
             self._writing.cancel()
 
-    def _told(self, events: Sequence[Event]) -> Iterator[Sized]:
+    def _told(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
         """Events that precede the decision about an acknowledgement are sent before its result, so that a
         consumer with a STALE result already knows what was revoked. Results are attached to the last event's
         response, because each response is expensive."""
         results, self._results = self._results, []
-        last: Sized | None = None
+        last: SizedResponse | None = None
         for sized in self._happened(events) if not self._left else ():
             if last is not None:
                 yield last
@@ -195,7 +195,7 @@ class Subscribing:
         for _ in results:
             self._room.release()  # not earlier: requests are not read while too many results are unread
 
-    def _happened(self, events: Sequence[Event]) -> Iterator[Sized]:
+    def _happened(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
         for event in events:
             if isinstance(event, Deliveries):
                 yield from self._deliveries(event)
@@ -207,7 +207,7 @@ class Subscribing:
                 lost = pb.PartitionLost(partition=event.partition, error=error)
                 yield pb.SubscribeResponse(lost=lost), PART_BYTES
 
-    def _deliveries(self, event: Deliveries) -> Iterator[Sized]:
+    def _deliveries(self, event: Deliveries) -> Iterator[SizedResponse]:
         """Split deliveries into as few responses as the limits allow."""
         count_max, bytes_max = self._limits.deliveries_per_response_max, self._limits.delivery_response_bytes
         response, size, count = _begun(event), 0, 0

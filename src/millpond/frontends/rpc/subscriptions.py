@@ -1,23 +1,23 @@
 """Converts subscriptions and their state to protobuf messages. A message number is an offset plus one."""
 
-from millpond.catalog.subscriptions import Subscription
-from millpond.queues import ConsumerStanding, PartitionStanding, SubscriptionStanding
-from millpond.queues.outcomes import KeyStanding
+from millpond.catalog.subscriptions import StoredSubscription
+from millpond.queues import ConsumerStatus, PartitionStatus, SubscriptionStatus
+from millpond.queues.outcomes import KeyStatus
 from millpond.queues.tracked import FAR
 from millpond.stubs import queue_pb2 as pb
 
 
-def config_text(subscription: Subscription) -> dict[str, str]:
+def config_text(subscription: StoredSubscription) -> dict[str, str]:
     return {name: str(value) for name, value in subscription.config.to_json().items()}
 
 
-def subscription_of(topic: str, found: Subscription) -> pb.Subscription:
+def subscription_of(topic: str, found: StoredSubscription) -> pb.Subscription:
     return pb.Subscription(
         topic=topic, name=found.name, config=config_text(found), created_at_ms=found.created_at
     )
 
 
-def subscription_state(found: SubscriptionStanding) -> pb.SubscriptionState:
+def subscription_state(found: SubscriptionStatus) -> pb.SubscriptionState:
     return pb.SubscriptionState(
         subscription=subscription_of(found.topic, found.subscription),
         partitions=[_partition(each) for each in found.partitions],
@@ -27,7 +27,7 @@ def subscription_state(found: SubscriptionStanding) -> pb.SubscriptionState:
     )
 
 
-def _partition(each: PartitionStanding) -> pb.PartitionState:
+def _partition(each: PartitionStatus) -> pb.PartitionState:
     return pb.PartitionState(
         partition=each.partition,
         member=each.member,
@@ -43,7 +43,7 @@ def _partition(each: PartitionStanding) -> pb.PartitionState:
     )
 
 
-def _key(key: KeyStanding) -> pb.KeyState:
+def _key(key: KeyStatus) -> pb.KeyState:
     """A key that waits for an operator has no `until_ms`."""
     return pb.KeyState(
         key_hash=f"{key.key:016x}",
@@ -55,7 +55,7 @@ def _key(key: KeyStanding) -> pb.KeyState:
     )
 
 
-def _consumer(each: ConsumerStanding) -> pb.ConsumerState:
+def _consumer(each: ConsumerStatus) -> pb.ConsumerState:
     return pb.ConsumerState(
         name=each.name,
         credit=max(each.credit, 0),

@@ -12,10 +12,10 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
-from millpond.frontends.web.bodies import Bodies, ClientGone, Holding, chunks_of
+from millpond.frontends.web.bodies import ClientGone, Holding, RequestMemory, chunks_of
 from millpond.frontends.web.convert import convert_parameters
-from millpond.frontends.web.errors import Refused, owner_of, problem_of, refusal_of
-from millpond.frontends.web.operations import NO_BODY, OPERATIONS, Call, Operation, Raw, Reply, Stream
+from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
+from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, Operation, Raw, Reply, Stream
 from millpond.frontends.web.site import Site, unless_gone
 from millpond.model.errors import InvalidRequest
 
@@ -30,7 +30,7 @@ class Application:
     """The ASGI application."""
 
     def __init__(self, site: Site) -> None:
-        self.bodies = Bodies(site.limits)
+        self.bodies = RequestMemory(site.limits)
         paths: dict[str, list[Operation]] = {}
         for each in OPERATIONS:
             paths.setdefault(each.path, []).append(each)
@@ -46,7 +46,7 @@ class Application:
 class _Path:
     """The operations of one path, by method."""
 
-    def __init__(self, site: Site, bodies: Bodies, operations: Sequence[Operation]) -> None:
+    def __init__(self, site: Site, bodies: RequestMemory, operations: Sequence[Operation]) -> None:
         self._site = site
         self._bodies = bodies
         self._operations = {each.method: each for each in operations}
@@ -70,7 +70,7 @@ class _Path:
         self._site.hosts.check(headers.getlist("host"))
         operation = self._operation(scope["method"])
         _check_origin(scope["method"], headers)
-        call = Call(
+        call = HttpCall(
             site=self._site,
             path=convert_parameters(_path_of(scope), operation.parameters, "path"),
             query=convert_parameters(_query_of(scope), operation.query, "query"),
@@ -85,10 +85,10 @@ class _Path:
 
     def _operation(self, method: str) -> Operation:
         if not self._operations:
-            raise Refused(404, "UnknownPath", "There is nothing at this path.")
+            raise HttpError(404, "UnknownPath", "There is nothing at this path.")
         if method not in self._operations:
             allowed = ", ".join(sorted(self._operations))
-            raise Refused(
+            raise HttpError(
                 405,
                 "MethodNotAllowed",
                 f"Only {allowed} can be done here.",
@@ -210,7 +210,7 @@ def _check_origin(method: str, headers: Headers) -> None:
     if origin is None or method in NOTHING_CHANGES:
         return
     if origin.partition("://")[2] != headers.get("host"):
-        raise Refused(403, "ForeignOrigin", "Pages from elsewhere may not change anything here.")
+        raise HttpError(403, "ForeignOrigin", "Pages from elsewhere may not change anything here.")
 
 
 def _at_owner(owner: str, scope: Scope) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.types import Receive
 
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.limits import WebLimits
 
 JUST_NOW_S = 0.01
@@ -26,7 +26,7 @@ class ClientGone(Exception):
 class Holding:
     """The memory of one request. `receiving` is the task that waits for the rest of its body."""
 
-    def __init__(self, bodies: "Bodies") -> None:
+    def __init__(self, bodies: "RequestMemory") -> None:
         self._bodies = bodies
         self.bytes = 0
         self.heard_at = 0.0
@@ -62,7 +62,7 @@ class Holding:
         except asyncio.CancelledError:
             if self.given_up and self.receiving is not None:
                 self.receiving.uncancel()
-                raise Refused(
+                raise HttpError(
                     408, "BodyTooSlow", "Memory was short, and this body did not go on.", retriable=True
                 ) from None
             raise
@@ -75,7 +75,7 @@ class Holding:
         self.receiving.cancel()
 
 
-class Bodies:
+class RequestMemory:
     """The memory of all requests. Changes only between awaits."""
 
     def __init__(self, limits: WebLimits) -> None:
@@ -96,7 +96,7 @@ class Bodies:
     def take(self, holding: Holding, count: int) -> None:
         if self.held_bytes + count > self._limits.requests_bytes_max:
             self._make_room()
-            raise Refused(
+            raise HttpError(
                 503,
                 "OutOfMemory",
                 "Too many bytes of requests are in memory.",
@@ -125,7 +125,7 @@ async def chunks_of(receive: Receive) -> AsyncGenerator[bytes, None]:
             yield chunk
 
 
-def _too_large(bytes_max: int) -> Refused:
-    return Refused(
+def _too_large(bytes_max: int) -> HttpError:
+    return HttpError(
         413, "RequestTooLarge", f"The body is larger than {bytes_max} bytes.", details={"limit": bytes_max}
     )

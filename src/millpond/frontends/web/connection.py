@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from millpond.frontends.web.limits import WebLimits
-from millpond.frontends.web.schemas import Problem
+from millpond.frontends.web.schemas import ProblemJson
 
 HEADER_OVERHEAD: Final = 4
 """The colon, the space and the line end."""
@@ -28,7 +28,7 @@ quiet_logger.setLevel(logging.ERROR)
 """Client errors are reported to the client, not logged: any client could flood the log with them."""
 
 
-class Owner(Protocol):
+class HttpConnectionHost(Protocol):
     """The parts of the server that a connection uses."""
 
     limits: WebLimits
@@ -41,8 +41,8 @@ class _HeadTooLarge(Exception):
     """The head of a request exceeds its limit, or too many requests are pipelined."""
 
 
-class Connection(HttpToolsProtocol):
-    def __init__(self, config: Config, state: ServerState, owner: Owner) -> None:
+class HttpConnection(HttpToolsProtocol):
+    def __init__(self, config: Config, state: ServerState, owner: HttpConnectionHost) -> None:
         super().__init__(config, state, {})
         self.logger = quiet_logger
         self.access_log = False
@@ -181,13 +181,13 @@ class Connection(HttpToolsProtocol):
         elif self.pipeline or (in_progress and cycle.response_started):
             self.transport.abort()
         elif not self.transport.is_closing():
-            self.transport.write(self._refusal(status, Problem(code, message, retriable, {})))
+            self.transport.write(self._refusal(status, ProblemJson(code, message, retriable, {})))
             self.transport.close()
 
     def _refuse_head(self) -> None:
         self.refuse(431, "HeadTooLarge", "The head of the request is too large.")
 
-    def _refusal(self, status: int, problem: Problem) -> bytes:
+    def _refusal(self, status: int, problem: ProblemJson) -> bytes:
         content = msgspec.json.encode(problem)
         lines = [
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",

@@ -12,20 +12,20 @@ from typing import Final, TypeVar
 import msgspec
 
 from millpond.frontends.web.schemas import (
-    Base64,
-    Bytes,
+    Base64Json,
+    BytesJson,
     Encoding,
-    Message,
-    MessageHeader,
-    NewHeader,
-    NewMessage,
-    NewMessages,
+    MessageHeaderJson,
+    MessageJson,
+    NewHeaderJson,
+    NewMessageJson,
+    NewMessagesJson,
     Shown,
 )
 from millpond.model.errors import InvalidRequest
 from millpond.records import NO_TIMESTAMP, Header, Record
 
-Wanted = TypeVar("Wanted")
+T = TypeVar("T")
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 KEY: Final = b"x-millpond-key"
@@ -62,8 +62,8 @@ STRING_PIECE: Final = re.compile(rb'(?:[^"\\]|\\.)[^"\\]*+(?:\\.[^"\\]*+)*+', re
 JSON_LOOKING: Final = re.compile(rb'[ \t\r\n]*+["{\[]')
 """A body that starts like a JSON object, list or string."""
 
-_NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessage)
-_NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessages)
+_NEW_MESSAGE: Final = msgspec.json.Decoder(NewMessageJson)
+_NEW_MESSAGES: Final = msgspec.json.Decoder(NewMessagesJson)
 
 
 # -- requests -------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _end_of_string(body: bytes, start: int) -> int:
     return len(body)
 
 
-def record_of(message: NewMessage) -> Record:
+def record_of(message: NewMessageJson) -> Record:
     given = message.timestamp_ms
     return Record(
         value=bytes_of(message.value, message.encoding),
@@ -173,15 +173,15 @@ def record_of(message: NewMessage) -> Record:
     )
 
 
-def bytes_of(given: Bytes, encoding: Encoding) -> bytes | None:
+def bytes_of(given: BytesJson, encoding: Encoding) -> bytes | None:
     if given is None:
         return None
-    if isinstance(given, Base64):
+    if isinstance(given, Base64Json):
         return from_base64(given.base64)
     return given.encode() if encoding == "text" else from_base64(given)
 
 
-def decode_json(decoder: "msgspec.json.Decoder[Wanted]", body: bytes) -> Wanted:
+def decode_json(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -212,7 +212,7 @@ def _decoded_pieces(text: str) -> Iterable[bytes]:
         yield binascii.a2b_base64(piece, strict_mode=True)
 
 
-def _headers_of(given: list[NewHeader] | dict[str, Bytes], encoding: Encoding) -> Iterable[Header]:
+def _headers_of(given: list[NewHeaderJson] | dict[str, BytesJson], encoding: Encoding) -> Iterable[Header]:
     if isinstance(given, dict):
         return ((name, bytes_of(value, encoding)) for name, value in given.items())
     return ((each.name, bytes_of(each.value, encoding)) for each in given)
@@ -242,20 +242,20 @@ def _timestamp_of(headers: RawHeaders) -> int:
 # -- responses ------------------------------------------------------------------------------------------------
 
 
-def message_of(partition: int, record: Record, shown: Shown) -> Message:
-    return Message(
+def message_of(partition: int, record: Record, shown: Shown) -> MessageJson:
+    return MessageJson(
         partition=partition,
         offset=record.offset,
         number=record.offset + 1,
         timestamp_ms=record.timestamp,
         key=shown_as(record.key, shown),
         value=shown_as(record.value, shown),
-        headers=[MessageHeader(name, shown_as(value, shown)) for name, value in record.headers],
+        headers=[MessageHeaderJson(name, shown_as(value, shown)) for name, value in record.headers],
         encoding="base64" if shown == "base64" else "text",
     )
 
 
-def shown_as(data: bytes | None, shown: Shown) -> Bytes:
+def shown_as(data: bytes | None, shown: Shown) -> BytesJson:
     """`auto` returns text if the bytes are UTF-8, and marked base64 if not; `text` always returns text."""
     if data is None:
         return None
@@ -266,7 +266,7 @@ def shown_as(data: bytes | None, shown: Shown) -> Bytes:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return Base64(to_base64(data))
+        return Base64Json(to_base64(data))
 
 
 def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]]:
@@ -317,7 +317,7 @@ def _headers_size(record: Record) -> int:
 # -- parameters -----------------------------------------------------------------------------------------------
 
 
-def convert_parameters(given: Mapping[str, str], wanted: type[Wanted], what: str) -> Wanted:
+def convert_parameters(given: Mapping[str, str], wanted: type[T], what: str) -> T:
     """Convert the strings of a path or a query to the declared numbers and choices."""
     try:
         return msgspec.convert(given, wanted, strict=False)

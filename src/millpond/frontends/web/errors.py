@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millpond.frontends.web.schemas import Problem
+from millpond.frontends.web.schemas import ProblemJson
 from millpond.model import errors
 from millpond.model.errors import Defect, MillpondError, NotCoordinator, NotOwner
 
@@ -42,7 +42,7 @@ CODES: Final[Mapping[type[MillpondError], str]] = {errors.TopicExists: "TopicAlr
 """Errors whose code differs from the error's name."""
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """An error that exists only in HTTP, such as a bad content type. Never leaves the HTTP interface."""
 
     def __init__(
@@ -63,9 +63,9 @@ class Refused(Exception):
         self.headers = tuple(headers)
 
 
-def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
+def refusal_of(error: Exception, *, what: str = "a request") -> HttpError:
     """Any error as clients receive it. An unexpected error is logged, and clients do not receive its text."""
-    if isinstance(error, Refused):
+    if isinstance(error, HttpError):
         return error
     if not isinstance(error, MillpondError):
         logger.error(
@@ -77,7 +77,7 @@ def refusal_of(error: Exception, *, what: str = "a request") -> Refused:
             "defect found in HTTP request", exc_info=error, extra={"request": what, "error": str(error)}
         )
         error = Defect(reason="see the broker's log")
-    return Refused(
+    return HttpError(
         status_of(error), code_of(error), str(error), retriable=error.retriable, details=_details(error)
     )
 
@@ -91,8 +91,8 @@ def code_of(error: MillpondError) -> str:
     return CODES.get(type(error), type(error).__name__)
 
 
-def problem_of(refusal: Refused) -> Problem:
-    return Problem(refusal.code, str(refusal), refusal.retriable, refusal.details)
+def problem_of(refusal: HttpError) -> ProblemJson:
+    return ProblemJson(refusal.code, str(refusal), refusal.retriable, refusal.details)
 
 
 def owner_of(error: Exception) -> str | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.model.addresses import is_loopback
 
 HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
@@ -32,7 +32,7 @@ class Hosts:
             if self._any or host in self._known:
                 continue
             if not self._is_ours(_name_of(host)):
-                raise Refused(
+                raise HttpError(
                     403,
                     "ForeignHost",
                     f"This broker is not {host[:NAME_SHOWN_MAX]!r}: it listens on loopback, and answers under such a "

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from millpond.frontends.web.operations import JSON, NO_BODY, Operation, Other
-from millpond.frontends.web.schemas import Problem
+from millpond.frontends.web.schemas import SUFFIX, ProblemJson
 
 VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"
@@ -82,7 +82,7 @@ def _responses(operation: Operation) -> Schema:
         str(status): {"description": _meaning(status, holds)} | _content(holds)
         for status, holds in operation.gives.items()
     }
-    refusal = {"content": {JSON: {"schema": _reference(Problem)}}}
+    refusal = {"content": {JSON: {"schema": _reference(ProblemJson)}}}
     refused = {
         str(status): {"description": HTTPStatus(status).phrase} | refusal for status in refusals(operation)
     }
@@ -122,11 +122,11 @@ def _any_of(kinds: Kinds) -> Schema:
 
 
 def _reference(kind: type[msgspec.Struct]) -> Schema:
-    return {"$ref": REFERENCE.format(name=kind.__name__)}
+    return {"$ref": REFERENCE.format(name=kind.__name__.removesuffix(SUFFIX))}
 
 
 def _components(operations: Iterable[Operation]) -> Mapping[str, Schema]:
-    kinds: dict[type[msgspec.Struct], None] = {Problem: None}
+    kinds: dict[type[msgspec.Struct], None] = {ProblemJson: None}
     for operation in operations:
         for holds in (*operation.body.kinds.values(), *operation.gives.values()):
             if isinstance(holds, type):
@@ -134,4 +134,18 @@ def _components(operations: Iterable[Operation]) -> Mapping[str, Schema]:
             elif holds is not None and not isinstance(holds, str | Other):
                 kinds.update(dict.fromkeys(holds))
     _, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    return components
+    return {name.removesuffix(SUFFIX): _published(schema) for name, schema in components.items()}
+
+
+def _published(schema: Any) -> Any:
+    """The same schema, with the published names of the structs in references and titles."""
+    if isinstance(schema, list):
+        return [_published(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: value.removesuffix(SUFFIX)
+        if name in ("$ref", "title") and isinstance(value, str)
+        else _published(value)
+        for name, value in schema.items()
+    }

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from millpond.frontends.web.convert import decode_json
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.schemas import Given
 from millpond.frontends.web.site import Site
@@ -31,7 +31,7 @@ class Nothing(Given, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[P, Q, B]):
+class HttpCall(Generic[P, Q, B]):
     """One validated request: `path` and `query` are its parameters, `body` its decoded body."""
 
     site: Site
@@ -66,7 +66,7 @@ Chunks = AsyncGenerator[bytes, None]
 """A body that is passed on as it arrives."""
 Reply = msgspec.Struct | Raw | Stream | None
 """A struct is sent as JSON; None as status 204."""
-Handler = Callable[[Call[P, Q, B]], Awaitable[Reply]]
+OperationHandler = Callable[[HttpCall[P, Q, B]], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True)
-class Body(Generic[B]):
+class RequestBody(Generic[B]):
     """`kinds` are the accepted content types and their contents (for the OpenAPI document). Unless
     `required`, a missing body counts as an empty one. A body that `holds_messages` has a higher size limit. A
     `streamed` body is not decoded: its handler reads it in chunks."""
@@ -96,10 +96,10 @@ class Body(Generic[B]):
 
     def kind_of(self, headers: Headers) -> str:
         if headers.get("content-encoding", "identity") != "identity":
-            raise Refused(415, "UnsupportedEncoding", "Compressed bodies are not taken.")
+            raise HttpError(415, "UnsupportedEncoding", "Compressed bodies are not taken.")
         given = headers.get("content-type", NO_TYPE).partition(";")[0].strip().lower()
         if given != NO_TYPE and given not in self.kinds:
-            raise Refused(
+            raise HttpError(
                 415,
                 "UnsupportedContentType",
                 f"A body of type {given[:100]!r} is not taken here.",
@@ -109,13 +109,13 @@ class Body(Generic[B]):
         return given
 
 
-def json_body(kind: type[B]) -> Body[B]:
+def json_body(kind: type[B]) -> RequestBody[B]:
     decoder = msgspec.json.Decoder(kind)
     assert issubclass(kind, msgspec.Struct), "so that it has a name in the document"
-    return Body({JSON: [kind]}, lambda _, __, ___, content: decode_json(decoder, content))
+    return RequestBody({JSON: [kind]}, lambda _, __, ___, content: decode_json(decoder, content))
 
 
-NO_BODY: Final[Body[None]] = Body({}, lambda _, __, ___, ____: None)
+NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ class Operation:
 
     method: str
     path: str
-    handler: Handler[Any, Any, Any]
+    handler: OperationHandler[Any, Any, Any]
     parameters: type[msgspec.Struct]
     query: type[msgspec.Struct]
-    body: Body[Any]
+    body: RequestBody[Any]
     gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None]
     refuses: Sequence[int]
     redirects: bool
@@ -159,14 +159,14 @@ def operation(
     *,
     parameters: type[P],
     query: type[Q],
-    body: Body[B],
+    body: RequestBody[B],
     gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None],
     refuses: Sequence[int] = (),
     redirects: bool = False,
-) -> Callable[[Handler[P, Q, B]], Handler[P, Q, B]]:
+) -> Callable[[OperationHandler[P, Q, B]], OperationHandler[P, Q, B]]:
     """Declare the operation of the decorated handler. `redirects`: a request may be redirected to another broker."""
 
-    def register(handler: Handler[P, Q, B]) -> Handler[P, Q, B]:
+    def register(handler: OperationHandler[P, Q, B]) -> OperationHandler[P, Q, B]:
         OPERATIONS.append(
             Operation(method, path, handler, parameters, query, body, gives, refuses, redirects)
         )

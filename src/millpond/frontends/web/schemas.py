@@ -3,7 +3,7 @@
 A byte string is a JSON string, or `{"base64": …}` if it must be exact. Null is distinct from an empty string.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -12,6 +12,9 @@ from millpond.model.subscriptions import NAME_LENGTH_MAX
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+SUFFIX: Final = "Json"
+"""Ends the names of the structs. The OpenAPI document leaves it out: `TopicJson` is published as `Topic`."""
 
 Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Millis = Annotated[int, Meta(ge=0, le=INT64_MAX)]
@@ -27,32 +30,32 @@ class Given(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all types that clients send. Unknown field names are rejected, because they are mistakes."""
 
 
-class Base64(Given, frozen=True):
+class Base64Json(Given, frozen=True):
     """Bytes, exactly: standard base64 with padding."""
 
     base64: str
 
 
-Bytes = str | Base64 | None
+BytesJson = str | Base64Json | None
 
 
 # -- topics ---------------------------------------------------------------------------------------------------
 
 
-class NewTopic(Given, frozen=True):
+class NewTopicJson(Given, frozen=True):
     name: TopicName
     partitions: Count | UnsetType = UNSET
     configs: dict[str, str] = field(default_factory=dict)
 
 
-class TopicChanges(Given, frozen=True):
+class TopicChangesJson(Given, frozen=True):
     """A config that is null is reset to its default."""
 
     partitions: Count | UnsetType = UNSET
     configs: dict[str, str | None] = field(default_factory=dict)
 
 
-class Topic(Struct, frozen=True):
+class TopicJson(Struct, frozen=True):
     name: str
     id: str
     partitions: int
@@ -60,59 +63,59 @@ class Topic(Struct, frozen=True):
     configs: dict[str, str]
 
 
-class CreatedTopic(Topic, frozen=True):
+class CreatedTopicJson(TopicJson, frozen=True):
     """`note` says which setting decided the partition count, if the request did not."""
 
     note: str | UnsetType = UNSET
 
 
-class Topics(Struct, frozen=True):
-    topics: list[Topic]
+class TopicsJson(Struct, frozen=True):
+    topics: list[TopicJson]
 
 
-class Partition(Struct, frozen=True):
+class PartitionJson(Struct, frozen=True):
     partition: int
     log_start: int
     end_offset: int
     size_bytes: int
 
 
-class Config(Struct, frozen=True):
+class ConfigJson(Struct, frozen=True):
     value: str
     source: Literal["topic", "broker", "default"]
 
 
-class TopicDetails(Struct, frozen=True):
+class TopicDetailsJson(Struct, frozen=True):
     name: str
     id: str
     created_at_ms: int
-    partitions: list[Partition]
-    configs: dict[str, Config]
+    partitions: list[PartitionJson]
+    configs: dict[str, ConfigJson]
 
 
 # -- messages -------------------------------------------------------------------------------------------------
 
 
-class NewHeader(Given, frozen=True):
+class NewHeaderJson(Given, frozen=True):
     name: str
-    value: Bytes
+    value: BytesJson
 
 
-class NewMessage(Given, frozen=True):
+class NewMessageJson(Given, frozen=True):
     """A null value is a tombstone. `encoding` is the encoding of the plain strings of this message."""
 
-    value: Bytes
-    key: Bytes = None
-    headers: list[NewHeader] | dict[str, Bytes] = field(default_factory=list)
+    value: BytesJson
+    key: BytesJson = None
+    headers: list[NewHeaderJson] | dict[str, BytesJson] = field(default_factory=list)
     timestamp_ms: Millis | UnsetType = UNSET
     encoding: Encoding = "text"
 
 
-class NewMessages(Given, frozen=True):
-    messages: Annotated[list[NewMessage], Meta(min_length=1)]
+class NewMessagesJson(Given, frozen=True):
+    messages: Annotated[list[NewMessageJson], Meta(min_length=1)]
 
 
-class Produced(Struct, frozen=True):
+class ProducedJson(Struct, frozen=True):
     """`number` counts from 1: it is the offset plus one."""
 
     topic: str
@@ -121,39 +124,39 @@ class Produced(Struct, frozen=True):
     number: int
 
 
-class Place(Struct, frozen=True):
+class PlaceJson(Struct, frozen=True):
     partition: int
     offset: int
 
 
-class ProducedMessages(Struct, frozen=True):
-    messages: list[Place]
+class ProducedMessagesJson(Struct, frozen=True):
+    messages: list[PlaceJson]
 
 
-class MessageHeader(Struct, frozen=True):
+class MessageHeaderJson(Struct, frozen=True):
     name: str
-    value: Bytes
+    value: BytesJson
 
 
-class Message(Struct, frozen=True):
+class MessageJson(Struct, frozen=True):
     """`encoding` is the encoding of plain strings; `{"base64": …}` is always base64."""
 
     partition: int
     offset: int
     number: int
     timestamp_ms: int
-    key: Bytes
-    value: Bytes
-    headers: list[MessageHeader]
+    key: BytesJson
+    value: BytesJson
+    headers: list[MessageHeaderJson]
     encoding: Encoding
 
 
-class Fetched(Struct, frozen=True):
+class FetchedJson(Struct, frozen=True):
     """Continue at `next_offset`. `end_offset` is the offset of the next message that will become readable."""
 
     topic: str
     partition: int
-    messages: list[Message]
+    messages: list[MessageJson]
     next_offset: int
     log_start: int
     end_offset: int
@@ -162,7 +165,7 @@ class Fetched(Struct, frozen=True):
 # -- payloads -------------------------------------------------------------------------------------------------
 
 
-class PayloadPlace(Struct, frozen=True):
+class PayloadPlaceJson(Struct, frozen=True):
     """Send `headers` with the request, before `expires_at_ms`."""
 
     url: str
@@ -171,7 +174,7 @@ class PayloadPlace(Struct, frozen=True):
     expires_at_ms: int
 
 
-class StoredPayload(Struct, frozen=True):
+class StoredPayloadJson(Struct, frozen=True):
     """`reference` is the value of the `millpond-payload` header of the message."""
 
     topic: str
@@ -182,24 +185,24 @@ class StoredPayload(Struct, frozen=True):
 
 # -- subscriptions --------------------------------------------------------------------------------------------
 
-Mode = Literal["shared", "key_shared", "exclusive", "failover", "multicast"]
-Exhausted = Literal["dead_letter", "block", "drop"]
+ModeJson = Literal["shared", "key_shared", "exclusive", "failover", "multicast"]
+ExhaustedJson = Literal["dead_letter", "block", "drop"]
 SubscriptionName = Annotated[
     str, Meta(extra_json_schema={"pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$"})
 ]
 ConsumerName = Annotated[str, Meta(min_length=1, max_length=200)]
-AckIds = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
-Result = Literal["ok", "stale", "unknown", "not_owner"]
+AckIdsJson = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+AckResultJson = Literal["ok", "stale", "unknown", "not_owner"]
 
 
-class NewSubscriptionConfig(Given, frozen=True):
+class NewSubscriptionConfigJson(Given, frozen=True):
     """Fields that are not set have their default, or keep their value. docs/reference/subscriptions.md has units and
     bounds."""
 
-    mode: Mode | UnsetType = UNSET
+    mode: ModeJson | UnsetType = UNSET
     ack_timeout_ms: Millis | UnsetType = UNSET
     attempts_max: Count | UnsetType = UNSET
-    on_exhausted: Exhausted | UnsetType = UNSET
+    on_exhausted: ExhaustedJson | UnsetType = UNSET
     dead_letter_topic: str | UnsetType = UNSET
     backoff_ms: Millis | UnsetType = UNSET
     backoff_max_ms: Millis | UnsetType = UNSET
@@ -207,32 +210,32 @@ class NewSubscriptionConfig(Given, frozen=True):
     leases_max: Count | UnsetType = UNSET
 
 
-class StartPlace(Given, frozen=True):
+class StartPlaceJson(Given, frozen=True):
     """`value` is an offset, or a time in milliseconds since 1970."""
 
     at: Literal["earliest", "latest", "offset", "time"] = "earliest"
     value: Offset = 0
 
 
-class NewSubscription(Given, frozen=True):
+class NewSubscriptionJson(Given, frozen=True):
     name: SubscriptionName
-    config: NewSubscriptionConfig = NewSubscriptionConfig()
-    start: StartPlace = StartPlace()
+    config: NewSubscriptionConfigJson = NewSubscriptionConfigJson()
+    start: StartPlaceJson = StartPlaceJson()
 
 
-class SubscriptionChanges(Given, frozen=True):
-    config: NewSubscriptionConfig
+class SubscriptionChangesJson(Given, frozen=True):
+    config: NewSubscriptionConfigJson
 
 
-class SubscriptionReset(Given, frozen=True):
-    start: StartPlace
+class SubscriptionResetJson(Given, frozen=True):
+    start: StartPlaceJson
 
 
-class SubscriptionConfig(Struct, frozen=True):
-    mode: Mode
+class SubscriptionConfigJson(Struct, frozen=True):
+    mode: ModeJson
     ack_timeout_ms: int
     attempts_max: int
-    on_exhausted: Exhausted
+    on_exhausted: ExhaustedJson
     dead_letter_topic: str
     backoff_ms: int
     backoff_max_ms: int
@@ -240,18 +243,18 @@ class SubscriptionConfig(Struct, frozen=True):
     leases_max: int
 
 
-class Subscription(Struct, frozen=True):
+class SubscriptionJson(Struct, frozen=True):
     topic: str
     name: str
     created_at_ms: int
-    config: SubscriptionConfig
+    config: SubscriptionConfigJson
 
 
-class Subscriptions(Struct, frozen=True):
-    subscriptions: list[Subscription]
+class SubscriptionsJson(Struct, frozen=True):
+    subscriptions: list[SubscriptionJson]
 
 
-class SubscriptionKey(Struct, frozen=True):
+class SubscriptionKeyJson(Struct, frozen=True):
     """A blocked key: its first message, how many messages wait behind it, and why. `until_ms` is 0 if only a
     consumer or an operator can unblock it."""
 
@@ -263,7 +266,7 @@ class SubscriptionKey(Struct, frozen=True):
     until_ms: int
 
 
-class SubscriptionPartition(Struct, frozen=True):
+class SubscriptionPartitionJson(Struct, frozen=True):
     """Every offset below `floor` is settled. Deliveries in flight are known only if `at_work` is true."""
 
     partition: int
@@ -276,10 +279,10 @@ class SubscriptionPartition(Struct, frozen=True):
     delayed: int
     tracked: int
     oldest_age_ms: int
-    keys: list[SubscriptionKey]
+    keys: list[SubscriptionKeyJson]
 
 
-class SubscriptionConsumer(Struct, frozen=True):
+class SubscriptionConsumerJson(Struct, frozen=True):
     name: str
     credit: int
     leased: int
@@ -290,32 +293,32 @@ class SubscriptionConsumer(Struct, frozen=True):
     weight: float
 
 
-class SubscriptionDetails(Struct, frozen=True):
+class SubscriptionDetailsJson(Struct, frozen=True):
     topic: str
     name: str
     created_at_ms: int
-    config: SubscriptionConfig
-    partitions: list[SubscriptionPartition]
-    consumers: list[SubscriptionConsumer]
+    config: SubscriptionConfigJson
+    partitions: list[SubscriptionPartitionJson]
+    consumers: list[SubscriptionConsumerJson]
     dead_letter_topic: str
     dead_letters_waiting: int
 
 
-class RedriveOrder(Given, frozen=True):
+class RedriveOrderJson(Given, frozen=True):
     """Without a number, all of them."""
 
     messages_max: Count | UnsetType = UNSET
 
 
-class Redriven(Struct, frozen=True):
+class RedrivenJson(Struct, frozen=True):
     redriven: int
 
 
-class Unblocked(Struct, frozen=True):
+class UnblockedJson(Struct, frozen=True):
     unblocked: int
 
 
-class Pull(Given, frozen=True):
+class PullJson(Given, frozen=True):
     """`consumer` is a name that only this consumer uses. A pull returns at least one available message, whatever its
     size."""
 
@@ -326,7 +329,7 @@ class Pull(Given, frozen=True):
     encoding: Shown = "auto"
 
 
-class Delivery(Struct, frozen=True):
+class DeliveryJson(Struct, frozen=True):
     """A message and the id with which to acknowledge it. `retry_count` is the number of its failed deliveries."""
 
     ack_id: str
@@ -336,77 +339,77 @@ class Delivery(Struct, frozen=True):
     timestamp_ms: int
     age_ms: int
     retry_count: int
-    key: Bytes
-    value: Bytes
-    headers: list[MessageHeader]
+    key: BytesJson
+    value: BytesJson
+    headers: list[MessageHeaderJson]
     encoding: Encoding
 
 
-class PulledDeliveries(Struct, frozen=True):
+class PulledDeliveriesJson(Struct, frozen=True):
     """`brokers` are the brokers that deliver the other partitions of the topic: a consumer of all partitions pulls
     from each of them and acknowledges each delivery at the broker that sent it. Empty if this broker owns all
     partitions."""
 
     topic: str
     subscription: str
-    deliveries: list[Delivery]
+    deliveries: list[DeliveryJson]
     brokers: list[str]
 
 
-class Acks(Given, frozen=True):
+class AcksJson(Given, frozen=True):
     consumer: ConsumerName
-    ack_ids: AckIds
+    ack_ids: AckIdsJson
 
 
-class Nacks(Given, frozen=True):
+class NacksJson(Given, frozen=True):
     """Without a delay the messages are redelivered after the subscription's backoff."""
 
     consumer: ConsumerName
-    ack_ids: AckIds
+    ack_ids: AckIdsJson
     delay_ms: Millis | UnsetType = UNSET
 
 
-class Extensions(Given, frozen=True):
+class ExtensionsJson(Given, frozen=True):
     """New ack timeout of the deliveries, counted from now."""
 
     consumer: ConsumerName
-    ack_ids: AckIds
+    ack_ids: AckIdsJson
     extend_ms: Millis
 
 
-class AnsweredId(Struct, frozen=True):
+class AnsweredIdJson(Struct, frozen=True):
     ack_id: str
-    result: Result
+    result: AckResultJson
 
 
-class Answered(Struct, frozen=True):
+class AnsweredJson(Struct, frozen=True):
     """`ok` is durable. `stale`: settled already, delivered again since, or of an earlier owner of the partition.
     `unknown`: this subscription never issued such an id."""
 
-    results: list[AnsweredId]
+    results: list[AnsweredIdJson]
 
 
 # -- groups ---------------------------------------------------------------------------------------------------
 
 
-class GroupListing(Struct, frozen=True):
+class GroupListingJson(Struct, frozen=True):
     group: str
     state: str
     protocol_type: str
 
 
-class GroupListings(Struct, frozen=True):
-    groups: list[GroupListing]
+class GroupListingsJson(Struct, frozen=True):
+    groups: list[GroupListingJson]
 
 
-class Member(Struct, frozen=True):
+class MemberJson(Struct, frozen=True):
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None
 
 
-class GroupPartition(Struct, frozen=True):
+class GroupPartitionJson(Struct, frozen=True):
     """`offset` and `lag` are null if a member reads the partition and has not committed anything yet."""
 
     topic: str
@@ -418,36 +421,36 @@ class GroupPartition(Struct, frozen=True):
     metadata: str
 
 
-class Group(Struct, frozen=True):
+class GroupJson(Struct, frozen=True):
     """`lag` is the sum over all partitions: null if one of them is unknown, or if there are none."""
 
     group: str
     state: str
     protocol_type: str
     protocol: str
-    members: list[Member]
-    partitions: list[GroupPartition]
+    members: list[MemberJson]
+    partitions: list[GroupPartitionJson]
     lag: int | None
 
 
-class Position(Given, frozen=True):
+class PositionJson(Given, frozen=True):
     partition: PartitionNumber
     offset: Offset
 
 
-class Positions(Given, frozen=True):
+class PositionsJson(Given, frozen=True):
     topic: str
-    offsets: Annotated[list[Position], Meta(min_length=1)]
+    offsets: Annotated[list[PositionJson], Meta(min_length=1)]
 
 
 # -- status ---------------------------------------------------------------------------------------------------
 
 
-class Status(Struct, frozen=True):
+class StatusJson(Struct, frozen=True):
     status: Literal["ok"]
 
 
-class ClusterBroker(Struct, frozen=True):
+class ClusterBrokerJson(Struct, frozen=True):
     """A broker, and how much it owns. The remaining time of its lease is negative if the lease has expired."""
 
     node_id: int
@@ -459,16 +462,16 @@ class ClusterBroker(Struct, frozen=True):
     machine: str
 
 
-class Cluster(Struct, frozen=True):
+class ClusterJson(Struct, frozen=True):
     """`version` counts changes of topics, brokers and owners; `unowned` are partitions without an owner."""
 
     version: int
     partitions: int
     unowned: int
-    brokers: list[ClusterBroker]
+    brokers: list[ClusterBrokerJson]
 
 
-class Index(Struct, frozen=True):
+class IndexJson(Struct, frozen=True):
     """Addresses of the broker and paths of the interface."""
 
     name: str
@@ -477,7 +480,7 @@ class Index(Struct, frozen=True):
     paths: list[str]
 
 
-class Problem(Struct, frozen=True):
+class ProblemJson(Struct, frozen=True):
     """Why a request was refused. `retriable`: the same request may succeed later."""
 
     code: str

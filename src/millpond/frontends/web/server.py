@@ -13,7 +13,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from millpond.frontends.web.app import Application
-from millpond.frontends.web.connection import Connection
+from millpond.frontends.web.connection import HttpConnection
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.site import Site, WebServices
@@ -54,7 +54,7 @@ class WebServer:
         self.application = Application(self._site)
         config = self._config(self.application)
         self._listener = await asyncio.get_running_loop().create_server(
-            lambda: Connection(config, self._state, self), sock=self._socket, backlog=BACKLOG
+            lambda: HttpConnection(config, self._state, self), sock=self._socket, backlog=BACKLOG
         )
         self._sweeping = asyncio.create_task(self._sweep_again_and_again())
 
@@ -139,5 +139,5 @@ class WebServer:
             self.sweep(asyncio.get_running_loop().time())
             await asyncio.sleep(self.limits.sweep_ms / 1000)
 
-    def _connections(self) -> list[Connection]:
-        return [each for each in self._state.connections if isinstance(each, Connection)]
+    def _connections(self) -> list[HttpConnection]:
+        return [each for each in self._state.connections if isinstance(each, HttpConnection)]

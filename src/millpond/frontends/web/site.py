@@ -13,9 +13,9 @@ from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import Pulling, Queues
-from millpond.service import Administration, Cluster, Messages, Payloads, Poller
+from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class NotReady:
 class WebServices:
     """The components that the HTTP interface uses."""
 
-    messages: Messages
+    messages: MessageWriter
     poller: Poller
-    payloads: Payloads
+    payloads: PayloadTransfers
     queues: Queues
     pulling: Pulling
     administration: Administration
-    cluster: Cluster
+    cluster: ClusterAdministration
     default_partitions: int
     expose_metrics: Callable[[], bytes]
     metrics: AnswerMetrics
@@ -55,7 +55,7 @@ class Site:
         self.streams = 0
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
-    async def in_time(self, size: int, work: Callable[[], Answer]) -> Answer:
+    async def in_time(self, size: int, work: Callable[[], T]) -> T:
         """Run small work directly and larger work on a thread."""
         if size <= self.limits.on_loop_bytes:
             return work()
@@ -65,7 +65,7 @@ class Site:
         self._threads.shutdown(wait=False)
 
 
-async def unless_gone(receive: Receive, work: Awaitable[Answer]) -> Answer:
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
     """Returns the result of `work`. If the client disconnects first, cancels it and raises `ClientGone`."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_until_gone(receive))

@@ -25,7 +25,7 @@ from millpond.spark.kernels.sections import (
     Sections,
 )
 
-Table = NDArray[np.int64]
+BatchTable = NDArray[np.int64]
 """One column per batch; the constants below number the rows."""
 POSITION, SIZE, BASE_OFFSET, LAST_DELTA, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, CRC = range(9)
 ROWS: Final = 9
@@ -34,7 +34,7 @@ _HEADER_SIZE, _LENGTH_END, _MAGIC = np.int64(HEADER_SIZE), np.int64(LENGTH_END),
 _OFFSET_MAX = np.int64(OFFSET_MAX)
 
 
-def walk_batches(buffer: Buffer) -> Table:
+def walk_batches(buffer: Buffer) -> BatchTable:
     """The headers of the batches that fill the buffer. Raises `CorruptBatch` as `records.walk` does."""
     data = np.frombuffer(buffer, dtype=np.uint8)
     table = np.empty((ROWS, len(data) // HEADER_SIZE + 1), dtype=np.int64)
@@ -62,18 +62,18 @@ def messages_in_groups(
     """All batches except control batches, laid out for `scan`. A group holds up to `bytes_max` of
     uncompressed data, plus at most one batch. Copies nothing where batches are uncompressed and lie in one
     buffer."""
-    pile = _Pile(decompressed_bytes_max)
+    pile = _BatchPile(decompressed_bytes_max)
     for buffer in buffers:
         for part in _parts(walk_batches(buffer), bytes_max):
             if pile.holds_any and pile.plain_bytes + int(part[SIZE].sum()) > bytes_max:
                 yield pile.sections()
-                pile = _Pile(decompressed_bytes_max)
+                pile = _BatchPile(decompressed_bytes_max)
             pile.add(buffer, part)
     if pile.holds_any:
         yield pile.sections()
 
 
-def _parts(table: Table, bytes_max: int) -> Iterator[Table]:
+def _parts(table: BatchTable, bytes_max: int) -> Iterator[BatchTable]:
     """Message batches, about `bytes_max` at a time; one at a time if any is compressed, because the
     uncompressed size is not known."""
     messages = table[:, table[ATTRIBUTES] & CONTROL_BIT == 0]
@@ -89,7 +89,7 @@ def _parts(table: Table, bytes_max: int) -> Iterator[Table]:
         at = following
 
 
-class _Pile:
+class _BatchPile:
     """Buffers placed one after another, and the tables of the batches in them."""
 
     def __init__(self, decompressed_bytes_max: int) -> None:
@@ -98,8 +98,8 @@ class _Pile:
         self._buffers: list[Buffer] = []
         self._laid: dict[int, int] = {}
         self._total = 0
-        self._tables: list[Table] = []
-        self._spans: list[tuple[Table, Table]] = []
+        self._tables: list[BatchTable] = []
+        self._spans: list[tuple[BatchTable, BatchTable]] = []
 
     @property
     def holds_any(self) -> bool:
@@ -107,7 +107,7 @@ class _Pile:
         reported."""
         return bool(self._tables)
 
-    def add(self, buffer: Buffer, table: Table) -> None:
+    def add(self, buffer: Buffer, table: BatchTable) -> None:
         codec = known_codec(int(table[ATTRIBUTES, 0]) & CODEC_MASK)
         if codec:
             plain = self._unpacked(buffer, table)
@@ -148,7 +148,7 @@ class _Pile:
         self._total += len(buffer)
         return start
 
-    def _unpacked(self, buffer: Buffer, table: Table) -> bytes:
+    def _unpacked(self, buffer: Buffer, table: BatchTable) -> bytes:
         position, size = int(table[POSITION, 0]), int(table[SIZE, 0])
         codec = known_codec(int(table[ATTRIBUTES, 0]) & CODEC_MASK)
         try:
@@ -160,7 +160,7 @@ class _Pile:
             raise CorruptBatch(reason=reason, offset=offset) from error
 
 
-def _check_counts(table: Table, size: Table) -> None:
+def _check_counts(table: BatchTable, size: BatchTable) -> None:
     """Check that a batch claims no more records than its bytes could hold, because arrays are allocated from
     the count."""
     count = table[COUNT]
@@ -173,7 +173,7 @@ def _check_counts(table: Table, size: Table) -> None:
         raise CorruptBatch(reason=reason, offset=offset)
 
 
-def _check_order(table: Table, base_offset: int) -> None:
+def _check_order(table: BatchTable, base_offset: int) -> None:
     """The base offset is not covered by a batch's checksum, so a wrong one shows only by comparison with its
     neighbours."""
     astray = int(_first_astray(table, base_offset))
@@ -183,7 +183,7 @@ def _check_order(table: Table, base_offset: int) -> None:
         raise misplaced(int(table[BASE_OFFSET, astray]), int(table[LAST_DELTA, astray]), following)
 
 
-def _check_crcs(data: bytearray, table: Table) -> None:
+def _check_crcs(data: bytearray, table: BatchTable) -> None:
     with memoryview(data) as view:
         starts, ends = table[POSITION] + CRC_START, table[POSITION] + table[SIZE]
         for start, end, expected in zip(starts.tolist(), ends.tolist(), table[CRC].tolist(), strict=True):

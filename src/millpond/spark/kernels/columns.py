@@ -8,8 +8,9 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from millpond.spark.kernels.arrays import Int64s
 from millpond.spark.kernels.copying import copy_bytes
-from millpond.spark.kernels.scan import VARINT_BYTES, Int64s, read_varint
+from millpond.spark.kernels.scan import VARINT_BYTES, read_varint
 
 MICROSECONDS: Final = 1_000
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // MICROSECONDS

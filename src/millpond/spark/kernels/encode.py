@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from millpond.model.partitioning import MASK, MULTIPLIER, SEED
 from millpond.records import HEADER_SIZE
-
-Int64s = NDArray[np.int64]
-Int32s = NDArray[np.int32]
-Bools = NDArray[np.bool_]
+from millpond.spark.kernels.arrays import Bools, Int32s, Int64s
 
 NO_PARTITION: Final = -(2**31)
 """A row's partition if it names none: the key's hash decides, and rows without a key go round-robin."""
@@ -32,7 +29,7 @@ HEADER_WITHOUT_KEY: Final = 3
 _SEED, _MULTIPLIER, _MASK = np.uint64(SEED), np.uint64(MULTIPLIER), np.uint64(MASK)
 
 
-class Bytes(NamedTuple):
+class ByteColumn(NamedTuple):
     """A column of byte strings: row i is `data[offsets[i]:offsets[i + 1]]`, or null."""
 
     data: NDArray[np.uint8]
@@ -47,15 +44,15 @@ class Rows(NamedTuple):
     topic: Int32s
     partition: Int32s
     timestamp: Int64s
-    key: Bytes
-    value: Bytes
+    key: ByteColumn
+    value: ByteColumn
     header_start: Int64s
     header_end: Int64s
-    header_key: Bytes
-    header_value: Bytes
+    header_key: ByteColumn
+    header_value: ByteColumn
 
 
-class Lanes(NamedTuple):
+class TopicLanes(NamedTuple):
     """What the kernels need of each topic: its first lane, its partition count, whether its records need
     keys, and the size at which its batches are cut."""
 
@@ -79,14 +76,14 @@ class Batches(NamedTuple):
     max_timestamp: Int64s
 
 
-def choose(rows: Rows, lanes: Lanes, turn: int) -> tuple[Int32s, int, int, int]:
+def choose(rows: Rows, lanes: TopicLanes, turn: int) -> tuple[Int32s, int, int, int]:
     """(the lane of each row, the next round-robin counter, a bad row, what is wrong with it or `FINE`)."""
     lane = np.empty(len(rows.topic), dtype=np.int32)
     turn, bad, problem = _choose(rows, lanes, turn, lane)
     return lane, turn, bad, problem
 
 
-def encode(rows: Rows, lane: Int32s, lanes: Lanes) -> Batches:
+def encode(rows: Rows, lane: Int32s, lanes: TopicLanes) -> Batches:
     """Encode all rows as batches, with space left for their headers."""
     count = len(lane)
     lane_count = int(lanes.first[-1] + lanes.partitions[-1])

@@ -10,14 +10,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from millpond.model.errors import CorruptBatch
 from millpond.records.reader import HEADER_BYTES_MIN
 from millpond.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
+from millpond.spark.kernels.arrays import Int32s, Int64s
 from millpond.spark.kernels.sections import Sections
 
-Int64s = NDArray[np.int64]
 NULL: Final = -1
 """The length of a null field."""
 VARINT_BYTES, VARLONG_BYTES = np.int64(VARINT_BYTES_MAX), np.int64(VARLONG_BYTES_MAX)
@@ -30,7 +29,7 @@ class Scan(NamedTuple):
     """One row per record, in order. A length of -1 means null. The record's bytes, length prefix included,
     run from `start` to `end`, and its headers from `headers_at` to `end`."""
 
-    section: NDArray[np.int32]
+    section: Int32s
     offset: Int64s
     timestamp: Int64s
     key_at: Int64s
@@ -38,7 +37,7 @@ class Scan(NamedTuple):
     value_at: Int64s
     value_length: Int64s
     headers_at: Int64s
-    header_count: NDArray[np.int32]
+    header_count: Int32s
     start: Int64s
     end: Int64s
 

@@ -43,7 +43,7 @@ def lay_out(
 ) -> Sections:
     """The sections of these batches, in order. Copies nothing if all lie in one buffer and none is
     compressed."""
-    pile = _Pile(decompressed_bytes_max)
+    pile = _SectionPile(decompressed_bytes_max)
     for batch in batches:
         pile.add(batch)
     return pile.sections()
@@ -53,17 +53,17 @@ def lay_out_in_groups(
     batches: Iterable[PlacedBatch], *, bytes_max: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Sections]:
     """The same for many batches, in groups: a group ends once it holds `bytes_max` of uncompressed data."""
-    pile = _Pile(decompressed_bytes_max)
+    pile = _SectionPile(decompressed_bytes_max)
     for batch in batches:
         pile.add(batch)
         if pile.plain_bytes >= bytes_max:
             yield pile.sections()
-            pile = _Pile(decompressed_bytes_max)
+            pile = _SectionPile(decompressed_bytes_max)
     if pile.headers:
         yield pile.sections()
 
 
-class _Pile:
+class _SectionPile:
     """Buffers to place one after another, and each batch's span in the result."""
 
     def __init__(self, decompressed_bytes_max: int) -> None:

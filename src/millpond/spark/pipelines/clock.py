@@ -19,12 +19,12 @@ RUNS_LOOKED_AT: Final = 1_000
 WATCHED: Final = ("retain", "compact")
 """The pipelines that check the clock; only the readings in their reports count."""
 
-Reading = tuple[str, int]
+HostReading = tuple[str, int]
 """The id of the clock that the catalog's leases use, and how far the wall clock is ahead of it, in
 milliseconds."""
 
 
-def checked_clock(catalog: Database, clock: Clock, *, trust: bool) -> Reading:
+def checked_clock(catalog: Database, clock: Clock, *, trust: bool) -> HostReading:
     """The reading to store in the run's report as "clock". Raises `InvalidRequest` if the clock is at fault
     and the operator has not vouched for it."""
     fault = None if trust else clock_fault(catalog, clock)
@@ -33,7 +33,7 @@ def checked_clock(catalog: Database, clock: Clock, *, trust: bool) -> Reading:
     return read_clock(catalog, clock)
 
 
-def read_clock(catalog: Database, clock: Clock) -> Reading:
+def read_clock(catalog: Database, clock: Clock) -> HostReading:
     with catalog.read() as tx:
         clock_id, lease_ms = tx.lease_clock()
     return clock_id, clock.now_ms() - lease_ms

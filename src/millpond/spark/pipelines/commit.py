@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog import writers
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.objects import NewObject
 from millpond.model.clock import Clock
@@ -43,7 +43,7 @@ class StoredSegment:
 def commit(
     database: Database,
     sessions: Collection[Session],
-    change: Callable[[Transaction], None],
+    change: Callable[[CatalogTransaction], None],
     *,
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
@@ -71,7 +71,7 @@ def bury(database: Database, sessions: Collection[Session], *, clock: Clock) -> 
 def _commit(
     database: Database,
     sessions: Collection[Session],
-    change: Callable[[Transaction], None],
+    change: Callable[[CatalogTransaction], None],
     now_ms: int,
     sleep: Callable[[float], None],
 ) -> None:

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Final
 
 from millpond.catalog import writers
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import Damaged, ExtentsChanged, InvalidRequest, UnknownPartition, WriterDead
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
@@ -27,7 +27,7 @@ from millpond.rewriting.compaction import compact as perform_compaction
 from millpond.rewriting.compaction_commit import register
 from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.commit import bury, commit
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, reader
 from millpond.spark.writing import TaskWriter
@@ -77,7 +77,7 @@ class CompactResult:
 
 
 @dataclass(slots=True)
-class Tally:
+class CompactTotals:
     compacted: set[TopicPartition] = field(default_factory=set)
     segments: int = 0
     records_read: int = 0
@@ -89,7 +89,7 @@ class Tally:
     failed: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def run(job: Job, request: CompactRequest) -> Report:
+def run(job: PipelineJob, request: CompactRequest) -> Report:
     found = job.topics(request.topics)
     topics = [topic for topic in found if topic.config().compacted]
     passed_over = [topic.name for topic in found if topic.name in request.topics and topic not in topics]
@@ -101,9 +101,9 @@ def run(job: Job, request: CompactRequest) -> Report:
     return recorded(job, "compact", [topic.name for topic in topics], work_on)
 
 
-def _compact(job: Job, topics: Sequence[Topic], request: CompactRequest) -> Report:
+def _compact(job: PipelineJob, topics: Sequence[Topic], request: CompactRequest) -> Report:
     started = time.perf_counter()
-    tally = Tally()
+    tally = CompactTotals()
     by_id = {topic.id: topic for topic in topics}
     due = {TopicPartition(topic.id, n): request.force for topic in topics for n in range(topic.partitions)}
     while due:
@@ -122,11 +122,11 @@ def _compact(job: Job, topics: Sequence[Topic], request: CompactRequest) -> Repo
 
 
 def _plan(
-    job: Job,
+    job: PipelineJob,
     topics: Mapping[TopicId, Topic],
     due: Mapping[TopicPartition, bool],
     request: CompactRequest,
-    tally: Tally,
+    tally: CompactTotals,
 ) -> list[CompactItem]:
     """Items to compact, the largest first, so that no core waits long for the last one. `due` maps each
     partition to whether it is compacted regardless of the dirty ratio."""
@@ -171,7 +171,9 @@ def work(item: CompactItem) -> CompactResult:
     return CompactResult(writer.session, compacted)
 
 
-def _round(job: Job, items: Sequence[CompactItem], tally: Tally) -> dict[TopicPartition, bool]:
+def _round(
+    job: PipelineJob, items: Sequence[CompactItem], tally: CompactTotals
+) -> dict[TopicPartition, bool]:
     """Compact and commit. Returns the partitions that continue in the next round."""
     due: dict[TopicPartition, bool] = {}
     results = perform(job.spark, items, work)
@@ -190,13 +192,13 @@ def _round(job: Job, items: Sequence[CompactItem], tally: Tally) -> dict[TopicPa
     return due
 
 
-def _commit(job: Job, result: CompactResult, tally: Tally) -> bool:
+def _commit(job: PipelineJob, result: CompactResult, tally: CompactTotals) -> bool:
     compacted = result.compacted
     if compacted is None:
         bury(job.database, [result.session], clock=job.clock)
         return False
 
-    def replace(tx: Transaction) -> None:
+    def replace(tx: CatalogTransaction) -> None:
         register(tx, compacted, now_ms=job.clock.now_ms())
 
     try:
@@ -223,7 +225,7 @@ def _planned(items: Sequence[CompactItem], topics: Mapping[TopicId, Topic]) -> R
 
 
 def _report(
-    tally: Tally, topics: Mapping[TopicId, Topic], left: Sequence[TopicPartition], seconds: float
+    tally: CompactTotals, topics: Mapping[TopicId, Topic], left: Sequence[TopicPartition], seconds: float
 ) -> Report:
     return {
         "topics": len(topics),

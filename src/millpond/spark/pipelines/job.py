@@ -52,7 +52,7 @@ def silent(done: int, total: int, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class Job:
+class PipelineJob:
     """The location of the data, the Spark session to work with, and the receiver of progress."""
 
     place: Place
@@ -83,7 +83,7 @@ class Job:
         return [t for t in everything if any(fnmatch.fnmatchcase(t.name, pattern) for pattern in patterns)]
 
 
-def recorded(job: Job, pipeline: str, topics: Sequence[str], work: Callable[[], Report]) -> Report:
+def recorded(job: PipelineJob, pipeline: str, topics: Sequence[str], work: Callable[[], Report]) -> Report:
     """Do the work and keep a record of the run in the catalog. A dry run is not recorded."""
     if job.is_dry_run:
         return work()

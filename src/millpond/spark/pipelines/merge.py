@@ -12,14 +12,14 @@ from typing import Final
 
 from millpond.catalog import audit
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, WriterDead
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.rewriting.merging import build_segment, last_small_run, plan_merges, read_group
 from millpond.spark.pipelines.commit import StoredSegment, bury, commit
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, reader
 from millpond.spark.writing import TaskWriter
@@ -31,7 +31,7 @@ ITEM_EXTENTS_MAX: Final = 4_000
 ROUNDS_MAX: Final = 10
 """Merging kilobytes into megabytes takes two or three rounds; the others allow for conflicts."""
 
-Group = tuple[Extent, ...]
+ExtentGroup = tuple[Extent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class MergeItem:
 
     place: Place
     topic_partition: TopicPartition
-    groups: tuple[Group, ...]
+    groups: tuple[ExtentGroup, ...]
 
     @property
     def bytes(self) -> int:
@@ -66,7 +66,7 @@ class MergeResult:
 
 
 @dataclass(slots=True)
-class Tally:
+class MergeTotals:
     """Totals of the rounds so far."""
 
     before: int = 0
@@ -77,16 +77,16 @@ class Tally:
     failed: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def run(job: Job, request: MergeRequest) -> Report:
+def run(job: PipelineJob, request: MergeRequest) -> Report:
     topics = job.topics(request.topics)
     return recorded(job, "merge", [topic.name for topic in topics], lambda: _merge(job, topics))
 
 
-def _merge(job: Job, topics: Sequence[Topic]) -> Report:
+def _merge(job: PipelineJob, topics: Sequence[Topic]) -> Report:
     started = time.perf_counter()
     names = {topic.id: topic.name for topic in topics}
     due = [TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)]
-    tally = Tally(before=_count_extents(job.database, topics))
+    tally = MergeTotals(before=_count_extents(job.database, topics))
     for _ in range(ROUNDS_MAX):
         items = plan(job.database, job.place, due)
         if job.is_dry_run:
@@ -134,7 +134,7 @@ def work(item: MergeItem) -> MergeResult:
     return MergeResult(writer.session, tuple(segments), changed, tuple(damage))
 
 
-def _groups(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Group]:
+def _groups(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[ExtentGroup]:
     """All groups of a partition, found page by page. A run of small extents at the end of a page that is not
     in a group yet is read again as part of the next page."""
     start = 0
@@ -147,9 +147,9 @@ def _groups(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Group]
         start = max(grouped_to, last_small_run(rows), rows[0].base_offset + 1)
 
 
-def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
+def _chunks(groups: Iterator[ExtentGroup]) -> Iterator[tuple[ExtentGroup, ...]]:
     """Split the groups into chunks of at most one item's size."""
-    chunk: list[Group] = []
+    chunk: list[ExtentGroup] = []
     size = count = 0
     for group in groups:
         length = sum(extent.length for extent in group)
@@ -162,7 +162,7 @@ def _chunks(groups: Iterator[Group]) -> Iterator[tuple[Group, ...]]:
         yield tuple(chunk)
 
 
-def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPartition]:
+def _round(job: PipelineJob, items: Sequence[MergeItem], tally: MergeTotals) -> list[TopicPartition]:
     """Merge and commit. Returns the partitions to plan again."""
     due: dict[TopicPartition, None] = {}
     results = perform(job.spark, items, work)
@@ -175,7 +175,7 @@ def _round(job: Job, items: Sequence[MergeItem], tally: Tally) -> list[TopicPart
     return list(due)
 
 
-def _commit(job: Job, item: MergeItem, result: MergeResult, tally: Tally) -> bool:
+def _commit(job: PipelineJob, item: MergeItem, result: MergeResult, tally: MergeTotals) -> bool:
     """Replace the merged extents by the new segments. Returns whether the partition has to be planned again."""
     if not result.segments:
         bury(job.database, [result.session], clock=job.clock)
@@ -183,7 +183,7 @@ def _commit(job: Job, item: MergeItem, result: MergeResult, tally: Tally) -> boo
         return result.changed
     now_ms = job.clock.now_ms()
 
-    def replace(tx: Transaction) -> None:
+    def replace(tx: CatalogTransaction) -> None:
         for number, stored in result.segments:
             catalog_extents.replace(tx, item.groups[number], stored.row, stored.new_object(), now_ms=now_ms)
 
@@ -218,7 +218,7 @@ def _planned(items: Sequence[MergeItem], before: int) -> Report:
 
 
 def _report(
-    tally: Tally, names: Mapping[TopicId, str], left: Sequence[TopicPartition], seconds: float
+    tally: MergeTotals, names: Mapping[TopicId, str], left: Sequence[TopicPartition], seconds: float
 ) -> Report:
     return {
         "extents_before": tally.before,

@@ -12,7 +12,7 @@ from millpond.catalog import partitions, sinks
 from millpond.catalog import topics as catalog_topics
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.pipelines.sql import SqlRequest, frame_of, one_line
 from millpond.spark.pipelines.table import place_options
 from millpond.spark.sessions import make_active
@@ -30,7 +30,7 @@ NESTED: Final = ("struct", "array", "map")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PublishTarget:
     """Where rows go, and what makes the write idempotent."""
 
     topic: str
@@ -49,7 +49,7 @@ class PublishRequest:
     """Either a table or a statement. `key`, `value`, `headers`, `partition` and `timestamp` are SQL
     expressions over its columns. Without a value, each message is its row as JSON."""
 
-    target: Target
+    target: PublishTarget
     table: str = ""
     """Location of a table. Delta, Iceberg and Parquet are detected; other formats have to be named."""
     format: str = ""
@@ -67,7 +67,7 @@ class PublishRequest:
     timestamp: str = ""
 
 
-def run(job: Job, request: PublishRequest) -> Report:
+def run(job: PipelineJob, request: PublishRequest) -> Report:
     if bool(request.table) == bool(request.statement):
         raise InvalidRequest(reason="give a table or a statement, and not both")
     return recorded(
@@ -78,7 +78,7 @@ def run(job: Job, request: PublishRequest) -> Report:
     )
 
 
-def _messages(job: Job, request: PublishRequest) -> "DataFrame":
+def _messages(job: PipelineJob, request: PublishRequest) -> "DataFrame":
     rows = _rows(job, request)
     expressions = {
         "key": request.key,
@@ -91,7 +91,7 @@ def _messages(job: Job, request: PublishRequest) -> "DataFrame":
     return as_sink_columns(rows.selectExpr(*(f"({text}) AS {name}" for name, text in given.items())))
 
 
-def _rows(job: Job, request: PublishRequest) -> "DataFrame":
+def _rows(job: PipelineJob, request: PublishRequest) -> "DataFrame":
     if request.statement:
         return frame_of(job, SqlRequest(request.statement, tables=request.tables))
     if request.format:
@@ -122,7 +122,7 @@ def _as_sink_column(name: str, kind: str) -> str:
     )
 
 
-def write_rows(job: Job, messages: "Callable[[], DataFrame]", target: Target) -> Report:
+def write_rows(job: PipelineJob, messages: "Callable[[], DataFrame]", target: PublishTarget) -> Report:
     """Append messages to a topic, or report what that would write. `messages` is called only if there is
     work."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no type information
@@ -141,7 +141,7 @@ def write_rows(job: Job, messages: "Callable[[], DataFrame]", target: Target) ->
         raise InvalidRequest(reason=one_line(error)) from error
 
 
-def _write(job: Job, frame: "DataFrame", target: Target, topic: Topic | None) -> Report:
+def _write(job: PipelineJob, frame: "DataFrame", target: PublishTarget, topic: Topic | None) -> Report:
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
@@ -166,13 +166,13 @@ def _size(messages: "DataFrame") -> str:
     return " + ".join(f"coalesce(octet_length({name}), 0)" for name in columns)
 
 
-def _report(job: Job, target: Target, **found: object) -> Report:
+def _report(job: PipelineJob, target: PublishTarget, **found: object) -> Report:
     """`partitions` holds the offsets between which the rows lie; other producers may have appended there too."""
     nothing = {"rows": 0, "bytes": 0, "partitions": {}, "skipped": False}
     return {"topic": target.topic, **nothing, **found, "dry_run": job.is_dry_run}
 
 
-def _is_done(job: Job, target: Target) -> bool:
+def _is_done(job: PipelineJob, target: PublishTarget) -> bool:
     if not target.id:
         return False
     with job.database.read() as tx:
@@ -180,7 +180,7 @@ def _is_done(job: Job, target: Target) -> bool:
     return newest is not None and newest >= target.version
 
 
-def _find_or_create(job: Job, target: Target) -> Topic | None:
+def _find_or_create(job: PipelineJob, target: PublishTarget) -> Topic | None:
     """Find or create the topic. None if a dry run would have to create it."""
     try:
         with job.database.read() as tx:
@@ -194,12 +194,12 @@ def _find_or_create(job: Job, target: Target) -> Topic | None:
     return create(job.database, target.topic, count, config, now_ms=job.clock.now_ms())
 
 
-def _ends(job: Job, topic: Topic) -> dict[int, int]:
+def _ends(job: PipelineJob, topic: Topic) -> dict[int, int]:
     with job.database.read() as tx:
         return {row.topic_partition.partition: row.end_offset for row in partitions.of_topic(tx, topic.id)}
 
 
-def _sink_options(job: Job, target: Target) -> dict[str, str]:
+def _sink_options(job: PipelineJob, target: PublishTarget) -> dict[str, str]:
     options = {
         **place_options(job.place),
         "topic": target.topic,

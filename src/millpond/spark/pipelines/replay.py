@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from millpond.catalog import partitions
 from millpond.model.errors import InvalidRequest, UnknownPartition
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import Job, Report, recorded
-from millpond.spark.pipelines.publish import Target, as_sink_columns, write_rows
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.publish import PublishTarget, as_sink_columns, write_rows
 from millpond.spark.pipelines.table import place_options
 from millpond.spark.source.offsets import EARLIEST, LATEST
 
@@ -27,7 +27,7 @@ UNNAMED: Final = {"starting": EARLIEST, "ending": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReplayBound:
     """Offsets by partition, or under `EVERYWHERE` for all partitions; or a time in milliseconds. Neither: no
     bound."""
 
@@ -41,9 +41,9 @@ class ReplayRequest:
     timestamp, headers. `start` is inclusive, `end` is exclusive."""
 
     source: str
-    target: Target
-    start: Bounds = field(default_factory=Bounds)
-    end: Bounds = field(default_factory=Bounds)
+    target: PublishTarget
+    start: ReplayBound = field(default_factory=ReplayBound)
+    end: ReplayBound = field(default_factory=ReplayBound)
     where: str = ""
     key: str = ""
     keeps_partitions: bool = False
@@ -53,7 +53,7 @@ class ReplayRequest:
     partitions."""
 
 
-def run(job: Job, request: ReplayRequest) -> Report:
+def run(job: PipelineJob, request: ReplayRequest) -> Report:
     source = _source(job, request.source)
     if request.target.topic == source.name:
         raise InvalidRequest(reason=f"topic {source.name!r} cannot be replayed into itself")
@@ -67,7 +67,7 @@ def run(job: Job, request: ReplayRequest) -> Report:
     )
 
 
-def _source(job: Job, name: str) -> Topic:
+def _source(job: PipelineJob, name: str) -> Topic:
     found = job.topics([name])
     if len(found) > 1:
         names = ", ".join(topic.name for topic in found)
@@ -75,7 +75,7 @@ def _source(job: Job, name: str) -> Topic:
     return found[0]
 
 
-def _target(request: ReplayRequest, source: Topic) -> Target:
+def _target(request: ReplayRequest, source: Topic) -> PublishTarget:
     if not request.creates_target:
         return request.target
     count = request.target.create_partitions or source.partitions
@@ -83,7 +83,7 @@ def _target(request: ReplayRequest, source: Topic) -> Target:
     return replace(request.target, create_partitions=count, create_config=config)
 
 
-def _messages(job: Job, request: ReplayRequest, options: Mapping[str, str]) -> "DataFrame":
+def _messages(job: PipelineJob, request: ReplayRequest, options: Mapping[str, str]) -> "DataFrame":
     rows = job.spark.read.format("millpond").options(**options).load()
     if request.where:
         rows = rows.where(request.where)
@@ -92,7 +92,7 @@ def _messages(job: Job, request: ReplayRequest, options: Mapping[str, str]) -> "
     return as_sink_columns(rows.selectExpr(*columns))
 
 
-def _source_options(job: Job, request: ReplayRequest, source: Topic) -> dict[str, str]:
+def _source_options(job: PipelineJob, request: ReplayRequest, source: Topic) -> dict[str, str]:
     options = {**place_options(job.place), "subscribe": source.name, "includeHeaders": "true"}
     options["kafka.isolation.level"] = "read_committed"
     options["startingOffsetsByTimestampStrategy"] = "latest"
@@ -104,7 +104,7 @@ def _source_options(job: Job, request: ReplayRequest, source: Topic) -> dict[str
     return options
 
 
-def _offsets(job: Job, source: Topic, bounds: Bounds, word: str) -> dict[str, int]:
+def _offsets(job: PipelineJob, source: Topic, bounds: ReplayBound, word: str) -> dict[str, int]:
     """An offset for every partition: a named one is clamped to the log; otherwise the earliest offset for a
     start, and the end of what is committed for an end."""
     unknown = bounds.offsets.keys() - {EVERYWHERE, *range(source.partitions)}

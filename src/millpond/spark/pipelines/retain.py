@@ -24,7 +24,7 @@ from typing import Final
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions as catalog_partitions
 from millpond.catalog import published, topics, transactions
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, UnknownPartition, UnknownTopic
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -33,7 +33,7 @@ from millpond.reading.reader import StoreReader
 from millpond.rewriting.examination import examine, must_be_stored_again
 from millpond.rewriting.expiry import AgeLimit, expired_by_age, expired_by_size, line_inside, must_be_examined
 from millpond.spark.pipelines.clock import checked_clock
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, database, reader
 
@@ -74,7 +74,7 @@ class RetainItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PartitionExpiry:
     """Everything below `offset` expires, provided that the log start has not moved and the partition is no
     smaller."""
 
@@ -99,14 +99,14 @@ class ExaminedExtent:
 
 @dataclass(frozen=True, slots=True)
 class RetainResult:
-    lines: tuple[Line, ...]
+    lines: tuple[PartitionExpiry, ...]
     again: tuple[TopicPartition, ...]
     failed: tuple[tuple[TopicPartition, str], ...]
     examined: tuple[ExaminedExtent, ...]
 
 
 @dataclass(slots=True)
-class Tally:
+class RetainTotals:
     expired: int = 0
     moved: set[TopicPartition] = field(default_factory=set)
     extents: int = 0
@@ -116,7 +116,7 @@ class Tally:
     failed: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def run(job: Job, request: RetainRequest) -> Report:
+def run(job: PipelineJob, request: RetainRequest) -> Report:
     chosen = job.topics(request.topics)
     return recorded(job, "retain", [topic.name for topic in chosen], lambda: _retain(job, chosen, request))
 
@@ -129,7 +129,7 @@ def limits_of(topic: Topic) -> Limits | None:
     return None if limits == Limits(WITHOUT_LIMIT, WITHOUT_LIMIT) else limits
 
 
-def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report:
+def _retain(job: PipelineJob, chosen: Sequence[Topic], request: RetainRequest) -> Report:
     started = time.perf_counter()
     clock = checked_clock(job.database, job.clock, trust=request.trust_clock)
     limited = {topic.id: (topic, limits) for topic in chosen if (limits := limits_of(topic)) is not None}
@@ -138,7 +138,7 @@ def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report
         for topic, limits in limited.values()
         for number in range(topic.partitions)
     ]
-    tally = Tally()
+    tally = RetainTotals()
     for _ in range(ROUNDS_MAX):
         if not due:
             break
@@ -171,7 +171,9 @@ def _retain(job: Job, chosen: Sequence[Topic], request: RetainRequest) -> Report
 Due = list[tuple[TopicPartition, Limits]]
 
 
-def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tally: Tally) -> Due:
+def _round(
+    job: PipelineJob, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tally: RetainTotals
+) -> Due:
     """Compute lines and apply them. Returns the partitions that must be looked at again."""
     now_ms = job.clock.now_ms()
     with job.database.read() as tx:
@@ -198,7 +200,9 @@ def _round(job: Job, due: Due, limited: dict[TopicId, tuple[Topic, Limits]], tal
     return _limits_now(job, again | examined, limited)
 
 
-def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]) -> Due:
+def _limits_now(
+    job: PipelineJob, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]
+) -> Due:
     """Read the limits again: a change of them may be why a line was not applied."""
     if not again:
         return []
@@ -217,7 +221,7 @@ def _limits_now(job: Job, again: set[TopicPartition], limited: dict[TopicId, tup
 
 def work(item: RetainItem) -> RetainResult:
     catalog, source = database(item.place), reader(item.place)
-    lines: list[Line] = []
+    lines: list[PartitionExpiry] = []
     again: list[TopicPartition] = []
     failed: list[tuple[TopicPartition, str]] = []
     examined: list[ExaminedExtent] = []
@@ -250,7 +254,7 @@ def find_line(
     limits: Limits,
     now_ms: int,
     grace_ms: int,
-) -> Line:
+) -> PartitionExpiry:
     """The partition's row is read first, because later appends only make the partition larger. Raises
     `ExtentsChanged` or `ObjectMissing` if another writer changed the partition during the computation."""
     with catalog.read() as tx:
@@ -262,7 +266,7 @@ def find_line(
     if limits.bytes != WITHOUT_LIMIT:
         offset = max(offset, _line_by_size(catalog, topic_partition, row.log_start, row.bytes - limits.bytes))
     unexamined = [extent for extent in unexamined if extent.end_offset > offset]
-    return Line(
+    return PartitionExpiry(
         topic_partition, limits, row.log_start, row.bytes, min(offset, row.end_offset), tuple(unexamined)
     )
 
@@ -343,7 +347,7 @@ def _has_leftovers(catalog: Database, topic_partition: TopicPartition, log_start
 
 
 def _store_examined(
-    job: Job, found: Sequence[ExaminedExtent], now_ms: int, tally: Tally
+    job: PipelineJob, found: Sequence[ExaminedExtent], now_ms: int, tally: RetainTotals
 ) -> set[TopicPartition]:
     """Store the results. Returns the partitions to look at again: their extents now have an append time, that
     of the examination."""
@@ -370,7 +374,7 @@ def _store_examined(
 # -- applying lines -------------------------------------------------------------------------------------------
 
 
-def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
+def _draw(job: PipelineJob, line: PartitionExpiry, topic_name: str, tally: RetainTotals) -> bool:
     """Advance the log start, then remove the extents below it, in steps. False if the line is out of date."""
     try:
         with job.database.write() as tx:
@@ -385,7 +389,7 @@ def _draw(job: Job, line: Line, topic_name: str, tally: Tally) -> bool:
     return True
 
 
-def _move(tx: Transaction, line: Line, topic_name: str) -> None:
+def _move(tx: CatalogTransaction, line: PartitionExpiry, topic_name: str) -> None:
     """Advance the log start. Raises `ExtentsChanged` unless limits and partition are as they were when the
     line was computed. The update locks the partition's row, so what is read after it stays true."""
     if _limits_in(tx, topic_name, line.topic_partition.topic_id) != line.limits:
@@ -400,7 +404,7 @@ def _move(tx: Transaction, line: Line, topic_name: str) -> None:
     transactions.forget_aborted(tx, line.topic_partition, _first_held(tx, line))
 
 
-def _limits_in(tx: Transaction, topic_name: str, topic_id: TopicId) -> Limits | None:
+def _limits_in(tx: CatalogTransaction, topic_name: str, topic_id: TopicId) -> Limits | None:
     try:
         topic = topics.find(tx, topic_name)
     except UnknownTopic:
@@ -408,7 +412,7 @@ def _limits_in(tx: Transaction, topic_name: str, topic_id: TopicId) -> Limits | 
     return limits_of(topic) if topic.id == topic_id else None
 
 
-def _remove_step(job: Job, line: Line, tally: Tally) -> int:
+def _remove_step(job: PipelineJob, line: PartitionExpiry, tally: RetainTotals) -> int:
     topic_partition, limit = line.topic_partition, REMOVED_PER_STEP
     with job.database.write() as tx:
         going = [
@@ -422,14 +426,14 @@ def _remove_step(job: Job, line: Line, tally: Tally) -> int:
     return removed
 
 
-def _first_held(tx: Transaction, line: Line) -> int:
+def _first_held(tx: CatalogTransaction, line: PartitionExpiry) -> int:
     """The first offset that may still be stored: below it nothing is stored now, and nothing was when this
     run began."""
     oldest = catalog_extents.facts(tx, line.topic_partition, 0, 1)
     return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
 
 
-def _count_planned(catalog: Database, line: Line, tally: Tally) -> bool:
+def _count_planned(catalog: Database, line: PartitionExpiry, tally: RetainTotals) -> bool:
     """Count what the line would remove. False if the line is out of date."""
     extents = size = 0
     try:

@@ -13,7 +13,7 @@ from functools import partial
 
 from millpond.model.errors import MillpondError
 from millpond.spark.pipelines import compact, merge, retain, table
-from millpond.spark.pipelines.job import Job, Report
+from millpond.spark.pipelines.job import PipelineJob, Report
 from millpond.spark.pipelines.table import TableRequest
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def never() -> bool:
 
 
 def run(
-    job: Job,
+    job: PipelineJob,
     request: ScheduleRequest,
     *,
     sleep: Callable[[float], object] = time.sleep,
@@ -53,7 +53,7 @@ def run(
             sleep(max(0.0, request.every_s - (time.monotonic() - begun)))
 
 
-def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Report:
+def _round(job: PipelineJob, request: ScheduleRequest, stop: Callable[[], bool]) -> Report:
     reports: Report = {}
     for name, work in _duties(job, request):
         if stop():
@@ -69,7 +69,7 @@ def _round(job: Job, request: ScheduleRequest, stop: Callable[[], bool]) -> Repo
     return reports
 
 
-def _duties(job: Job, request: ScheduleRequest) -> Iterator[Duty]:
+def _duties(job: PipelineJob, request: ScheduleRequest) -> Iterator[Duty]:
     topics = request.topics
     yield "merge", lambda: merge.run(job, merge.MergeRequest(topics=topics))
     yield "compact", lambda: compact.run(job, compact.CompactRequest(topics=topics))

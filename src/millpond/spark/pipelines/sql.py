@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import InvalidRequest, MillpondError, UnknownTopic
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 from millpond.spark.pipelines.table import place_options
 from millpond.spark.tables.columns import ORIGIN, table_schema
 from millpond.spark.tables.formats.open import find_table
@@ -54,7 +54,7 @@ class SqlResult:
     """There are more rows than the limit."""
 
 
-def run_sql(job: Job, request: SqlRequest) -> SqlResult:
+def run_sql(job: PipelineJob, request: SqlRequest) -> SqlResult:
     if not 1 <= request.limit <= ROWS_MAX:
         raise InvalidRequest(reason=f"a limit of {request.limit} rows is outside the range 1 to {ROWS_MAX}")
     from pyspark.errors import PySparkException
@@ -81,7 +81,7 @@ def _collected(frame: "DataFrame", limit: int) -> "list[Row]":
         raise InvalidRequest(reason=reason) from error
 
 
-def frame_of(job: Job, request: SqlRequest) -> "DataFrame":
+def frame_of(job: PipelineJob, request: SqlRequest) -> "DataFrame":
     """The result as a DataFrame, not computed yet, in its own Spark session, so that its views exist only
     there. Errors of Spark's analysis are raised unchanged."""
     spark = job.spark.newSession()
@@ -150,7 +150,7 @@ def one_line(error: Exception) -> str:
 class _Views:
     """The views of one statement. Spark's names are case-insensitive, and topic names are not."""
 
-    def __init__(self, job: Job, request: SqlRequest, spark: "SparkSession") -> None:
+    def __init__(self, job: PipelineJob, request: SqlRequest, spark: "SparkSession") -> None:
         self._job = job
         self._request = request
         self.spark = spark

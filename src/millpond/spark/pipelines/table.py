@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 from millpond.catalog import topics as catalog_topics
 from millpond.model.errors import Conflict, InvalidRecord, InvalidRequest, TopicReplaced
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.place import Place
 from millpond.spark.tables.columns import nullable, quarantine_schema, table_schema
 from millpond.spark.tables.formats.open import open_quarantine, open_table
-from millpond.spark.tables.model import DAY, Format, Held, Overtaken, WrittenFile
+from millpond.spark.tables.model import DAY, Format, Overtaken, TableProgress, WrittenFile
 from millpond.spark.tables.place import absolute, delete_files
 from millpond.spark.tables.steps import (
     Ends,
     Gap,
-    Range,
+    TableRange,
     advanced,
     assign_json,
     beyond_the_end,
@@ -37,7 +37,7 @@ from millpond.spark.tables.steps import (
 )
 from millpond.spark.tables.values import jsons
 from millpond.spark.tables.values.plain import described
-from millpond.spark.tables.values.spec import Kind, Values, decoder
+from millpond.spark.tables.values.spec import ValueFormat, Values, decoder
 from millpond.spark.tables.writing import TaskOrder, TaskResult, write_files
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _Counts:
     """Why small files were not compacted. The rows are in the table anyway, and the next run tries again."""
 
 
-def run(job: Job, request: TableRequest) -> Report:
+def run(job: PipelineJob, request: TableRequest) -> Report:
     if request.partition_by not in ("", DAY):
         raise InvalidRequest(
             reason=f"a table is partitioned by {DAY!r} or not at all, not by {request.partition_by!r}"
@@ -108,7 +108,7 @@ def run(job: Job, request: TableRequest) -> Report:
 
 
 class _Run:
-    def __init__(self, job: Job, request: TableRequest, topics: Sequence[Topic]) -> None:
+    def __init__(self, job: PipelineJob, request: TableRequest, topics: Sequence[Topic]) -> None:
         self._job, self._request, self._topics = job, request, topics
         self._started_ms = job.clock.now_ms()
         self._by_day = request.partition_by == DAY
@@ -133,7 +133,7 @@ class _Run:
         self._compact()
         return self._report(positions)
 
-    def _positions(self, ends: Ends) -> dict[str, Held]:
+    def _positions(self, ends: Ends) -> dict[str, TableProgress]:
         """The table's positions as they are now. Another run may have moved them, even past our `ends`."""
         allowed = {"restart": self._request.restart, "allow_gaps": self._request.allow_gaps}
         held, cuts = self._table.held(self._topics), []
@@ -152,7 +152,7 @@ class _Run:
             return self._positions(ends)
         return positions
 
-    def _move_back(self, positions: Mapping[str, Held], cut: set[str]) -> None:
+    def _move_back(self, positions: Mapping[str, TableProgress], cut: set[str]) -> None:
         """Commit the positions immediately: new appends begin at the log's current end, and must be read. The
         quarantine is committed first, so that a run that dies between the two commits repeats both."""
         schema = self._schema()
@@ -172,8 +172,8 @@ class _Run:
         return schema
 
     def _step(
-        self, step: Sequence[Range], positions: dict[str, Held], schema: "pa.Schema", ends: Ends
-    ) -> dict[str, Held]:
+        self, step: Sequence[TableRange], positions: dict[str, TableProgress], schema: "pa.Schema", ends: Ends
+    ) -> dict[str, TableProgress]:
         """Read, write and commit one step. Returns the table's positions afterwards. If another run committed
         first, they are that run's positions, and our step is discarded."""
         keeps_bad = self._request.on_bad is OnBad.QUARANTINE
@@ -198,7 +198,10 @@ class _Run:
         return after
 
     def _commit_bad(
-        self, files: Sequence[WrittenFile], held: Mapping[str, Held], after: Mapping[str, Held]
+        self,
+        files: Sequence[WrittenFile],
+        held: Mapping[str, TableProgress],
+        after: Mapping[str, TableProgress],
     ) -> None:
         """Commit the bad rows. A run that died may have quarantined more than this step reads, so positions
         never move backwards."""
@@ -207,7 +210,7 @@ class _Run:
             self._counts.quarantined += sum(file.rows for file in files)
 
     def _perform(
-        self, step: Sequence[Range], schema: "pa.Schema", quarantined: Mapping[tuple[str, int], int]
+        self, step: Sequence[TableRange], schema: "pa.Schema", quarantined: Mapping[tuple[str, int], int]
     ) -> list[TaskResult]:
         request = self._request
         order = TaskOrder(
@@ -227,8 +230,8 @@ class _Run:
         self,
         schema: "pa.Schema",
         files: Sequence[WrittenFile],
-        before: Mapping[str, Held],
-        after: Mapping[str, Held],
+        before: Mapping[str, TableProgress],
+        after: Mapping[str, TableProgress],
         ends: Ends,
     ) -> None:
         """Commit, and retry if another writer changed the table but not its positions: a user who deletes
@@ -295,7 +298,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001  # the rows are committed in any case
             self._counts.compaction_error = described(error)
 
-    def _plan(self, positions: Mapping[str, Held], ends: Ends) -> Report:
+    def _plan(self, positions: Mapping[str, TableProgress], ends: Ends) -> Report:
         everything = next_step(self._job.database, positions, ends, 2**62)
         return {
             "table": absolute(self._request.location),
@@ -306,7 +309,7 @@ class _Run:
             "gaps": [asdict(gap) for gap in self._gaps],
         }
 
-    def _report(self, positions: Mapping[str, Held]) -> Report:
+    def _report(self, positions: Mapping[str, TableProgress]) -> Report:
         return {
             "table": absolute(self._request.location),
             "format": str(self._request.format),
@@ -322,19 +325,19 @@ class _Run:
         }
 
 
-def value_type(job: Job, values: Values) -> "pa.DataType":
+def value_type(job: PipelineJob, values: Values) -> "pa.DataType":
     """The type of the value column. Raises `InvalidRequest` if the schema is invalid."""
     import pyarrow as pa
 
-    if values.kind is Kind.JSON:
+    if values.kind is ValueFormat.JSON:
         return nullable(jsons.column_type(job.spark, values.schema))
-    if values.kind in (Kind.BINARY, Kind.STRING):
-        return pa.string() if values.kind is Kind.STRING else pa.binary()
+    if values.kind in (ValueFormat.BINARY, ValueFormat.STRING):
+        return pa.string() if values.kind is ValueFormat.STRING else pa.binary()
     kind: pa.DataType = decoder(values).type  # type: ignore[attr-defined]
     return nullable(kind)
 
 
-def read_ranges(job: Job, step: Sequence[Range]) -> "DataFrame":
+def read_ranges(job: PipelineJob, step: Sequence[TableRange]) -> "DataFrame":
     reader = job.spark.read.format("millpond").options(**place_options(job.place))
     return reader.options(
         assign=assign_json(step),
@@ -345,11 +348,11 @@ def read_ranges(job: Job, step: Sequence[Range]) -> "DataFrame":
     ).load()
 
 
-def decoded(job: Job, frame: "DataFrame", values: Values) -> "DataFrame":
+def decoded(job: PipelineJob, frame: "DataFrame", values: Values) -> "DataFrame":
     """Decode JSON. The original values are passed on to the tasks too, because a task may still find a row
     bad because of its key or its timestamps."""
     columns = ["topic", "partition", "offset", "timestamp", "key", "headers"]
-    if values.kind is not Kind.JSON:
+    if values.kind is not ValueFormat.JSON:
         return frame.select(*columns, "value")
     found = jsons.decode(frame, jsons.parse_ddl(job.spark, values.schema))
     return found.select(*columns, jsons.DECODED, jsons.REASON, "value")
@@ -361,7 +364,9 @@ def place_options(place: Place) -> dict[str, str]:
     return {"catalog": place.catalog, "storage": place.storage, **settings}
 
 
-def _offsets_of(held: Mapping[str, Held], positions: Mapping[str, Held]) -> dict[tuple[str, int], int]:
+def _offsets_of(
+    held: Mapping[str, TableProgress], positions: Mapping[str, TableProgress]
+) -> dict[tuple[str, int], int]:
     """The quarantine's offsets, without those of an older topic of the same name."""
     return {
         (topic, partition): offset
@@ -371,7 +376,7 @@ def _offsets_of(held: Mapping[str, Held], positions: Mapping[str, Held]) -> dict
     }
 
 
-def _behind(positions: Mapping[str, Held], ends: Ends) -> int:
+def _behind(positions: Mapping[str, TableProgress], ends: Ends) -> int:
     return sum(
         max(0, ends[topic][partition].end - offset)
         for topic, held in positions.items()

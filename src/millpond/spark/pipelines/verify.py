@@ -16,7 +16,7 @@ from typing import Any, Final
 from millpond.catalog import audit, transactions, writers
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions as catalog_partitions
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.transactions import Aborted
 from millpond.model.errors import CorruptObject, ObjectMissing, UnknownPartition
 from millpond.model.extents import Extent
@@ -26,8 +26,8 @@ from millpond.objects.store import ObjectStore
 from millpond.records import Buffer, stamp_run
 from millpond.rewriting.verification import (
     UNKNOWN,
-    Finding,
-    Kind,
+    DataFault,
+    FaultKind,
     check_aborted,
     check_batches,
     check_chain,
@@ -39,7 +39,7 @@ from millpond.rewriting.verification import (
 )
 from millpond.segments.frame import FRAME_BYTES
 from millpond.segments.keys import JOURNALS, SEGMENTS, session_of
-from millpond.spark.pipelines.job import Job, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, database, store
 
@@ -78,13 +78,13 @@ class VerifyResult:
     extents: int
     records: int
     bytes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DataFault, ...]
 
 
-Placed = tuple[TopicPartition | None, Finding]
+LocatedFault = tuple[TopicPartition | None, DataFault]
 
 
-def run(job: Job, request: VerifyRequest) -> Report:
+def run(job: PipelineJob, request: VerifyRequest) -> Report:
     topics = job.topics(request.topics)
     looks_at_objects = not request.topics
 
@@ -94,12 +94,12 @@ def run(job: Job, request: VerifyRequest) -> Report:
     return recorded(job, "verify", [topic.name for topic in topics], verify)
 
 
-def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Report:
+def _verify(job: PipelineJob, topics: Sequence[Topic], *, looks_at_objects: bool) -> Report:
     started = time.perf_counter()
     topic_partitions = [
         TopicPartition(topic.id, number) for topic in topics for number in range(topic.partitions)
     ]
-    findings: list[Placed] = []
+    findings: list[LocatedFault] = []
     items: list[VerifyItem] = []
     for topic_partition in topic_partitions:
         findings.extend((topic_partition, finding) for finding in check_rows(job.database, topic_partition))
@@ -130,7 +130,7 @@ def _verify(job: Job, topics: Sequence[Topic], *, looks_at_objects: bool) -> Rep
     }
 
 
-def _results(job: Job, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem, VerifyResult]]:
+def _results(job: PipelineJob, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem, VerifyResult]]:
     if not items:
         return iter(())
     return zip(items, perform(job.spark, items, work), strict=True)
@@ -139,10 +139,10 @@ def _results(job: Job, items: Sequence[VerifyItem]) -> Iterator[tuple[VerifyItem
 # -- rows -----------------------------------------------------------------------------------------------------
 
 
-def check_rows(database: Database, topic_partition: TopicPartition) -> list[Finding]:
+def check_rows(database: Database, topic_partition: TopicPartition) -> list[DataFault]:
     """Inconsistencies among a partition's rows."""
 
-    def look() -> list[Finding]:
+    def look() -> list[DataFault]:
         with database.read() as tx:
             try:
                 row = catalog_partitions.read(tx, topic_partition)
@@ -160,20 +160,20 @@ def check_rows(database: Database, topic_partition: TopicPartition) -> list[Find
     return seen_again(look, LOOKS_MAX)
 
 
-def _check_open(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Finding]:
+def _check_open(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[DataFault]:
     for each in audit.open_transactions(tx, topic_partition):
         if not 0 <= each.first_offset < each.end_offset:
             reason = f"producer {each.producer_id} has a transaction open outside the log"
-            yield Finding(Kind.INCONSISTENT, reason, each.first_offset, each.end_offset)
+            yield DataFault(FaultKind.INCONSISTENT, reason, each.first_offset, each.end_offset)
 
 
-def _check_bytes(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Finding]:
+def _check_bytes(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[DataFault]:
     said, actual = audit.stored_bytes(tx, topic_partition)
     if said != actual:
-        yield Finding(Kind.INCONSISTENT, f"the partition counts {said} bytes, its extents {actual}")
+        yield DataFault(FaultKind.INCONSISTENT, f"the partition counts {said} bytes, its extents {actual}")
 
 
-def _all_extents(tx: Transaction, topic_partition: TopicPartition) -> Iterator[Extent]:
+def _all_extents(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[Extent]:
     start = 0
     while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK):
         yield from rows
@@ -201,7 +201,7 @@ def plan(database: Database, place: Place, topic_partition: TopicPartition) -> I
 def work(item: VerifyItem) -> VerifyResult:
     """Look up the extents page by page and check their bytes."""
     catalog, objects = database(item.place), store(item.place)
-    found: list[Finding] = []
+    found: list[DataFault] = []
     extents = records = size = 0
     with catalog.read() as tx:
         aborted = transactions.aborted(tx, item.topic_partition, item.start, item.end)
@@ -235,7 +235,7 @@ def _page(catalog: Database, item: VerifyItem, start: int, last: Extent | None) 
 
 def _check_twice(
     catalog: Database, objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]
-) -> list[Finding] | None:
+) -> list[DataFault] | None:
     """None if the finding occurred because the extent was replaced."""
     found = _check(objects, extent, aborted)
     if not found:
@@ -245,10 +245,10 @@ def _check_twice(
     return found if now and same_extent(now[0], extent) else None
 
 
-def _check(objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]) -> list[Finding]:
+def _check(objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]) -> list[DataFault]:
     key = extent.key
     if key is None and extent.inline is None:
-        return [_finding(extent, Kind.LOST, "neither an object nor inline bytes are known")]
+        return [_finding(extent, FaultKind.LOST, "neither an object nor inline bytes are known")]
     if key is None:
         data = memoryview(extent.inline or b"")
         found = list(check_batches(extent, data))
@@ -256,16 +256,18 @@ def _check(objects: ObjectStore, extent: Extent, aborted: Sequence[Aborted]) -> 
         try:
             found, data = _check_object(objects, extent, key)
         except ObjectMissing:
-            return [_finding(extent, Kind.LOST, "the object is not in the store")]
+            return [_finding(extent, FaultKind.LOST, "the object is not in the store")]
         except CorruptObject as error:
-            return [_finding(extent, Kind.DAMAGED, f"the object is too short: {error.facts.get('reason')}")]
+            return [
+                _finding(extent, FaultKind.DAMAGED, f"the object is too short: {error.facts.get('reason')}")
+            ]
     ends_here = [each for each in aborted if extent.base_offset <= each.last_offset < extent.end_offset]
     if ends_here and not found:
         found.extend(check_markers(extent, _stamped(extent, data), ends_here))
     return found
 
 
-def _check_object(objects: ObjectStore, extent: Extent, key: str) -> tuple[list[Finding], memoryview]:
+def _check_object(objects: ObjectStore, extent: Extent, key: str) -> tuple[list[DataFault], memoryview]:
     if key.startswith(SEGMENTS):
         whole = memoryview(objects.read(key, 0, objects.size(key)))
         return check_segment_object(extent, whole), whole[extent.position : extent.position + extent.length]
@@ -281,14 +283,14 @@ def _stamped(extent: Extent, data: memoryview) -> Buffer:
     return copy
 
 
-def _finding(extent: Extent, kind: Kind, reason: str) -> Finding:
-    return Finding(kind, reason, extent.base_offset, extent.end_offset, extent.key or "", extent.position)
+def _finding(extent: Extent, kind: FaultKind, reason: str) -> DataFault:
+    return DataFault(kind, reason, extent.base_offset, extent.end_offset, extent.key or "", extent.position)
 
 
 # -- objects --------------------------------------------------------------------------------------------------
 
 
-def inspect_objects(catalog: Database, objects: ObjectStore) -> tuple[Report, list[Finding]]:
+def inspect_objects(catalog: Database, objects: ObjectStore) -> tuple[Report, list[DataFault]]:
     """Read the listing first and the rows second: a listed object without a row did not have one before
     either."""
     listed = [key for prefix in (JOURNALS, SEGMENTS) for key in objects.list(prefix)]
@@ -311,9 +313,9 @@ def inspect_objects(catalog: Database, objects: ObjectStore) -> tuple[Report, li
     return report, [_miscounted(each) for each in known if max(each.counted, 0) != each.actual]
 
 
-def _miscounted(each: audit.ObjectCount) -> Finding:
+def _miscounted(each: audit.ObjectCount) -> DataFault:
     reason = f"the object counts {each.counted} extents, and {each.actual} are in it"
-    return Finding(Kind.INCONSISTENT, reason, key=each.key)
+    return DataFault(FaultKind.INCONSISTENT, reason, key=each.key)
 
 
 def _by_session(keys: Sequence[str]) -> dict[str, int]:
@@ -324,12 +326,12 @@ def _by_session(keys: Sequence[str]) -> dict[str, int]:
 # -- the report -----------------------------------------------------------------------------------------------
 
 
-def _state(findings: Sequence[Placed]) -> Report:
+def _state(findings: Sequence[LocatedFault]) -> Report:
     return {"state": DAMAGED if findings else OK, "findings": len(findings)}
 
 
-def _findings(findings: Sequence[Placed], names: dict[bytes, str]) -> dict[str, list[dict[str, Any]]]:
-    shown: dict[str, list[dict[str, Any]]] = {str(kind): [] for kind in Kind}
+def _findings(findings: Sequence[LocatedFault], names: dict[bytes, str]) -> dict[str, list[dict[str, Any]]]:
+    shown: dict[str, list[dict[str, Any]]] = {str(kind): [] for kind in FaultKind}
     for topic_partition, finding in findings:
         if len(shown[finding.kind]) < FINDINGS_MAX:
             shown[finding.kind].append(_shown(topic_partition, finding, names))
@@ -337,7 +339,7 @@ def _findings(findings: Sequence[Placed], names: dict[bytes, str]) -> dict[str, 
 
 
 def _shown(
-    topic_partition: TopicPartition | None, finding: Finding, names: dict[bytes, str]
+    topic_partition: TopicPartition | None, finding: DataFault, names: dict[bytes, str]
 ) -> dict[str, Any]:
     facts = {name: value for name, value in asdict(finding).items() if value not in (UNKNOWN, "")}
     facts.pop("kind")

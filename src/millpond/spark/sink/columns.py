@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millpond.model.errors import InvalidRequest
-from millpond.spark.kernels.encode import NO_PARTITION, Bytes, Rows
+from millpond.spark.kernels.encode import NO_PARTITION, ByteColumn, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,19 +79,19 @@ def _header_spans(column: Any, count: int) -> tuple[NDArray[np.int64], NDArray[n
     return offsets[:-1], np.where(null, offsets[:-1], offsets[1:])
 
 
-def _header_columns(column: Any) -> tuple[Bytes, Bytes]:
+def _header_columns(column: Any) -> tuple[ByteColumn, ByteColumn]:
     if column is None:
         return _bytes(None, 0), _bytes(None, 0)
     key, value = column.values.flatten()
     return _bytes(key, len(key)), _bytes(value, len(value))
 
 
-def _bytes(column: Any, count: int) -> Bytes:
+def _bytes(column: Any, count: int) -> ByteColumn:
     """A view of the column's own bytes. All views are read-only, so that the kernels are compiled only once."""
     if column is None:
-        return Bytes(_view(None), np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
+        return ByteColumn(_view(None), np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
     null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(count, np.bool_)
-    return Bytes(_view(column.buffers()[2]), _offsets(column), null)
+    return ByteColumn(_view(column.buffers()[2]), _offsets(column), null)
 
 
 def _offsets(column: Any) -> NDArray[np.int64]:

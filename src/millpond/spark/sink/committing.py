@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from millpond.catalog import appends, sinks, writers
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.objects import NewObject
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
@@ -74,7 +74,7 @@ def _commit(database: Database, sink: str, batch: int, tasks: Sequence[TaskCommi
     return is_new
 
 
-def _append(tx: Transaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
+def _append(tx: CatalogTransaction, tasks: Sequence[TaskCommit], now_ms: int) -> None:
     names = {topic_id: name for task in tasks for topic_id, name in task.topics}
     try:
         # Lock all rows together and in order: if they were locked flush by flush, two sinks could deadlock.
@@ -98,7 +98,7 @@ def _flushes(tasks: Sequence[TaskCommit]) -> Iterator[tuple[Session, Flushed]]:
             yield task.session, flush
 
 
-def _bury(tx: Transaction, tasks: Iterable[TaskCommit], now_ms: int) -> None:
+def _bury(tx: CatalogTransaction, tasks: Iterable[TaskCommit], now_ms: int) -> None:
     """The sessions end in order: a task that has sent its message is done."""
     for session in sorted(task.session for task in tasks if task.session is not None):
         writers.bury(tx, session, now_ms, in_order=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from millpond.catalog.appends import Share
+from millpond.catalog.appends import AppendShare
 from millpond.model.ids import Session, TopicId
 
 
@@ -15,7 +15,7 @@ class Flushed:
 
     key: str
     bytes: int
-    shares: tuple[Share, ...]
+    shares: tuple[AppendShare, ...]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millpond.catalog.appends import FOREIGN, Share
+from millpond.catalog.appends import FOREIGN, AppendShare
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.records import HEADER_SIZE, Buffer, Codec, compress, crc32c
@@ -20,10 +20,10 @@ from millpond.records.batch import APPEND_TIME_BIT, CRC_START, HEADER, LENGTH_EN
 from millpond.segments.frame import FRAME_BYTES, pack_frame
 from millpond.segments.index import build_index, pack_index
 from millpond.spark.kernels import encode as kernel
-from millpond.spark.kernels.encode import Batches, Lanes
+from millpond.spark.kernels.encode import Batches, TopicLanes
 from millpond.spark.sink.columns import number_topics, read_rows
 from millpond.spark.sink.refusals import allowed_timestamps, refusal, too_large
-from millpond.spark.sink.topics import Topics
+from millpond.spark.sink.topics import TopicNumbers
 
 BATCH_BYTES: Final = 128 * 1024
 """Target size of batches: large enough to compress well, small enough to be useful entry points for readers.
@@ -45,7 +45,7 @@ class Packed:
     bytes."""
 
     parts: list[Buffer]
-    shares: list[Share]
+    shares: list[AppendShare]
 
 
 class _Batch(NamedTuple):
@@ -63,7 +63,7 @@ class _Batch(NamedTuple):
 class Packer:
     """Packs one flush after another. Rows without a key go round-robin, starting at `turn`."""
 
-    def __init__(self, topics: Topics, *, codec: Codec, topic: str | None, turn: int = 0) -> None:
+    def __init__(self, topics: TopicNumbers, *, codec: Codec, topic: str | None, turn: int = 0) -> None:
         self._topics = topics
         self._codec = codec
         self._topic = topic
@@ -86,7 +86,7 @@ class Packer:
             return number_topics(table, self._topics.number_of)
         return np.full(table.num_rows, self._topics.number_of(self._topic), dtype=np.int32)
 
-    def _journal(self, batches: Batches, topics: Sequence[Topic], lanes: Lanes) -> Packed:
+    def _journal(self, batches: Batches, topics: Sequence[Topic], lanes: TopicLanes) -> Packed:
         view = batches.data.data
         columns = [column.tolist() for column in batches[1:]]
         packed = Packed([], [])
@@ -107,15 +107,15 @@ class Packer:
         return TOPIC_CODECS.get(topic.config().compression, self._codec)
 
 
-def placed_at(shares: Sequence[Share], position: int) -> list[Share]:
+def placed_at(shares: Sequence[AppendShare], position: int) -> list[AppendShare]:
     """The shares of a flush that was appended at this position of its object."""
     return [dataclasses.replace(share, position=share.position + position) for share in shares]
 
 
-def _lanes(topics: Sequence[Topic]) -> Lanes:
+def _lanes(topics: Sequence[Topic]) -> TopicLanes:
     configs = [topic.config() for topic in topics]
     partitions = np.array([topic.partitions for topic in topics], dtype=np.int64)
-    return Lanes(
+    return TopicLanes(
         first=np.concatenate([[0], np.cumsum(partitions)[:-1]]).astype(np.int64),
         partitions=partitions,
         needs_key=np.array([config.compacted for config in configs], dtype=np.bool_),
@@ -183,7 +183,7 @@ def _seal(header: bytearray | memoryview, batch: _Batch, attributes: int, payloa
 
 def _share(
     topic_partition: TopicPartition, batches: Sequence[_Batch], sizes: Sequence[int], position: int
-) -> Share:
+) -> AppendShare:
     entries = []
     offset = at = 0
     for batch, size in zip(batches, sizes, strict=True):
@@ -193,4 +193,4 @@ def _share(
     oldest = min(batch.min_timestamp for batch in batches)
     newest = max(batch.max_timestamp for batch in batches)
     index = pack_index(build_index(entries)) or None
-    return Share(topic_partition, FOREIGN, position, at, offset, oldest, newest, index)
+    return AppendShare(topic_partition, FOREIGN, position, at, offset, oldest, newest, index)

@@ -11,7 +11,7 @@ from millpond.spark.place import database
 from millpond.spark.sink.messages import Flushed, TaskCommit
 from millpond.spark.sink.options import SinkOptions
 from millpond.spark.sink.packing import Packed, Packer, placed_at
-from millpond.spark.sink.topics import Topics
+from millpond.spark.sink.topics import TopicNumbers
 from millpond.spark.writing import TaskWriter
 
 FLUSH_BYTES: Final = 32 * 1024 * 1024
@@ -29,7 +29,7 @@ def write_task(
 ) -> TaskCommit:
     """Store all rows. They become visible only when the driver commits them."""
     clock = clock or SystemClock()
-    topics = Topics(database(options.place), options.creation)
+    topics = TopicNumbers(database(options.place), options.creation)
     packer = Packer(topics, codec=options.codec, topic=options.topic, turn=turn)
     flushes: list[Flushed] = []
     session = None

@@ -15,7 +15,7 @@ BROKER: Final = "broker"
 """The kind of writer that owns partitions."""
 
 
-class Topics:
+class TopicNumbers:
     """Numbers topics in the order in which they are first used."""
 
     def __init__(self, database: Database, creation: TopicCreation) -> None:

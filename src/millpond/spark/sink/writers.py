@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
-Messages = list[WriterCommitMessage | None]
+CommitMessages = list[WriterCommitMessage | None]
 
 
 def writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "BatchWriter":
@@ -60,10 +60,10 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         return _write(self._options, iterator)
 
-    def commit(self, messages: Messages) -> None:
+    def commit(self, messages: CommitMessages) -> None:
         commit(database(self._options.place), self._sink, self._batch, _tasks(messages))
 
-    def abort(self, messages: Messages) -> None:
+    def abort(self, messages: CommitMessages) -> None:
         _abandon(self._options, messages)
 
 
@@ -75,13 +75,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = _running_batch()
         return replace(_write(self._options, iterator), query=query, batch=batch)
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+    def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803  # Spark's name
         tasks = _tasks(messages)
         if tasks:  # without tasks there are no rows, and nothing identifies the query
             sink = stream_sink(_query_of(tasks, batchId), self._options.topic)
             commit(database(self._options.place), sink, batchId, tasks)
 
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         _abandon(self._options, messages)
 
 
@@ -119,9 +119,9 @@ def _write(options: SinkOptions, iterator: "Iterator[pa.RecordBatch]") -> TaskCo
     return write_task(options, iterator, turn=context.partitionId() if context else 0)
 
 
-def _abandon(options: SinkOptions, messages: Messages) -> None:
+def _abandon(options: SinkOptions, messages: CommitMessages) -> None:
     abandon(database(options.place), _tasks(messages))
 
 
-def _tasks(messages: Messages) -> list[TaskCommit]:
+def _tasks(messages: CommitMessages) -> list[TaskCommit]:
     return [cast("TaskCommit", message) for message in messages if message is not None]

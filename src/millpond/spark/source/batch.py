@@ -13,10 +13,10 @@ from millpond.spark.place import database, reader
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
 from millpond.spark.source.options import Limit, SourceOptions, check_batch, refused
-from millpond.spark.source.planning import Range
+from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.positions import Resolver
 from millpond.spark.source.splits import Split, plan_splits
-from millpond.spark.source.standing import Standing, look
+from millpond.spark.source.standing import LogBounds, look
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_split(self._options, self._schema, partition)
 
-    def _ranges(self) -> list[Range]:
+    def _ranges(self) -> list[ReadRange]:
         options, place = self._options, self._options.place
         standings = look(database(place), options.subscription, committed_only=options.committed_only)
         resolver = Resolver(database(place), reader(place), SystemClock())
@@ -52,7 +52,7 @@ class BatchReader(DataSourceReader):
         ends = resolver.end(options.ending or END_DEFAULT, standings)
         return [self._range(name, standings[name], starts[name], ends[name]) for name in standings]
 
-    def _range(self, name: NamedPartition, standing: Standing, start: int, end: int) -> Range:
+    def _range(self, name: NamedPartition, standing: LogBounds, start: int, end: int) -> ReadRange:
         losses = Losses(self._options.fail_on_data_loss)
         if end > standing.end_offset:
             losses.beyond(name, end, standing.end_offset)
@@ -65,9 +65,9 @@ class BatchReader(DataSourceReader):
         self._check_stable(name, standing, min(end, standing.end_offset))
         end = min(end, standing.latest)
         start = end if start == LATEST else min(max(start, standing.log_start), end)
-        return Range(name, standing.topic_partition, start, end)
+        return ReadRange(name, standing.topic_partition, start, end)
 
-    def _check_stable(self, name: NamedPartition, standing: Standing, end: int) -> None:
+    def _check_stable(self, name: NamedPartition, standing: LogBounds, end: int) -> None:
         """An explicit end offset is used as it is, or refused if a transaction is open below it. `latest` and
         times mean what is committed now."""
         ending = self._options.ending

@@ -8,7 +8,7 @@ its offsets belong to them.
 from collections.abc import Mapping
 
 from millpond.catalog import coordinators, groups
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import GroupNotEmpty
 from millpond.model.ids import TopicPartition
 
@@ -34,7 +34,7 @@ def commit_to_group(
         groups.commit_offsets_now(tx, group, committed, now_ms=now_ms)
 
 
-def _check_free(tx: Transaction, group: str) -> None:
+def _check_free(tx: CatalogTransaction, group: str) -> None:
     found = groups.find(tx, group)
     if found is not None and found.state != EMPTY:
         raise GroupNotEmpty(

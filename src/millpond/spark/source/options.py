@@ -84,7 +84,7 @@ class Unmatched(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """Exactly one of the fields is set."""
 
     assigned: tuple[NamedPartition, ...] = ()
@@ -110,7 +110,7 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     place: Place
-    subscription: Subscription
+    subscription: TopicSelection
     starting: Limit | None
     ending: Limit | None
     unmatched: Unmatched
@@ -227,7 +227,7 @@ def _check_names(given: Mapping[str, str]) -> None:
             )
 
 
-def _subscription(options: Mapping[str, str]) -> Subscription:
+def _subscription(options: Mapping[str, str]) -> TopicSelection:
     given = [name for name in SUBSCRIPTIONS if name.lower() in options]
     if len(given) != 1:
         count = "none" if not given else " and ".join(given)
@@ -236,13 +236,13 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         )
     name, value = given[0], options[given[0].lower()].strip()
     if name == "assign":
-        return Subscription(assigned=read_assignment(name, value))
+        return TopicSelection(assigned=read_assignment(name, value))
     if name == "subscribe":
         topics = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
         if not topics:
             raise refused(name, value, "it names no topic")
-        return Subscription(topics=topics)
-    return Subscription(pattern=_pattern(name, value))
+        return TopicSelection(topics=topics)
+    return TopicSelection(pattern=_pattern(name, value))
 
 
 def _pattern(name: str, value: str) -> str:

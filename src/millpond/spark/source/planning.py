@@ -23,7 +23,7 @@ SPLITS_PER_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReadRange:
     """Offsets of one partition to read, and their approximate size in stored bytes."""
 
     name: NamedPartition
@@ -37,26 +37,26 @@ class Range:
         return self.end - self.start
 
 
-class Stretch(NamedTuple):
+class RangePart(NamedTuple):
     """A part of a range. It begins where the previous one ends."""
 
     end: int
     bytes: int
 
 
-def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[Stretch]:
+def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[RangePart]:
     """Divide a range into stretches of about `every` bytes each, or of one entry of a sparse index if that is
     larger. They cover the whole range, gaps included."""
-    stretches: list[Stretch] = []
+    stretches: list[RangePart] = []
     size = 0
     for _, piece_end, piece_bytes in _pieces(extents, start, end):
         size += piece_bytes
         if size >= every:
-            stretches.append(Stretch(piece_end, size))
+            stretches.append(RangePart(piece_end, size))
             size = 0
     if size or not stretches:
-        stretches.append(Stretch(end, size))
-    stretches[-1] = Stretch(end, stretches[-1].bytes)
+        stretches.append(RangePart(end, size))
+    stretches[-1] = RangePart(end, stretches[-1].bytes)
     return stretches
 
 
@@ -76,9 +76,9 @@ def split_bytes(total: int, cores: int) -> int:
     return max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, total // (SPLITS_PER_CORE * cores)))
 
 
-def cut(whole: Range, stretches: Sequence[Stretch], bytes_wanted: int) -> list[Range]:
+def cut(whole: ReadRange, stretches: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
     """Ranges of about `bytes_wanted`, cut between stretches."""
-    ranges: list[Range] = []
+    ranges: list[ReadRange] = []
     start, size = whole.start, 0
     for number, stretch in enumerate(stretches):
         size += stretch.bytes
@@ -90,12 +90,12 @@ def cut(whole: Range, stretches: Sequence[Stretch], bytes_wanted: int) -> list[R
 
 
 def arrange(
-    ranges: Sequence[Range],
+    ranges: Sequence[ReadRange],
     *,
     bytes_wanted: int,
     min_partitions: int | None = None,
     records_max: int | None = None,
-) -> list[tuple[Range, ...]]:
+) -> list[tuple[ReadRange, ...]]:
     """The ranges of each task. Small neighbouring ranges share a task, unless the user set options for the
     division."""
     if min_partitions is None and records_max is None:
@@ -105,8 +105,8 @@ def arrange(
     return [(each,) for each in _at_least(ranges, min_partitions or 1)]
 
 
-def _packed(ranges: Sequence[Range], bytes_wanted: int) -> list[tuple[Range, ...]]:
-    tasks: list[list[Range]] = []
+def _packed(ranges: Sequence[ReadRange], bytes_wanted: int) -> list[tuple[ReadRange, ...]]:
+    tasks: list[list[ReadRange]] = []
     size = 0
     for each in ranges:
         if not tasks or size + each.bytes > bytes_wanted:
@@ -117,7 +117,7 @@ def _packed(ranges: Sequence[Range], bytes_wanted: int) -> list[tuple[Range, ...
     return [tuple(task) for task in tasks]
 
 
-def _at_least(ranges: Sequence[Range], count: int) -> list[Range]:
+def _at_least(ranges: Sequence[ReadRange], count: int) -> list[ReadRange]:
     """Halve the longest range until there are enough, or none can be halved."""
     heap = [(-each.offsets, number, each) for number, each in enumerate(ranges)]
     heapq.heapify(heap)
@@ -129,7 +129,7 @@ def _at_least(ranges: Sequence[Range], count: int) -> list[Range]:
     return sorted((each for _, _, each in heap), key=lambda each: (each.name, each.start))
 
 
-def _in_parts(whole: Range, parts: int) -> list[Range]:
+def _in_parts(whole: ReadRange, parts: int) -> list[ReadRange]:
     """Split into equal numbers of offsets, each with an equal share of the bytes."""
     bounds = [whole.start + whole.offsets * part // parts for part in range(parts + 1)]
     return [replace(whole, start=low, end=high, bytes=whole.bytes // parts) for low, high in pairwise(bounds)]
@@ -153,7 +153,7 @@ def _share(size: int, total: int, most: int) -> int:
 
 
 def limit_bytes(
-    starts: Mapping[NamedPartition, int], weights: Mapping[NamedPartition, Sequence[Stretch]], most: int
+    starts: Mapping[NamedPartition, int], weights: Mapping[NamedPartition, Sequence[RangePart]], most: int
 ) -> dict[NamedPartition, int]:
     """End offsets that limit the read to about `most` bytes: each partition in proportion to what it has, and
     at least one offset of each."""
@@ -167,7 +167,7 @@ def limit_bytes(
     }
 
 
-def _end_after(start: int, stretches: Sequence[Stretch], room: int) -> int:
+def _end_after(start: int, stretches: Sequence[RangePart], room: int) -> int:
     """The offset at which `room` bytes are used up. Within a stretch, bytes are assumed to be evenly
     distributed."""
     at = start

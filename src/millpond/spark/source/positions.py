@@ -14,7 +14,7 @@ from millpond.reading.reader import StoreReader
 from millpond.spark.kernels.sections import DECOMPRESSED_BYTES_MAX
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition, Offsets
 from millpond.spark.source.options import Limit, Unmatched, refused
-from millpond.spark.source.standing import Standing, Standings
+from millpond.spark.source.standing import BoundsByPartition, LogBounds
 
 
 class Resolver:
@@ -23,7 +23,9 @@ class Resolver:
         self._finder = OffsetFinder(database, reader, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
         self._clock = clock
 
-    def start(self, limit: Limit, standings: Standings, unmatched: Unmatched) -> dict[NamedPartition, int]:
+    def start(
+        self, limit: Limit, standings: BoundsByPartition, unmatched: Unmatched
+    ) -> dict[NamedPartition, int]:
         """Offsets, or `LATEST`."""
         if limit.everywhere is not None:
             return {name: _earliest(limit.everywhere, each) for name, each in standings.items()}
@@ -38,7 +40,7 @@ class Resolver:
             raise _unmatched(limit, missing[0])
         return {name: LATEST if offset is None else offset for name, offset in found.items()}
 
-    def end(self, limit: Limit, standings: Standings) -> dict[NamedPartition, int]:
+    def end(self, limit: Limit, standings: BoundsByPartition) -> dict[NamedPartition, int]:
         """Offsets. Offsets that were given are not checked against the log."""
         if limit.offsets is not None:
             _check_all_named(limit.option, limit.offsets, standings)
@@ -49,7 +51,7 @@ class Resolver:
         found = self._by_time(limit, standings)
         return {n: each.latest if (at := found[n]) is None else at for n, each in standings.items()}
 
-    def _by_time(self, limit: Limit, standings: Standings) -> dict[NamedPartition, int | None]:
+    def _by_time(self, limit: Limit, standings: BoundsByPartition) -> dict[NamedPartition, int | None]:
         if limit.times is not None:
             _check_all_named(limit.option, limit.times, standings)
             return {name: self._at(limit.times[name], each) for name, each in standings.items()}
@@ -59,11 +61,11 @@ class Resolver:
             time_ms = self._clock.now_ms() - limit.ago_ms
         return {name: self._at(time_ms, each) for name, each in standings.items()}
 
-    def _at(self, time_ms: int, standing: Standing) -> int | None:
+    def _at(self, time_ms: int, standing: LogBounds) -> int | None:
         found = self._finder.at_or_after(standing.topic_partition, time_ms, standing.log_start)
         return found.offset if found is not None and found.offset < standing.latest else None
 
-    def _of_group(self, group: str, standings: Standings) -> dict[NamedPartition, int]:
+    def _of_group(self, group: str, standings: BoundsByPartition) -> dict[NamedPartition, int]:
         """The group's committed offsets. A partition without one is read from its start."""
         with self._database.read() as tx:
             committed: dict[TopicPartition, int] = {
@@ -74,11 +76,11 @@ class Resolver:
         return {name: committed.get(each.topic_partition, each.log_start) for name, each in standings.items()}
 
 
-def _earliest(offset: int, standing: Standing) -> int:
+def _earliest(offset: int, standing: LogBounds) -> int:
     return standing.log_start if offset == EARLIEST else offset
 
 
-def _check_all_named(option: str, given: Offsets, standings: Standings) -> None:
+def _check_all_named(option: str, given: Offsets, standings: BoundsByPartition) -> None:
     if given.keys() != standings.keys():
         missing = ", ".join(map(str, sorted(standings.keys() - given.keys()))) or "none"
         unknown = ", ".join(map(str, sorted(given.keys() - standings.keys()))) or "none"

@@ -9,23 +9,23 @@ from pyspark.sql.datasource import InputPartition
 
 from millpond.catalog.database import Database
 from millpond.spark.source.options import SourceOptions
-from millpond.spark.source.planning import Range, arrange, cut, split_bytes
+from millpond.spark.source.planning import ReadRange, arrange, cut, split_bytes
 from millpond.spark.source.weighing import stretches
 
 
 class Split(InputPartition):
     """The ranges that one task reads, in order."""
 
-    def __init__(self, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, ranges: tuple[ReadRange, ...]) -> None:
         super().__init__(ranges)
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
-        return cast("tuple[Range, ...]", self.value)
+    def ranges(self) -> tuple[ReadRange, ...]:
+        return cast("tuple[ReadRange, ...]", self.value)
 
 
 def plan_splits(
-    database: Database, ranges: Sequence[Range], options: SourceOptions, *, cores: int | None = None
+    database: Database, ranges: Sequence[ReadRange], options: SourceOptions, *, cores: int | None = None
 ) -> list[Split]:
     """Empty ranges are left out. `cores` is only an estimate: a cluster may have more."""
     weighed = [(each, stretches(database, each)) for each in ranges if each.offsets > 0]

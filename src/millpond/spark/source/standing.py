@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millpond.catalog import partitions, topics, transactions
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import UnknownPartition, UnknownTopic
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.spark.source.offsets import NamedPartition
-from millpond.spark.source.options import Subscription
+from millpond.spark.source.options import TopicSelection
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogBounds:
     """The bounds of one log. `latest` is the end for a reader of this isolation level; `end_offset` is the
     end of what is stored."""
 
@@ -24,12 +24,12 @@ class Standing:
     latest: int
 
 
-Standings = dict[NamedPartition, Standing]
+BoundsByPartition = dict[NamedPartition, LogBounds]
 
 
 def look(
-    database: Database, subscription: Subscription, *, committed_only: bool, strict: bool = True
-) -> Standings:
+    database: Database, subscription: TopicSelection, *, committed_only: bool, strict: bool = True
+) -> BoundsByPartition:
     """Look up every subscribed partition. A missing partition or topic that was named raises if `strict`,
     else it is left out."""
     with database.read() as tx:
@@ -50,7 +50,7 @@ def look(
     return dict(sorted(standings.items()))
 
 
-def _named(tx: Transaction, names: Iterable[str], strict: bool) -> Iterable[Topic]:
+def _named(tx: CatalogTransaction, names: Iterable[str], strict: bool) -> Iterable[Topic]:
     for name in names:
         try:
             yield topics.find(tx, name)
@@ -60,18 +60,18 @@ def _named(tx: Transaction, names: Iterable[str], strict: bool) -> Iterable[Topi
 
 
 def _standings(
-    tx: Transaction, topic: Topic, committed_only: bool
-) -> Iterable[tuple[NamedPartition, Standing]]:
+    tx: CatalogTransaction, topic: Topic, committed_only: bool
+) -> Iterable[tuple[NamedPartition, LogBounds]]:
     for row in partitions.of_topic(tx, topic.id):
         end = row.end_offset
         latest = transactions.last_stable_offset(tx, row.topic_partition, end) if committed_only else end
         yield (
             NamedPartition(topic.name, row.topic_partition.partition),
-            Standing(row.topic_partition, row.log_start, end, latest),
+            LogBounds(row.topic_partition, row.log_start, end, latest),
         )
 
 
-def _check_assigned(subscription: Subscription, standings: Standings) -> None:
+def _check_assigned(subscription: TopicSelection, standings: BoundsByPartition) -> None:
     for name in subscription.assigned:
         if name not in standings:
             raise UnknownPartition(topic=name.topic, partition=name.partition)

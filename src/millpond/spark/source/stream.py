@@ -30,10 +30,10 @@ from millpond.spark.source.committing import check_free, commit_to_group
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import LATEST, NamedPartition, Offsets, from_json, to_json
 from millpond.spark.source.options import Limit, SourceOptions, check_stream
-from millpond.spark.source.planning import Range, limit_bytes, limit_offsets
+from millpond.spark.source.planning import ReadRange, limit_bytes, limit_offsets
 from millpond.spark.source.positions import Resolver
 from millpond.spark.source.splits import plan_splits
-from millpond.spark.source.standing import Standing, Standings, look
+from millpond.spark.source.standing import BoundsByPartition, LogBounds, look
 from millpond.spark.source.weighing import STRETCH_BYTES, stretches
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> Standings:
+    def _look(self) -> BoundsByPartition:
         """What can be read now. Also detects topics that were deleted and created again since they were read."""
         options = self._options
         standings = look(
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._recreated.add(name.topic)
         return standings
 
-    def _check_lost(self, starts: Offsets, standings: Standings) -> None:
+    def _check_lost(self, starts: Offsets, standings: BoundsByPartition) -> None:
         for name, start in starts.items():
             standing = standings.get(name)
             if standing is None:
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif start > standing.end_offset and name.topic not in self._recreated:
                 self._losses.beyond(name, start, standing.end_offset)
 
-    def _end(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
+    def _end(self, name: NamedPartition, starts: Offsets, standing: LogBounds) -> int:
         """The latest offset, or the target of AvailableNow. Never below the start: an earlier run may have
         read past this run's target."""
         latest = standing.latest
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_valid = start <= standing.end_offset and name.topic not in self._recreated
         return max(start, latest) if is_valid else latest
 
-    def _begin(self, name: NamedPartition, starts: Offsets, standing: Standing) -> int:
+    def _begin(self, name: NamedPartition, starts: Offsets, standing: LogBounds) -> int:
         """The first offset that the next micro-batch can read."""
         start = starts.get(name, standing.log_start)
         if start == LATEST:
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _limited(
-        self, begins: Offsets, ends: dict[NamedPartition, int], standings: Standings
+        self, begins: Offsets, ends: dict[NamedPartition, int], standings: BoundsByPartition
     ) -> dict[NamedPartition, int]:
         offsets_max, bytes_max = self._options.offsets_per_trigger_max, self._options.bytes_per_trigger_max
         if offsets_max is not None:
@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = {
                 name: stretches(
                     database(self._options.place),
-                    Range(name, standings[name].topic_partition, begins[name], end),
+                    ReadRange(name, standings[name].topic_partition, begins[name], end),
                     every=min(STRETCH_BYTES, bytes_max),
                 )
                 for name, end in ends.items()
@@ -199,8 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- ranges ---------------------------------------------------------------------------------------------------
 
     def _range(
-        self, name: NamedPartition, starts: Offsets, end: int, standing: Standing | None
-    ) -> Range | None:
+        self, name: NamedPartition, starts: Offsets, end: int, standing: LogBounds | None
+    ) -> ReadRange | None:
         start = starts.get(name, FIRST_OFFSET)
         if start == LATEST or end == LATEST:
             return None
@@ -225,11 +225,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start < min(standing.log_start, end):
             self._losses.expired(name, start, standing.log_start)
             start = standing.log_start
-        return Range(name, standing.topic_partition, start, end) if start < end else None
+        return ReadRange(name, standing.topic_partition, start, end) if start < end else None
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
-    def _commit(self, offsets: Offsets, standings: Standings) -> None:
+    def _commit(self, offsets: Offsets, standings: BoundsByPartition) -> None:
         """Commit progress to the group. Spark reports a finished micro-batch one micro-batch late, and never
         the last one. But it requests the next end only when everything below its start is done."""
         group = self._options.group

@@ -20,7 +20,7 @@ from millpond.spark.kernels.sections import Sections, lay_out_in_groups
 from millpond.spark.place import EXTENTS_PER_READ, Place, database, store
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import NamedPartition
-from millpond.spark.source.planning import Range
+from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.rows import RowMaker
 
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class RangeReader:
         self._committed_only = committed_only
         self._losses = losses
 
-    def read(self, wanted: Range) -> Iterator[Any]:
+    def read(self, wanted: ReadRange) -> Iterator[Any]:
         """The record batches of the range."""
         maker = RowMaker(wanted.name, self._schema)
         with naming(wanted.name, wanted.start):
@@ -55,7 +55,7 @@ class RangeReader:
             return lay_out_in_groups(visible(buffers, aborted), bytes_max=GROUP_BYTES)
         return messages_in_groups(buffers, bytes_max=GROUP_BYTES)
 
-    def _begin(self, wanted: Range) -> tuple[int, list[Aborted]]:
+    def _begin(self, wanted: ReadRange) -> tuple[int, list[Aborted]]:
         """Where reading starts, and the aborted transactions in the range. The list is read before the log
         start: retention removes its entries together with their records, so below the log start it is
         incomplete."""
@@ -65,7 +65,7 @@ class RangeReader:
                 aborted = transactions.aborted(tx, wanted.topic_partition, wanted.start, wanted.end)
         return self._go_on(wanted, wanted.start), aborted
 
-    def _buffers(self, wanted: Range, start: int) -> Iterator[Buffer]:
+    def _buffers(self, wanted: ReadRange, start: int) -> Iterator[Buffer]:
         """Whole batches in order. The first may begin below the start, and the last may end past the end."""
         position, room = start, max(wanted.bytes, READ_BYTES_MIN)
         while position < wanted.end:
@@ -79,7 +79,7 @@ class RangeReader:
                 position = max(position, run.end_offset)
                 room = max(room - len(run.data), READ_BYTES_MIN)
 
-    def _over_gap(self, wanted: Range, position: int, more_follows: bool) -> int:
+    def _over_gap(self, wanted: ReadRange, position: int, more_follows: bool) -> int:
         """The position after a gap. A gap is normal, unless retention created it or nothing follows it."""
         go_on = self._go_on(wanted, position)
         if go_on == position and not more_follows:
@@ -89,7 +89,7 @@ class RangeReader:
             )
         return go_on
 
-    def _go_on(self, wanted: Range, position: int) -> int:
+    def _go_on(self, wanted: ReadRange, position: int) -> int:
         """The position, or the log start if that is higher, but never past the end of the range."""
         try:
             with self._database.read() as tx:

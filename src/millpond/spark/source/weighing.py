@@ -6,17 +6,17 @@ from typing import Final
 from millpond.catalog import extents
 from millpond.catalog.database import Database
 from millpond.model.extents import Extent
-from millpond.spark.source.planning import Range, Stretch, weigh
+from millpond.spark.source.planning import RangePart, ReadRange, weigh
 
 EXTENTS_PER_PAGE: Final = 1_000
 STRETCH_BYTES: Final = 1024 * 1024
 
 
-def stretches(database: Database, whole: Range, *, every: int = STRETCH_BYTES) -> list[Stretch]:
+def stretches(database: Database, whole: ReadRange, *, every: int = STRETCH_BYTES) -> list[RangePart]:
     return weigh(_extents(database, whole), whole.start, whole.end, every=every)
 
 
-def _extents(database: Database, whole: Range) -> Iterator[Extent]:
+def _extents(database: Database, whole: ReadRange) -> Iterator[Extent]:
     """The extents that hold the range. Each page is read in its own transaction; a merge in between does not
     matter, because only sizes are needed."""
     with database.read() as tx:

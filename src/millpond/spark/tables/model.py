@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TableProgress:
     """How far a table has read a topic: the next offset of each partition."""
 
     topic_id: str
@@ -46,7 +46,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TableTarget:
     """Where and how tasks write a table's files. It is sent to the executors."""
 
     root: str
@@ -63,9 +63,9 @@ class Table(Protocol):
     """One table. Its methods run on the driver; tasks receive `target`."""
 
     @property
-    def target(self) -> Target: ...
+    def target(self) -> TableTarget: ...
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, Held]:
+    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         """Read the table's newest state, on which the next `commit` is based. Topics that the table does not
         know are not in the result; if there is no table yet, the result is empty. For a topic of the same
         name and another id, the result holds that other id (or an empty one, where only the difference is
@@ -75,7 +75,7 @@ class Table(Protocol):
         """Raise `InvalidRequest` if the table exists and has other columns."""
 
     def commit(
-        self, schema: "pa.Schema", files: Sequence[WrittenFile], positions: Mapping[str, Held]
+        self, schema: "pa.Schema", files: Sequence[WrittenFile], positions: Mapping[str, TableProgress]
     ) -> None:
         """Add the files and move the positions, both or neither. Creates the table if there is none.
         `positions` holds all partitions of the topics concerned. Raises `Overtaken` if the table has changed

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.catalog import extents, partitions, transactions
-from millpond.catalog.database import Database, Transaction
+from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import OffsetOutOfRange, TopicReplaced
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
-from millpond.spark.tables.model import Held
+from millpond.spark.tables.model import TableProgress
 
 EXTENTS_PER_LOOK: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadableRange:
     """The range of a partition that may be read: committed records only."""
 
     topic_partition: TopicPartition
@@ -26,7 +26,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TableRange:
     topic: str
     partition: int
     start: int
@@ -46,15 +46,15 @@ class Gap:
     end: int
 
 
-Ends = Mapping[str, Mapping[int, Bounds]]
+Ends = Mapping[str, Mapping[int, ReadableRange]]
 
 
-def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Bounds]]:
+def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, ReadableRange]]:
     """One snapshot of all partitions' bounds."""
     with database.read() as tx:
         return {
             topic.name: {
-                row.topic_partition.partition: Bounds(
+                row.topic_partition.partition: ReadableRange(
                     row.topic_partition,
                     row.log_start,
                     transactions.last_stable_offset(tx, row.topic_partition, row.end_offset),
@@ -65,7 +65,7 @@ def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Bou
         }
 
 
-def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends) -> list[Gap]:
+def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, TableProgress], ends: Ends) -> list[Gap]:
     """Partitions where the table is ahead of the log, each from the log's end on. If `ends` is newer than
     `held`, the log was cut, for example by restoring the catalog from a backup."""
     return [
@@ -78,8 +78,8 @@ def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends
 
 
 def moved_back(
-    held: Mapping[str, Held], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
-) -> dict[str, Held]:
+    held: Mapping[str, TableProgress], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
+) -> dict[str, TableProgress]:
     """Positions after a cut of the log. With `restart`, a topic that was cut is read again from its start;
     with `allow_gaps`, its partitions continue at their ends. Raises `OffsetOutOfRange` if neither is set."""
     if cuts and not (restart or allow_gaps):
@@ -89,14 +89,16 @@ def moved_back(
         return {topic: each for topic, each in held.items() if topic not in names}
     back = {(cut.topic, cut.partition): cut.end for cut in cuts}
     return {
-        topic: Held(each.topic_id, {p: back.get((topic, p), offset) for p, offset in each.offsets.items()})
+        topic: TableProgress(
+            each.topic_id, {p: back.get((topic, p), offset) for p, offset in each.offsets.items()}
+        )
         for topic, each in held.items()
     }
 
 
 def starting_positions(
-    topics: Sequence[Topic], held: Mapping[str, Held], ends: Ends, *, restart: bool, allow_gaps: bool
-) -> tuple[dict[str, Held], list[Gap]]:
+    topics: Sequence[Topic], held: Mapping[str, TableProgress], ends: Ends, *, restart: bool, allow_gaps: bool
+) -> tuple[dict[str, TableProgress], list[Gap]]:
     """Where to continue in each partition. Raises `TopicReplaced` if the table holds an older topic of that
     name, and `OffsetOutOfRange` if records have expired unread, unless `restart` or `allow_gaps` permits it."""
     positions, gaps = {}, []
@@ -116,13 +118,15 @@ def starting_positions(
             if start < bounds.log_start:
                 gaps.append(Gap(topic.name, number, start, bounds.log_start))
             offsets[number] = max(start, bounds.log_start)
-        positions[topic.name] = Held(topic.id.hex(), offsets)
+        positions[topic.name] = TableProgress(topic.id.hex(), offsets)
     if gaps and not allow_gaps:
         raise _expired(gaps[0], ends)
     return positions, gaps
 
 
-def next_step(database: Database, positions: Mapping[str, Held], ends: Ends, bytes_max: int) -> list[Range]:
+def next_step(
+    database: Database, positions: Mapping[str, TableProgress], ends: Ends, bytes_max: int
+) -> list[TableRange]:
     """A share of every partition that has something to read: about `bytes_max` in total, but always some
     progress."""
     behind = [
@@ -135,10 +139,12 @@ def next_step(database: Database, positions: Mapping[str, Held], ends: Ends, byt
     return [_share(database, *each, share) for each in behind]
 
 
-def furthest(after: Mapping[str, Held], before: Mapping[str, Held]) -> dict[str, Held]:
+def furthest(
+    after: Mapping[str, TableProgress], before: Mapping[str, TableProgress]
+) -> dict[str, TableProgress]:
     """The later of the two positions for each partition, ignoring those of another topic of the same name."""
     return {
-        topic: Held(
+        topic: TableProgress(
             held.topic_id,
             {p: max(offset, _offset(before, topic, held.topic_id, p)) for p, offset in held.offsets.items()},
         )
@@ -146,20 +152,22 @@ def furthest(after: Mapping[str, Held], before: Mapping[str, Held]) -> dict[str,
     }
 
 
-def _offset(held: Mapping[str, Held], topic: str, topic_id: str, partition: int) -> int:
+def _offset(held: Mapping[str, TableProgress], topic: str, topic_id: str, partition: int) -> int:
     each = held.get(topic)
     return each.offsets.get(partition, 0) if each is not None and each.topic_id == topic_id else 0
 
 
-def advanced(positions: Mapping[str, Held], step: Sequence[Range]) -> dict[str, Held]:
+def advanced(positions: Mapping[str, TableProgress], step: Sequence[TableRange]) -> dict[str, TableProgress]:
     moved = {(each.topic, each.partition): each.end for each in step}
     return {
-        topic: Held(held.topic_id, {p: moved.get((topic, p), offset) for p, offset in held.offsets.items()})
+        topic: TableProgress(
+            held.topic_id, {p: moved.get((topic, p), offset) for p, offset in held.offsets.items()}
+        )
         for topic, held in positions.items()
     }
 
 
-def offsets_json(step: Sequence[Range], *, is_end: bool) -> str:
+def offsets_json(step: Sequence[TableRange], *, is_end: bool) -> str:
     """In the format of Spark's Kafka source."""
     by_topic: dict[str, dict[str, int]] = {}
     for each in step:
@@ -167,14 +175,16 @@ def offsets_json(step: Sequence[Range], *, is_end: bool) -> str:
     return json.dumps(by_topic)
 
 
-def assign_json(step: Sequence[Range]) -> str:
+def assign_json(step: Sequence[TableRange]) -> str:
     by_topic: dict[str, list[int]] = {}
     for each in step:
         by_topic.setdefault(each.topic, []).append(each.partition)
     return json.dumps(by_topic)
 
 
-def _share(database: Database, topic: str, number: int, start: int, bounds: Bounds, share: int) -> Range:
+def _share(
+    database: Database, topic: str, number: int, start: int, bounds: ReadableRange, share: int
+) -> TableRange:
     with database.read() as tx:
         found = extents.facts(
             tx, bounds.topic_partition, _first_base(tx, bounds.topic_partition, start), EXTENTS_PER_LOOK
@@ -187,16 +197,16 @@ def _share(database: Database, topic: str, number: int, start: int, bounds: Boun
         density = extent.length / (extent.end_offset - extent.base_offset)
         room = max(1, int((share - taken) / density))
         if high - low > room:
-            return Range(topic, number, start, low + room, taken + int(room * density))
+            return TableRange(topic, number, start, low + room, taken + int(room * density))
         end, taken = high, taken + int((high - low) * density)
         if taken >= share:
-            return Range(topic, number, start, end, taken)
+            return TableRange(topic, number, start, end, taken)
     # What remains is a gap (compaction removed the last records), or more extents than one query returns.
     is_all = len(found) < EXTENTS_PER_LOOK
-    return Range(topic, number, start, bounds.end if is_all else end, taken)
+    return TableRange(topic, number, start, bounds.end if is_all else end, taken)
 
 
-def _first_base(tx: Transaction, topic_partition: TopicPartition, offset: int) -> int:
+def _first_base(tx: CatalogTransaction, topic_partition: TopicPartition, offset: int) -> int:
     first = extents.find(tx, topic_partition, offset, bytes_max=1, extents_max=1)
     return first[0].base_offset if first else offset
 

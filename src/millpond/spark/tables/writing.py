@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from millpond.spark.tables import times
 from millpond.spark.tables.columns import ERROR, ORIGIN, VALUE, quarantine_schema
-from millpond.spark.tables.model import DAY, Target, WrittenFile
+from millpond.spark.tables.model import DAY, TableTarget, WrittenFile
 from millpond.spark.tables.place import filesystem, is_local
 from millpond.spark.tables.values.jsons import DECODED, REASON
 from millpond.spark.tables.values.plain import as_is, as_text
-from millpond.spark.tables.values.spec import Kind, Values, decoder
+from millpond.spark.tables.values.spec import ValueFormat, Values, decoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +56,8 @@ class TaskOrder:
     values: Values
     keys_are_text: bool
     is_nested: bool
-    target: Target
-    quarantine: Target | None
+    target: TableTarget
+    quarantine: TableTarget | None
     """Where bad rows go; None: they are only counted."""
     quarantined: Mapping[tuple[str, int], int]
     """The offset of each (topic, partition) up to which the quarantine is already complete."""
@@ -82,7 +82,7 @@ class TaskWork:
 
     def __init__(self, order: TaskOrder) -> None:
         self._order = order
-        is_json = order.values.kind is Kind.JSON
+        is_json = order.values.kind is ValueFormat.JSON
         self._decode = _take_decoded if is_json else _decode_with(decoder(order.values))
         self._decode_keys = as_text if order.keys_are_text else as_is
         self._files = _Files(order.target, order.schema)
@@ -164,7 +164,7 @@ def _decode_with(decode: Any) -> "Callable[[pa.RecordBatch], tuple[pa.Array, pa.
 class _Files:
     """The open files of one task: one per day, or just one."""
 
-    def __init__(self, target: Target, schema: "pa.Schema") -> None:
+    def __init__(self, target: TableTarget, schema: "pa.Schema") -> None:
         self._target = target
         self._schema = schema
         self._open: dict[str | None, _File] = {}
@@ -204,7 +204,7 @@ def _by_day(table: "pa.Table") -> "Iterator[tuple[str | None, pa.Table]]":
 class _File:
     """A Parquet file being written; rows are buffered until they fill a row group."""
 
-    def __init__(self, target: Target, schema: "pa.Schema", day: str | None) -> None:
+    def __init__(self, target: TableTarget, schema: "pa.Schema", day: str | None) -> None:
         import pyarrow.parquet as pq
 
         name = f"part-{uuid4().hex}.parquet"

@@ -4,7 +4,7 @@ import sys
 
 from millpond.spark import Place, session
 from millpond.spark.pipelines import compact, merge, retain
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 
 PIPELINES = {
     "merge": (merge.run, merge.MergeRequest()),
@@ -21,7 +21,9 @@ def main(pipeline: str, path: str) -> None:
     }
     run, request = PIPELINES[pipeline]
     run(
-        Job(Place.at(path), lambda: session("killed", master="local[2]", fast_start=True, config=config)),
+        PipelineJob(
+            Place.at(path), lambda: session("killed", master="local[2]", fast_start=True, config=config)
+        ),
         request,
     )
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from millpond.spark import Place, session
 from millpond.spark.pipelines import table as pipeline
-from millpond.spark.pipelines.job import Job
+from millpond.spark.pipelines.job import PipelineJob
 from millpond.spark.tables.formats import parquet
 from millpond.spark.tables.model import Format
-from millpond.spark.tables.values.spec import Kind, Values
+from millpond.spark.tables.values.spec import ValueFormat, Values
 
 POINTS = ("written", "quarantined", "inside", "committed")
 
@@ -43,7 +43,7 @@ def arm(point: str) -> None:
 
 def request_for(kind: str, place: str) -> pipeline.TableRequest:
     return pipeline.TableRequest(
-        ("orders",), place, format=Format(kind), values=Values(Kind.STRING), bytes_per_step=2_000
+        ("orders",), place, format=Format(kind), values=Values(ValueFormat.STRING), bytes_per_step=2_000
     )
 
 
@@ -58,7 +58,9 @@ def main(data: str, place: str, kind: str, point: str, work: str) -> None:
     def progress(done: int, total: int, what: str) -> None:
         arm(point)
 
-    pipeline.run(Job(Place.at(Path(data)), lambda: spark, progress=progress), request_for(kind, place))
+    pipeline.run(
+        PipelineJob(Place.at(Path(data)), lambda: spark, progress=progress), request_for(kind, place)
+    )
 
 
 if __name__ == "__main__":

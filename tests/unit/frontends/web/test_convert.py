@@ -20,7 +20,7 @@ from millpond.frontends.web.convert import (
     shown_as,
     to_base64,
 )
-from millpond.frontends.web.schemas import Base64, NewMessage
+from millpond.frontends.web.schemas import Base64Json, NewMessageJson
 from millpond.model.errors import InvalidRequest
 from millpond.records import NO_OFFSET, Record
 
@@ -42,13 +42,13 @@ def test_a_message_shown_as_json_can_be_sent_again_and_is_the_same(shown, record
     shown_again = msgspec.json.decode(msgspec.json.encode(message_of(0, record, shown)))
     for name in ("partition", "offset", "number"):
         del shown_again[name]
-    assert record_of(msgspec.convert(shown_again, NewMessage)) == record
+    assert record_of(msgspec.convert(shown_again, NewMessageJson)) == record
 
 
 @given(data=st.binary(max_size=100))
 def test_auto_is_text_exactly_where_the_bytes_are_utf8(data):
     shown = shown_as(data, "auto")
-    if isinstance(shown, Base64):
+    if isinstance(shown, Base64Json):
         assert base64.b64decode(shown.base64) == data
         with pytest.raises(UnicodeDecodeError):
             data.decode()

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millpond.frontends.web.errors import Refused, code_of, owner_of, problem_of, refusal_of, status_of
+from millpond.frontends.web.errors import HttpError, code_of, owner_of, problem_of, refusal_of, status_of
 from millpond.model import errors
 from millpond.model.errors import MillpondError
 
@@ -75,7 +75,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(error, caplog):
 
 
 def test_a_refusal_of_this_face_stays_what_it_is():
-    refused = Refused(415, "UnsupportedContentType", "No.")
+    refused = HttpError(415, "UnsupportedContentType", "No.")
     assert refusal_of(refused) is refused
 
 

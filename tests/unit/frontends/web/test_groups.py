@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from millpond.catalog.groups import GroupOffset
-from millpond.groups import JoinRequest, MemberIdentity, Protocol, SyncRequest
+from millpond.groups import CommitSender, JoinRequest, Protocol, SyncRequest
 from millpond.model.ids import TopicPartition
 from millpond.testing import running_broker
 
@@ -98,7 +98,7 @@ async def test_the_lag_of_a_member_that_has_committed_nothing_is_null(connected_
             (0, None, None),
             (1, None, None),
         ]
-        identity = MemberIdentity(member.member_id, member.generation)
+        identity = CommitSender(member.member_id, member.generation)
         topic_partition = TopicPartition(broker.log.topics.named("pond").id, 1)
         await broker.groups.commit_offsets("readers", [GroupOffset(topic_partition, 2)], identity)
         found = (await client.get("/groups/readers")).json()

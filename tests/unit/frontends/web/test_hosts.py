@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.frontends.web.wire import connect
 
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.operations import OPERATIONS
 from millpond.model.addresses import is_loopback
@@ -36,7 +36,7 @@ def test_names_of_loopback_and_the_advertised_one_are_ours(name):
 def test_any_other_name_is_foreign_on_loopback(name, listening):
     hosts = Hosts(listening, "pond.example:80")
     for named in ([name], ["localhost", name], [name, "localhost"]):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(HttpError) as refused:
             hosts.check(named)
         assert (refused.value.status, refused.value.code) == (403, "ForeignHost")
 

@@ -9,7 +9,7 @@ from millpond.frontends.web.operations import OPERATIONS
 from millpond.model.errors import Defect, NotOwner, Overloaded, Stopping
 from millpond.model.partitioning import partition_of
 from millpond.records import Record
-from millpond.service import Messages
+from millpond.service import MessageWriter
 from millpond.testing import Faults, running_broker
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -235,7 +235,7 @@ async def test_what_goes_wrong_below_is_answered(client, monkeypatch, error, sta
     async def fail(*_):
         raise error
 
-    monkeypatch.setattr(Messages, "submit", fail)
+    monkeypatch.setattr(MessageWriter, "submit", fail)
     answer = await client.post("/topics/pond/produce/0?", content=b"x")
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == retry_after
@@ -247,7 +247,7 @@ async def test_a_client_is_sent_to_the_same_path_at_the_owner(client, monkeypatc
     async def fail(*_):
         raise NotOwner(owner_http="there:8000")
 
-    monkeypatch.setattr(Messages, "submit", fail)
+    monkeypatch.setattr(MessageWriter, "submit", fail)
     answer = await client.post("/topics/a%2Fb/produce/0", content=b"x")
     assert answer.headers["location"] == "http://there:8000/topics/a%2Fb/produce/0"
 

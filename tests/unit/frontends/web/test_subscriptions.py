@@ -52,8 +52,8 @@ def tell(client):
 
 def test_the_schemas_have_every_value_of_the_config():
     names = [each.name for each in dataclasses.fields(SubscriptionConfig)]
-    assert list(schemas.SubscriptionConfig.__struct_fields__) == names
-    assert list(schemas.NewSubscriptionConfig.__struct_fields__) == names
+    assert list(schemas.SubscriptionConfigJson.__struct_fields__) == names
+    assert list(schemas.NewSubscriptionConfigJson.__struct_fields__) == names
 
 
 async def test_a_subscriptions_life(client, subscribe):

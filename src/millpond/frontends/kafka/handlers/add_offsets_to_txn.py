@@ -4,10 +4,10 @@ transaction if it is not open.
 A fenced producer gets error 90 from v2, 47 before.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.transactions import transaction_code_of
-from millpond.log import Producer
+from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -15,8 +15,8 @@ FENCED_SINCE = 2
 
 
 @handles(AddOffsetsToTxnRequest)
-async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+async def add_offsets_to_txn(call: KafkaCall, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         await call.transactions.add_group(producer, request.group_id)
     except MillpondError as error:

@@ -8,10 +8,10 @@ error (48 in v4; from v5 120, which tells the client to abort). A fenced produce
 
 from collections.abc import Sequence
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.transactions import transaction_code_of
-from millpond.log import Producer
+from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode
@@ -29,16 +29,18 @@ BATCHED_SINCE = 4
 FENCED_SINCE = 2
 ABORTABLE_SINCE = 5
 
-Topics = Sequence[AddPartitionsToTxnTopic]
+TxnTopics = Sequence[AddPartitionsToTxnTopic]
 Named = tuple[str, int]
 
 
 @handles(AddPartitionsToTxnRequest)
-async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def add_partitions_to_txn(
+    call: KafkaCall, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
     if call.version >= BATCHED_SINCE:
         results = [await _one(call, each) for each in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
-    producer = Producer(
+    producer = TransactionalProducer(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
@@ -48,8 +50,8 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, codes))
 
 
-async def _one(call: Call, each: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    producer = Producer(each.transactional_id, each.producer_id, each.producer_epoch)
+async def _one(call: KafkaCall, each: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    producer = TransactionalProducer(each.transactional_id, each.producer_id, each.producer_epoch)
     codes = await _codes(call, producer, each.topics, verify_only=each.verify_only)
     return AddPartitionsToTxnResult(
         transactional_id=each.transactional_id, topic_results=_results(each.topics, codes)
@@ -57,7 +59,7 @@ async def _one(call: Call, each: AddPartitionsToTxnTransaction) -> AddPartitions
 
 
 async def _codes(
-    call: Call, producer: Producer, topics: Topics, *, verify_only: bool
+    call: KafkaCall, producer: TransactionalProducer, topics: TxnTopics, *, verify_only: bool
 ) -> dict[Named, ErrorCode]:
     await call.know(topic.name for topic in topics)
     named = [(topic.name, number) for topic in topics for number in topic.partitions]
@@ -81,7 +83,7 @@ async def _codes(
 
 
 async def _verify(
-    call: Call, producer: Producer, known: dict[Named, TopicPartition]
+    call: KafkaCall, producer: TransactionalProducer, known: dict[Named, TopicPartition]
 ) -> dict[Named, ErrorCode]:
     added = await call.transactions.partitions_of(producer)
     is_new = call.version >= ABORTABLE_SINCE
@@ -92,7 +94,7 @@ async def _verify(
     }
 
 
-def _results(topics: Topics, codes: dict[Named, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _results(topics: TxnTopics, codes: dict[Named, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -107,5 +109,5 @@ def _results(topics: Topics, codes: dict[Named, ErrorCode]) -> list[AddPartition
     ]
 
 
-def _code(call: Call, error: MillpondError) -> ErrorCode:
+def _code(call: KafkaCall, error: MillpondError) -> ErrorCode:
     return transaction_code_of(error, call.version, fenced_since=FENCED_SINCE)

@@ -4,8 +4,8 @@ Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks 
 broker's configs are fixed when it starts.
 """
 
-from millpond.frontends.kafka.altering import Changes, alter, given
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.altering import ConfigChanges, alter, given
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.model.topics import Topic
 from millpond.protocol.messages.configs import (
@@ -16,11 +16,11 @@ from millpond.protocol.messages.configs import (
 
 
 @handles(AlterConfigsRequest)
-async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def alter_configs(call: KafkaCall, request: AlterConfigsRequest) -> AlterConfigsResponse:
     results = await alter(call, request.resources, _replaced, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=results)
 
 
-def _replaced(resource: AlterConfigsResource, topic: Topic) -> Changes:
+def _replaced(resource: AlterConfigsResource, topic: Topic) -> ConfigChanges:
     wanted = {config.name: given(config.name, config.value) for config in resource.configs}
     return {**dict.fromkeys(topic.overrides), **wanted}

@@ -8,7 +8,7 @@ features with minimum version 0 are left out of the supported features, because 
 
 import re
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import HANDLERS, handles
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.api_versions import (
@@ -26,7 +26,7 @@ TRANSACTION_VERSION = 2
 
 
 @handles(ApiVersionsRequest)
-async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def api_versions(call: KafkaCall, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= FEATURES_SINCE and not _names_are_legal(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     supported = [SupportedFeature(name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION)]

@@ -7,8 +7,8 @@ is otherwise ignored. `validate_only` checks and adds nothing.
 
 from collections import Counter
 
-from millpond.frontends.kafka.call import Call
-from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import InvalidPartitionCount, InvalidRequest
 from millpond.model.topics import check_partition_count
@@ -22,7 +22,7 @@ from millpond.protocol.messages.topics import (
 
 
 @handles(CreatePartitionsRequest)
-async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def create_partitions(call: KafkaCall, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     await call.know(topic.name for topic in request.topics)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
@@ -34,7 +34,7 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
 
 
 async def _one(
-    call: Call, asked: CreatePartitionsTopic, *, is_repeated: bool, validate_only: bool
+    call: KafkaCall, asked: CreatePartitionsTopic, *, is_repeated: bool, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if is_repeated:
@@ -55,6 +55,6 @@ def _check(asked: CreatePartitionsTopic, present: int) -> None:
     check_partition_count(asked.count)
     if asked.assignments is not None and len(asked.assignments) != asked.count - present:
         message = f"{asked.count - present} partitions are added, and {len(asked.assignments)} are assigned."
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if any(not assigned.broker_ids for assigned in asked.assignments or ()):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")

@@ -8,9 +8,9 @@ creates nothing. The response contains all configs from v5 and the topic's id fr
 from collections import Counter
 from collections.abc import Mapping
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import ConfigEntry, topic_entries
-from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.model.configs import check_configs, completed
 from millpond.model.errors import InvalidConfig, InvalidPartitionCount, InvalidRequest
@@ -31,7 +31,7 @@ REPLICAS = 1
 
 
 @handles(CreateTopicsRequest)
-async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def create_topics(call: KafkaCall, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     results = [
@@ -42,7 +42,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
 
 
 async def _one(
-    call: Call, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool
+    call: KafkaCall, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool
 ) -> CreatableTopicResult:
     try:
         if is_repeated:
@@ -62,7 +62,7 @@ async def _one(
     )
 
 
-def _planned(call: Call, asked: CreatableTopic) -> Topic:
+def _planned(call: KafkaCall, asked: CreatableTopic) -> Topic:
     """The topic to create, after all checks that are possible without creating it."""
     call.log.topics.check_new(asked.name)
     partitions = _partitions(asked, call.services.default_partitions)
@@ -84,7 +84,7 @@ def _partitions(asked: CreatableTopic, default: int) -> int:
         return _assigned(asked.assignments)
     if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
         message = "The replication factor must be positive, or -1 for the default."
-        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     if asked.num_partitions < DEFAULT:
         raise InvalidPartitionCount(partitions=asked.num_partitions, reason="only -1 asks for the default")
     return default if asked.num_partitions == DEFAULT else asked.num_partitions
@@ -94,9 +94,9 @@ def _assigned(assignments: list[CreatableReplicaAssignment]) -> int:
     numbers = sorted(each.partition_index for each in assignments)
     if numbers != list(range(len(numbers))):
         message = "The assigned partitions must be numbered from 0 without gaps or repeats."
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if not all(each.broker_ids for each in assignments):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned to no broker.")
     return len(numbers)
 
 

@@ -1,6 +1,6 @@
 """DeleteGroups (42), v0-2: deletes groups without members, including their offsets."""
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
@@ -12,11 +12,11 @@ from millpond.protocol.messages.group_admin import (
 
 
 @handles(DeleteGroupsRequest)
-async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def delete_groups(call: KafkaCall, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[await _one(call, group_id) for group_id in request.groups_names])
 
 
-async def _one(call: Call, group_id: str) -> DeletableGroupResult:
+async def _one(call: KafkaCall, group_id: str) -> DeletableGroupResult:
     try:
         await call.groups.delete_group(group_id)
     except MillpondError as error:

@@ -4,8 +4,8 @@ The response contains the new start of the log. For a topic that is only compact
 in Kafka.
 """
 
-from millpond.frontends.kafka.call import Call
-from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.model.ids import TopicPartition
 from millpond.protocol import ErrorCode
@@ -21,7 +21,7 @@ NO_OFFSET = -1
 
 
 @handles(DeleteRecordsRequest)
-async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def delete_records(call: KafkaCall, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -32,7 +32,7 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
     )
 
 
-async def _one(call: Call, name: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _one(call: KafkaCall, name: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     number = part.partition_index
     try:
         topic_partition = call.log.topics.partition(name, number)
@@ -44,7 +44,7 @@ async def _one(call: Call, name: str, part: DeleteRecordsPartition) -> DeleteRec
     return DeleteRecordsPartitionResult(partition_index=number, low_watermark=log_start)
 
 
-def _check_policy(call: Call, topic_partition: TopicPartition) -> None:
+def _check_policy(call: KafkaCall, topic_partition: TopicPartition) -> None:
     config = call.log.topics.config(topic_partition.topic_id)
     if config.compacted and not config.deleted_by_age:
-        raise Refused(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not include 'delete'.")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not include 'delete'.")

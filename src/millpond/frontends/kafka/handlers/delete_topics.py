@@ -4,8 +4,8 @@ used again immediately."""
 from collections import Counter
 from collections.abc import Iterator
 
-from millpond.frontends.kafka.call import Call
-from millpond.frontends.kafka.errors import REFUSALS, Refused, code_and_message
+from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.errors import REFUSALS, KafkaError, code_and_message
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.ids import TopicId
@@ -20,11 +20,11 @@ from millpond.protocol.messages.topics import (
 
 STATES_SINCE = 6
 
-Key = tuple[str | None, bytes]
+TopicKey = tuple[str | None, bytes]
 
 
 @handles(DeleteTopicsRequest)
-async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def delete_topics(call: KafkaCall, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = list(_asked(call, request))
     await call.know((name for name, _ in wanted), (topic_id for _, topic_id in wanted))
     asked = [_one_key(call, name, topic_id) for name, topic_id in wanted]
@@ -33,24 +33,24 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     return DeleteTopicsResponse(responses=results)
 
 
-def _one_key(call: Call, name: str | None, topic_id: bytes) -> Key:
+def _one_key(call: KafkaCall, name: str | None, topic_id: bytes) -> TopicKey:
     """Normalizes the key, so that a topic given once by name and once by id counts as a duplicate."""
     known = topic_id != NO_UUID and name is None and call.log.topics.knows_id(TopicId(topic_id))
     return (call.log.topics.with_id(TopicId(topic_id)).name, NO_UUID) if known else (name, topic_id)
 
 
-def _asked(call: Call, request: DeleteTopicsRequest) -> Iterator[Key]:
+def _asked(call: KafkaCall, request: DeleteTopicsRequest) -> Iterator[TopicKey]:
     if call.version >= STATES_SINCE:
         yield from (_key(state) for state in request.topics)
     else:
         yield from ((name, NO_UUID) for name in request.topic_names)
 
 
-def _key(state: DeleteTopicState) -> Key:
+def _key(state: DeleteTopicState) -> TopicKey:
     return state.name, bytes(state.topic_id)
 
 
-async def _one(call: Call, name: str | None, topic_id: bytes, times: int) -> DeletableTopicResult:
+async def _one(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> DeletableTopicResult:
     try:
         topic = _found(call, name, topic_id, times)
         await call.log.delete_topic(topic.name)
@@ -60,7 +60,7 @@ async def _one(call: Call, name: str | None, topic_id: bytes, times: int) -> Del
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 
-def _found(call: Call, name: str | None, topic_id: bytes, times: int) -> Topic:
+def _found(call: KafkaCall, name: str | None, topic_id: bytes, times: int) -> Topic:
     if name is None and topic_id == NO_UUID:
         raise InvalidRequest(reason="neither a topic's name nor its id is given")
     if name is not None and topic_id != NO_UUID:
@@ -72,4 +72,4 @@ def _found(call: Call, name: str | None, topic_id: bytes, times: int) -> Topic:
     try:
         return call.log.topics.with_id(TopicId(topic_id))
     except UnknownTopic as error:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from error
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from error

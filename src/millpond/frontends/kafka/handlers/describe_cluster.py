@@ -4,7 +4,7 @@ From v1 a client may ask for controllers (endpoint type 2) instead of brokers; t
 brokers. Fenced brokers (v2) do not exist.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.operations import ON_CLUSTER
 from millpond.frontends.kafka.registry import handles
 from millpond.protocol import ErrorCode
@@ -20,7 +20,7 @@ CONTROLLERS = 2
 
 
 @handles(DescribeClusterRequest)
-async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+async def describe_cluster(call: KafkaCall, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
     node = call.services.node

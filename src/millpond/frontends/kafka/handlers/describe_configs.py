@@ -5,7 +5,7 @@ broker is addressed by its node id or the empty name. Its configs are read-only.
 """
 
 from millpond.frontends.kafka.broker_configs import broker_entries
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.configs import CONFIG_TYPES, ConfigEntry, ResourceType, topic_entries
 from millpond.frontends.kafka.errors import REFUSALS, code_and_message
 from millpond.frontends.kafka.registry import handles
@@ -22,7 +22,7 @@ from millpond.protocol.messages.configs import (
 
 
 @handles(DescribeConfigsRequest)
-async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe_configs(call: KafkaCall, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     await call.know(
         each.resource_name for each in request.resources if each.resource_type == ResourceType.TOPIC
     )
@@ -30,7 +30,7 @@ async def describe_configs(call: Call, request: DescribeConfigsRequest) -> Descr
 
 
 def _one(
-    call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    call: KafkaCall, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
     try:
@@ -44,7 +44,7 @@ def _one(
     return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
 
 
-def _entries(call: Call, kind: int, name: str) -> list[ConfigEntry]:
+def _entries(call: KafkaCall, kind: int, name: str) -> list[ConfigEntry]:
     if kind == ResourceType.TOPIC:
         return topic_entries(call.log.topics.named(check_topic_name(name)))
     if kind == ResourceType.BROKER:

@@ -4,11 +4,11 @@ Metadata and protocol are included while a group is stable. A group that does no
 from v6 it also gets an error. From v3 a client may ask for its authorized operations.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.operations import ON_GROUP
 from millpond.frontends.kafka.registry import handles
-from millpond.groups import Description, State
+from millpond.groups import Description, GroupPhase
 from millpond.model.errors import MillpondError, UnknownGroup
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_admin import (
@@ -22,7 +22,7 @@ UNKNOWN_GROUP_SINCE = 6
 
 
 @handles(DescribeGroupsRequest)
-async def describe_groups(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def describe_groups(call: KafkaCall, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     described = [await _one(call, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:
@@ -31,13 +31,13 @@ async def describe_groups(call: Call, request: DescribeGroupsRequest) -> Describ
     return DescribeGroupsResponse(groups=described)
 
 
-async def _one(call: Call, group_id: str) -> DescribedGroup:
+async def _one(call: KafkaCall, group_id: str) -> DescribedGroup:
     try:
         return _described(await call.groups.describe(group_id))
     except UnknownGroup as error:
         known_error = call.version >= UNKNOWN_GROUP_SINCE
         code = coordinator_code_of(error) if known_error else ErrorCode.NONE
-        return _without_members(group_id, State.DEAD, code, str(error) if known_error else None)
+        return _without_members(group_id, GroupPhase.DEAD, code, str(error) if known_error else None)
     except MillpondError as error:
         return _without_members(group_id, "", coordinator_code_of(error), str(error))
 

@@ -8,10 +8,10 @@ Null topics request all topics; partitions that do not exist are left out. The s
 from collections.abc import Mapping
 
 from millpond.catalog import partitions
-from millpond.catalog.database import Transaction
+from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.partitions import PartitionRow
 from millpond.frontends.kafka.broker_configs import LOG_DIR
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError, UnknownTopic
@@ -24,12 +24,12 @@ from millpond.protocol.messages.cluster import (
     DescribeLogDirsTopic,
 )
 
-Wanted = Mapping[str, tuple[Topic, frozenset[int] | None]]
+RequestedTopics = Mapping[str, tuple[Topic, frozenset[int] | None]]
 """Topics by name, each with the requested partitions; None means all of them."""
 
 
 @handles(DescribeLogDirsRequest)
-async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def describe_log_dirs(call: KafkaCall, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = _wanted(call, request)
     try:
         found = await call.log.read(lambda tx: _read(tx, wanted))
@@ -40,7 +40,7 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir=LOG_DIR, topics=found)])
 
 
-def _wanted(call: Call, request: DescribeLogDirsRequest) -> Wanted:
+def _wanted(call: KafkaCall, request: DescribeLogDirsRequest) -> RequestedTopics:
     if request.topics is None:
         return {topic.name: (topic, None) for topic in call.log.topics.all()}
     wanted: dict[str, tuple[Topic, frozenset[int] | None]] = {}
@@ -52,7 +52,7 @@ def _wanted(call: Call, request: DescribeLogDirsRequest) -> Wanted:
     return wanted
 
 
-def _read(tx: Transaction, wanted: Wanted) -> list[DescribeLogDirsTopic]:
+def _read(tx: CatalogTransaction, wanted: RequestedTopics) -> list[DescribeLogDirsTopic]:
     return [
         DescribeLogDirsTopic(
             name=name,

@@ -6,10 +6,10 @@ be taken for part of the next (KIP-890), and it may abort a transaction that was
 producer gets error 90 from v2, 47 before.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.transactions import transaction_code_of
-from millpond.log import Producer
+from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 
@@ -18,8 +18,8 @@ NEW_EPOCH_SINCE = 5
 
 
 @handles(EndTxnRequest)
-async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+async def end_txn(call: KafkaCall, request: EndTxnRequest) -> EndTxnResponse:
+    producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         fresh = await call.transactions.end(
             producer, commit=request.committed, bump_epoch=call.version >= NEW_EPOCH_SINCE

@@ -9,7 +9,7 @@ follower is refused.
 
 from collections.abc import Awaitable
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles_pipelined
@@ -26,15 +26,15 @@ NO_SESSION = 0
 NO_OFFSET = -1
 FULL_FETCH_EPOCHS = (-1, 0)
 
-Asked = tuple[wire.FetchTopic, wire.FetchPartition, "FetchRequest | ErrorCode"]
+RequestedPartition = tuple[wire.FetchTopic, wire.FetchPartition, "FetchRequest | ErrorCode"]
 
 
 @handles_pipelined(wire.FetchRequest)
-async def fetch(call: Call, request: wire.FetchRequest) -> Awaitable[Response | None]:
+async def fetch(call: KafkaCall, request: wire.FetchRequest) -> Awaitable[Response | None]:
     return _fetch(call, request)
 
 
-async def _fetch(call: Call, request: wire.FetchRequest) -> wire.FetchResponse:
+async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchResponse:
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return wire.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     if call.version >= BY_ID_SINCE:
@@ -59,7 +59,7 @@ async def _fetch(call: Call, request: wire.FetchRequest) -> wire.FetchResponse:
 
 
 def _asked(
-    call: Call, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
+    call: KafkaCall, request: wire.FetchRequest, topic: wire.FetchTopic, part: wire.FetchPartition
 ) -> FetchRequest | ErrorCode:
     try:
         topic_partition = call.topic_partition(
@@ -87,7 +87,7 @@ def _is_follower(request: wire.FetchRequest) -> bool:
 
 
 def _responses(
-    call: Call, request: wire.FetchRequest, asked: list[Asked], results: list[FetchResult]
+    call: KafkaCall, request: wire.FetchRequest, asked: list[RequestedPartition], results: list[FetchResult]
 ) -> list[wire.FetchableTopicResponse]:
     following = iter(results)
     parts = iter(
@@ -107,7 +107,7 @@ def _responses(
 
 
 def _answered(
-    call: Call, request: wire.FetchRequest, part: wire.FetchPartition, result: FetchResult
+    call: KafkaCall, request: wire.FetchRequest, part: wire.FetchPartition, result: FetchResult
 ) -> wire.PartitionData:
     if result.error is not None:
         return _refused(part.partition, code_of(result.error))

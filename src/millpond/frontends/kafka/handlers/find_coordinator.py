@@ -3,7 +3,7 @@
 A request has one key up to v3, several from v4. Share groups (type 2) are not supported.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -14,7 +14,7 @@ NO_NODE = -1
 
 
 @handles(FindCoordinatorRequest)
-async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def find_coordinator(call: KafkaCall, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if call.version >= BATCHED_SINCE:
         found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -28,7 +28,7 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
     )
 
 
-def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
+def _coordinator(call: KafkaCall, key: str, key_type: int) -> Coordinator:
     if key_type not in KEY_TYPES:
         code, text = ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here"
         return Coordinator(

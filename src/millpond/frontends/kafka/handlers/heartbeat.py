@@ -1,16 +1,16 @@
 """Heartbeat (12), v0-4: keeps a member's session alive. The response says whether the member must rejoin."""
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.groups import MemberIdentity
+from millpond.groups import CommitSender
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest)
-async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    member = MemberIdentity(request.member_id, request.generation_id, request.group_instance_id)
+async def heartbeat(call: KafkaCall, request: HeartbeatRequest) -> HeartbeatResponse:
+    member = CommitSender(request.member_id, request.generation_id, request.group_instance_id)
     try:
         await call.groups.heartbeat(request.group_id, member)
     except MillpondError as error:

@@ -6,10 +6,10 @@ Values can also be appended to list configs or removed from them, starting from 
 
 from enum import IntEnum
 
-from millpond.frontends.kafka.altering import Changes, alter, given
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.altering import ConfigChanges, alter, given
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
-from millpond.model.configs import DEFINITIONS, Kind
+from millpond.model.configs import DEFINITIONS, ConfigType
 from millpond.model.errors import InvalidConfig, InvalidRequest
 from millpond.model.topics import Topic
 from millpond.protocol.messages.configs import (
@@ -29,13 +29,13 @@ class Change(IntEnum):
 
 @handles(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    call: Call, request: IncrementalAlterConfigsRequest
+    call: KafkaCall, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     results = await alter(call, request.resources, _changes, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _changes(resource: IncrementalAlterConfigsResource, topic: Topic) -> Changes:
+def _changes(resource: IncrementalAlterConfigsResource, topic: Topic) -> ConfigChanges:
     return {config.name: _changed(config, topic) for config in resource.configs}
 
 
@@ -49,7 +49,7 @@ def _changed(config: IncrementalAlterableConfig, topic: Topic) -> str | None:
     if change not in (Change.APPEND, Change.SUBTRACT):
         raise InvalidRequest(reason=f"there is no change of kind {change}")
     definition = DEFINITIONS.get(config.name)
-    if definition is None or definition.kind is not Kind.LIST:
+    if definition is None or definition.kind is not ConfigType.LIST:
         raise InvalidConfig(key=config.name, value=value, reason="only a list can be added to or taken from")
     present = _words(topic.describe_config()[config.name].value)
     if change == Change.APPEND:

@@ -5,7 +5,7 @@ fenced and its open transaction is aborted. From v3 a producer may send its curr
 an error unless another instance has taken over (KIP-360). A fenced producer gets error 90 from v4, 47 before.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.frontends.kafka.transactions import transaction_code_of
 from millpond.log import ProducerEpoch
@@ -18,7 +18,7 @@ NONE = -1
 
 
 @handles(InitProducerIdRequest)
-async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def init_producer_id(call: KafkaCall, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         producer = await _begin(call, request)
     except MillpondError as error:
@@ -27,7 +27,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-async def _begin(call: Call, request: InitProducerIdRequest) -> ProducerEpoch:
+async def _begin(call: KafkaCall, request: InitProducerIdRequest) -> ProducerEpoch:
     known = ProducerEpoch(request.producer_id, request.producer_epoch)
     if (known.producer_id == NONE) != (known.epoch == NONE):
         raise InvalidRequest(reason=f"producer {known.producer_id} with epoch {known.epoch}")
@@ -41,7 +41,7 @@ async def _begin(call: Call, request: InitProducerIdRequest) -> ProducerEpoch:
     return producer.identity
 
 
-def _code(call: Call, request: InitProducerIdRequest, error: MillpondError) -> ErrorCode:
+def _code(call: KafkaCall, request: InitProducerIdRequest, error: MillpondError) -> ErrorCode:
     """A producer without a transactional id has no coordinator to look up: it gets an error that makes it retry."""
     if request.transactional_id is None and isinstance(error, Unavailable):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -13,7 +13,7 @@ between two of its polls: use poll timeouts of seconds, not milliseconds.
 
 from collections.abc import Awaitable
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.groups import Joined, JoinRequest, Protocol
@@ -31,11 +31,11 @@ SKIPPED_ASSIGNMENT_SINCE = 9
 
 
 @handles_pipelined(JoinGroupRequest)
-async def join_group(call: Call, request: JoinGroupRequest) -> Awaitable[Response | None]:
+async def join_group(call: KafkaCall, request: JoinGroupRequest) -> Awaitable[Response | None]:
     return _join(call, request)
 
 
-async def _join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+async def _join(call: KafkaCall, request: JoinGroupRequest) -> JoinGroupResponse:
     try:
         return _joined(await call.groups.join(request.group_id, _join_request(call, request)))
     except MillpondError as error:
@@ -48,7 +48,7 @@ async def _join(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         )
 
 
-def _join_request(call: Call, request: JoinGroupRequest) -> JoinRequest:
+def _join_request(call: KafkaCall, request: JoinGroupRequest) -> JoinRequest:
     session_ms, rebalance_ms = request.session_timeout_ms, request.rebalance_timeout_ms
     return JoinRequest(
         member_id=request.member_id,

@@ -5,10 +5,10 @@ its own error; a static member may be named by its instance id alone, which is h
 The reasons (v5) are ignored.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.groups import Leaving
+from millpond.groups import LeaveRequest
 from millpond.model.errors import MillpondError
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.groups import (
@@ -22,10 +22,10 @@ BATCHED_SINCE = 3
 
 
 @handles(LeaveGroupRequest)
-async def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def leave_group(call: KafkaCall, request: LeaveGroupRequest) -> LeaveGroupResponse:
     batched = call.version >= BATCHED_SINCE
     members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
-    leaving = [Leaving(each.member_id, each.group_instance_id) for each in members]
+    leaving = [LeaveRequest(each.member_id, each.group_instance_id) for each in members]
     try:
         codes = [_code(error) for error in await call.groups.leave(request.group_id, leaving)]
     except MillpondError as error:

@@ -3,7 +3,7 @@ ignore case."""
 
 from typing import Final
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
@@ -14,7 +14,7 @@ TYPE: Final = "classic"
 
 
 @handles(ListGroupsRequest)
-async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(call: KafkaCall, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     if types and TYPE not in types:

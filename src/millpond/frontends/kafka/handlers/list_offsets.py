@@ -10,7 +10,7 @@ A partition that is requested twice is refused, as in Kafka: the response could 
 
 from collections import Counter
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
@@ -33,7 +33,7 @@ NONE = TimedOffset(offset=-1, timestamp=-1)
 
 
 @handles(ListOffsetsRequest)
-async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(call: KafkaCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
     await call.know(topic.name for topic in request.topics)
     committed = request.isolation_level == READ_COMMITTED
     times = Counter(
@@ -54,7 +54,7 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
 
 
 async def _one(
-    call: Call, name: str, part: ListOffsetsPartition, committed: bool, repeated: bool
+    call: KafkaCall, name: str, part: ListOffsetsPartition, committed: bool, repeated: bool
 ) -> ListOffsetsPartitionResponse:
     number = part.partition_index
     if repeated:
@@ -75,7 +75,9 @@ async def _one(
     )
 
 
-async def _find(call: Call, topic_partition: TopicPartition, timestamp: int, committed: bool) -> TimedOffset:
+async def _find(
+    call: KafkaCall, topic_partition: TopicPartition, timestamp: int, committed: bool
+) -> TimedOffset:
     partition = call.log.partition(topic_partition)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimedOffset(offset=partition.log_start, timestamp=-1)

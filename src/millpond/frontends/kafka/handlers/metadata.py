@@ -5,7 +5,7 @@ Null topics, or an empty list in v0, request all topics. An unknown topic is cre
 topic that is requested twice is returned once.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.operations import ON_CLUSTER, ON_TOPIC
 from millpond.frontends.kafka.registry import handles
@@ -29,7 +29,7 @@ NO_NODE = -1
 
 
 @handles(MetadataRequest)
-async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataResponse:
     node = call.services.node
     topics = await _topics(call, request)
     if request.include_topic_authorized_operations:
@@ -47,7 +47,7 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     )
 
 
-async def _topics(call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
+async def _topics(call: KafkaCall, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
         return [_described(call, topic) for topic in call.log.topics.all()]
     await call.know(
@@ -58,7 +58,7 @@ async def _topics(call: Call, request: MetadataRequest) -> list[MetadataResponse
     return [await _asked(call, each, may_create) for each in asked.values()]
 
 
-async def _asked(call: Call, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
+async def _asked(call: KafkaCall, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != NO_UUID:
         return _by_id(call, asked)
     try:
@@ -67,7 +67,7 @@ async def _asked(call: Call, asked: MetadataRequestTopic, may_create: bool) -> M
         return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
 
 
-def _by_id(call: Call, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopic:
     if asked.topic_id == NO_UUID or call.version < BY_ID_SINCE:
         return MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST,
@@ -82,7 +82,7 @@ def _by_id(call: Call, asked: MetadataRequestTopic) -> MetadataResponseTopic:
         return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
 
 
-async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
+async def _found_or_made(call: KafkaCall, name: str, may_create: bool) -> Topic:
     try:
         return call.log.topics.named(name)
     except UnknownTopic:
@@ -97,7 +97,7 @@ async def _found_or_made(call: Call, name: str, may_create: bool) -> Topic:
         return call.log.topics.named(name)
 
 
-def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
+def _described(call: KafkaCall, topic: Topic) -> MetadataResponseTopic:
     reachable = {node.id for node in call.nodes()}
     return MetadataResponseTopic(
         name=topic.name,
@@ -107,7 +107,7 @@ def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
     )
 
 
-def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
+def _partition(call: KafkaCall, topic: Topic, number: int, reachable: set[int]) -> MetadataResponsePartition:
     """A partition has one owner, which is its only replica: the store keeps the copies."""
     leader = _leader(call, TopicPartition(topic.id, number))
     if leader is None or leader.node_id not in reachable:
@@ -127,7 +127,7 @@ def _partition(call: Call, topic: Topic, number: int, reachable: set[int]) -> Me
     )
 
 
-def _leader(call: Call, topic_partition: TopicPartition) -> Leader | None:
+def _leader(call: KafkaCall, topic_partition: TopicPartition) -> Leader | None:
     """For partitions that this broker serves, its own state is newer than what it has read from the catalog."""
     try:
         return Leader(call.services.node.id, call.log.partition(topic_partition).epoch)

@@ -7,10 +7,10 @@ from v9, ILLEGAL_GENERATION before.
 """
 
 from millpond.catalog.groups import GroupOffset
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.groups import MemberIdentity
+from millpond.groups import CommitSender
 from millpond.model.errors import MillpondError, UnknownGroup, UnknownTopic
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.group_offsets import (
@@ -27,7 +27,7 @@ BY_ID_SINCE = 10
 
 
 @handles(OffsetCommitRequest)
-async def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def offset_commit(call: KafkaCall, request: OffsetCommitRequest) -> OffsetCommitResponse:
     asked = [_asked(call, topic, part) for topic in request.topics for part in topic.partitions]
     committed = iter(await _commit(call, request, [e for e in asked if isinstance(e, GroupOffset)]))
     codes = iter([next(committed) if isinstance(each, GroupOffset) else each for each in asked])
@@ -49,7 +49,7 @@ async def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommi
 
 
 def _asked(
-    call: Call, topic: OffsetCommitRequestTopic, part: OffsetCommitRequestPartition
+    call: KafkaCall, topic: OffsetCommitRequestTopic, part: OffsetCommitRequestPartition
 ) -> GroupOffset | ErrorCode:
     by_id = call.version >= BY_ID_SINCE
     try:
@@ -62,12 +62,12 @@ def _asked(
     return GroupOffset(topic_partition, part.committed_offset, epoch, metadata)
 
 
-async def _commit(call: Call, request: OffsetCommitRequest, offsets: list[GroupOffset]) -> list[ErrorCode]:
+async def _commit(
+    call: KafkaCall, request: OffsetCommitRequest, offsets: list[GroupOffset]
+) -> list[ErrorCode]:
     if not offsets:
         return []
-    member = MemberIdentity(
-        request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
-    )
+    member = CommitSender(request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     try:
         errors = await call.groups.commit_offsets(request.group_id, offsets, member)
     except MillpondError as error:
@@ -75,7 +75,7 @@ async def _commit(call: Call, request: OffsetCommitRequest, offsets: list[GroupO
     return [ErrorCode.NONE if error is None else coordinator_code_of(error) for error in errors]
 
 
-def _group_code(call: Call, error: MillpondError) -> ErrorCode:
+def _group_code(call: KafkaCall, error: MillpondError) -> ErrorCode:
     if isinstance(error, UnknownGroup) and call.version < UNKNOWN_GROUP_SINCE:
         return ErrorCode.ILLEGAL_GENERATION
     return coordinator_code_of(error)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
@@ -17,7 +17,7 @@ from millpond.protocol.messages.group_offsets import (
 
 
 @handles(OffsetDeleteRequest)
-async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def offset_delete(call: KafkaCall, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     asked = [
         _asked(call, topic.name, part.partition_index)
         for topic in request.topics
@@ -32,7 +32,7 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
     return OffsetDeleteResponse(topics=_answers(request, codes))
 
 
-def _asked(call: Call, name: str, number: int) -> TopicPartition | ErrorCode:
+def _asked(call: KafkaCall, name: str, number: int) -> TopicPartition | ErrorCode:
     try:
         return call.log.topics.partition(name, number)
     except MillpondError as error:

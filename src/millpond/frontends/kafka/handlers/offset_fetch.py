@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import CommittedOffsets
@@ -34,7 +34,7 @@ BY_ID_SINCE = 10
 NO_OFFSET = -1
 
 
-class Asked(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic of a request or a response, with its id if the topic exists."""
 
     name: str
@@ -44,14 +44,14 @@ class Asked(NamedTuple):
 
 
 @handles(OffsetFetchRequest)
-async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= BATCHED_SINCE:
         groups = [await _group(call, group, request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     return await _one_group(call, request)
 
 
-async def _one_group(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _one_group(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = request.topics
     asked = None if topics is None else [_named(call, each.name, each.partition_indexes) for each in topics]
     try:
@@ -65,7 +65,7 @@ async def _one_group(call: Call, request: OffsetFetchRequest) -> OffsetFetchResp
     return OffsetFetchResponse(topics=answers)
 
 
-def _refused(call: Call, asked: Iterable[Asked], code: ErrorCode) -> OffsetFetchResponse:
+def _refused(call: KafkaCall, asked: Iterable[RequestedTopic], code: ErrorCode) -> OffsetFetchResponse:
     if call.version >= GROUP_ERROR_SINCE:
         return OffsetFetchResponse(error_code=code)
     return OffsetFetchResponse(
@@ -79,7 +79,7 @@ def _refused(call: Call, asked: Iterable[Asked], code: ErrorCode) -> OffsetFetch
 
 
 async def _group(
-    call: Call, group: OffsetFetchRequestGroup, require_stable: bool
+    call: KafkaCall, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         found = await call.groups.committed_offsets(group.group_id)
@@ -100,30 +100,30 @@ async def _group(
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=answers)
 
 
-def _asked(call: Call, group: OffsetFetchRequestGroup) -> list[Asked]:
+def _asked(call: KafkaCall, group: OffsetFetchRequestGroup) -> list[RequestedTopic]:
     topics = group.topics or []
     if call.version < BY_ID_SINCE:
         return [_named(call, each.name, each.partition_indexes) for each in topics]
     return [_with_id(call, each.topic_id, each.partition_indexes) for each in topics]
 
 
-def _named(call: Call, name: str, partitions: Sequence[int]) -> Asked:
+def _named(call: KafkaCall, name: str, partitions: Sequence[int]) -> RequestedTopic:
     try:
         topic_id = call.log.topics.named(name).id
     except UnknownTopic:
-        return Asked(name, NO_UUID, None, partitions)
-    return Asked(name, topic_id, topic_id, partitions)
+        return RequestedTopic(name, NO_UUID, None, partitions)
+    return RequestedTopic(name, topic_id, topic_id, partitions)
 
 
-def _with_id(call: Call, topic_id: bytes, partitions: Sequence[int]) -> Asked:
+def _with_id(call: KafkaCall, topic_id: bytes, partitions: Sequence[int]) -> RequestedTopic:
     try:
         known_id = call.log.topics.with_id(TopicId(topic_id)).id
     except UnknownTopic:
-        return Asked("", topic_id, None, partitions)
-    return Asked("", topic_id, known_id, partitions)
+        return RequestedTopic("", topic_id, None, partitions)
+    return RequestedTopic("", topic_id, known_id, partitions)
 
 
-def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
+def _all(call: KafkaCall, found: CommittedOffsets) -> list[RequestedTopic]:
     asked = []
     for topic_id, topic_partitions in groupby(
         sorted(found.offsets), key=lambda topic_partition: topic_partition.topic_id
@@ -133,7 +133,7 @@ def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
         except UnknownTopic:  # the topic has just been deleted, and its offsets are about to be removed
             continue
         asked.append(
-            Asked(
+            RequestedTopic(
                 name, topic_id, topic_id, [topic_partition.partition for topic_partition in topic_partitions]
             )
         )
@@ -141,7 +141,7 @@ def _all(call: Call, found: CommittedOffsets) -> list[Asked]:
 
 
 def _partitions(
-    asked: Asked, found: CommittedOffsets, require_stable: bool
+    asked: RequestedTopic, found: CommittedOffsets, require_stable: bool
 ) -> list[OffsetFetchResponsePartition]:
     if asked.known_id is None:
         return [_without_offset(number, ErrorCode.NONE) for number in asked.partitions]

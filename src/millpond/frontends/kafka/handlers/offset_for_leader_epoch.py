@@ -5,7 +5,7 @@ Committed records are never truncated, so no epoch ends before the log does. An 
 reached yet has no end: -1 and -1, as in Kafka.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.epochs import UNKNOWN_EPOCH, check_epoch
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import handles
@@ -21,7 +21,7 @@ from millpond.protocol.messages.offsets import (
 
 @handles(OffsetForLeaderEpochRequest)
 async def offset_for_leader_epoch(
-    call: Call, request: OffsetForLeaderEpochRequest
+    call: KafkaCall, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -33,7 +33,7 @@ async def offset_for_leader_epoch(
     )
 
 
-def _one(call: Call, name: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+def _one(call: KafkaCall, name: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = call.log.partition(call.log.topics.partition(name, part.partition))
         check_epoch(partition.epoch, part.current_leader_epoch)

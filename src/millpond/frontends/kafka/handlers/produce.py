@@ -15,10 +15,10 @@ requires v7. If a request names a partition twice, both batches are appended.
 import asyncio
 from collections.abc import Awaitable
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.errors import code_of
 from millpond.frontends.kafka.registry import Disconnect, handles_pipelined
-from millpond.log import AppendResult, Producer
+from millpond.log import AppendResult, TransactionalProducer
 from millpond.model.errors import (
     CorruptBatch,
     InvalidRecord,
@@ -54,7 +54,7 @@ Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode
 
 
 @handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
-async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | None]:
+async def produce(call: KafkaCall, request: ProduceRequest) -> Awaitable[Response | None]:
     submitted: list[tuple[TopicProduceData, list[Submitted]]] = []
     await _know(call, request)
     for topic in request.topic_data:
@@ -67,7 +67,7 @@ async def produce(call: Call, request: ProduceRequest) -> Awaitable[Response | N
     return _answer(call, request, submitted)
 
 
-async def _know(call: Call, request: ProduceRequest) -> None:
+async def _know(call: KafkaCall, request: ProduceRequest) -> None:
     if call.version >= BY_ID_SINCE:
         await call.know(ids=(topic.topic_id for topic in request.topic_data))
     else:
@@ -75,7 +75,7 @@ async def _know(call: Call, request: ProduceRequest) -> None:
 
 
 async def _submit(
-    call: Call, request: ProduceRequest, topic: TopicProduceData, part: PartitionProduceData
+    call: KafkaCall, request: ProduceRequest, topic: TopicProduceData, part: PartitionProduceData
 ) -> Submitted:
     if request.acks not in ACKS:
         return part.index, ErrorCode.INVALID_REQUIRED_ACKS
@@ -96,7 +96,7 @@ async def _submit(
         return part.index, error
 
 
-def _checked(call: Call, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
+def _checked(call: KafkaCall, records: Buffer | None) -> tuple[Buffer, BatchHeader]:
     """Returns the batches and the header of the first. Rejects what Kafka rejects before it looks inside a batch."""
     if records is None:
         raise InvalidRecord(reason="there are no records")
@@ -120,15 +120,15 @@ def _on_its_own(records: Buffer) -> Buffer:
 
 
 async def _join_transaction(
-    call: Call, transactional_id: str, topic_partition: TopicPartition, header: BatchHeader
+    call: KafkaCall, transactional_id: str, topic_partition: TopicPartition, header: BatchHeader
 ) -> None:
     if call.version >= JOINS_TRANSACTION_SINCE:
-        producer = Producer(transactional_id, header.producer_id, header.producer_epoch)
+        producer = TransactionalProducer(transactional_id, header.producer_id, header.producer_epoch)
         await call.transactions.ensure_partitions(producer, [topic_partition])
 
 
 async def _answer(
-    call: Call, request: ProduceRequest, submitted: list[tuple[TopicProduceData, list[Submitted]]]
+    call: KafkaCall, request: ProduceRequest, submitted: list[tuple[TopicProduceData, list[Submitted]]]
 ) -> ProduceResponse | None:
     responses = [
         TopicProduceResponse(
@@ -154,7 +154,7 @@ def _stay_silent(responses: list[TopicProduceResponse]) -> None:
 
 
 async def _result(
-    call: Call, index: int, outcome: "asyncio.Future[AppendResult] | MillpondError | ErrorCode"
+    call: KafkaCall, index: int, outcome: "asyncio.Future[AppendResult] | MillpondError | ErrorCode"
 ) -> PartitionProduceResponse:
     if isinstance(outcome, ErrorCode):
         return PartitionProduceResponse(index=index, error_code=outcome, base_offset=-1)
@@ -178,7 +178,7 @@ async def _result(
     )
 
 
-def _code(call: Call, error: MillpondError) -> ErrorCode:
+def _code(call: KafkaCall, error: MillpondError) -> ErrorCode:
     if isinstance(error, InvalidTransactionState) and call.version >= ABORTABLE_SINCE:
         return ErrorCode.TRANSACTION_ABORTABLE
     return code_of(error)

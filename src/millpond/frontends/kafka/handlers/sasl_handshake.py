@@ -4,12 +4,12 @@ A client configured for SASL immediately gets an error code that it understands,
 disconnected. SaslAuthenticate is not supported.
 """
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 @handles(SaslHandshakeRequest)
-async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+async def sasl_handshake(call: KafkaCall, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

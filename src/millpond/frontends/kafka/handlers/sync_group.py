@@ -7,7 +7,7 @@ required and checked.
 
 from collections.abc import Awaitable
 
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.groups import SyncRequest
@@ -19,11 +19,11 @@ PROTOCOL_SINCE = 5
 
 
 @handles_pipelined(SyncGroupRequest)
-async def sync_group(call: Call, request: SyncGroupRequest) -> Awaitable[Response | None]:
+async def sync_group(call: KafkaCall, request: SyncGroupRequest) -> Awaitable[Response | None]:
     return _sync(call, request)
 
 
-async def _sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+async def _sync(call: KafkaCall, request: SyncGroupRequest) -> SyncGroupResponse:
     try:
         _check_protocol_is_named(call, request)
         synced = await call.groups.sync(request.group_id, _sync_request(request))
@@ -34,7 +34,7 @@ async def _sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-def _check_protocol_is_named(call: Call, request: SyncGroupRequest) -> None:
+def _check_protocol_is_named(call: KafkaCall, request: SyncGroupRequest) -> None:
     named = request.protocol_type is not None and request.protocol_name is not None
     if call.version >= PROTOCOL_SINCE and not named:
         raise InconsistentProtocol(group=request.group_id)

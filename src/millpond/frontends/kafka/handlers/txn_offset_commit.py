@@ -7,11 +7,11 @@ producer gets error 47 in every version. Errors of the whole request are reporte
 """
 
 from millpond.catalog.groups import GroupOffset
-from millpond.frontends.kafka.call import Call
+from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.coordination import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
-from millpond.groups import MemberIdentity
-from millpond.log import Producer
+from millpond.groups import CommitSender
+from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError, OffsetMetadataTooLarge
 from millpond.protocol import ErrorCode
 from millpond.protocol.messages.transactions import (
@@ -26,7 +26,7 @@ OPENS_SINCE = 5
 
 
 @handles(TxnOffsetCommitRequest)
-async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+async def txn_offset_commit(call: KafkaCall, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     asked = [_asked(call, topic.name, part) for topic in request.topics for part in topic.partitions]
     code = await _commit(call, request, [each for each in asked if isinstance(each, GroupOffset)])
     codes = iter([code if isinstance(each, GroupOffset) else each for each in asked])
@@ -46,7 +46,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
     )
 
 
-def _asked(call: Call, topic: str, part: TxnOffsetCommitRequestPartition) -> GroupOffset | ErrorCode:
+def _asked(call: KafkaCall, topic: str, part: TxnOffsetCommitRequestPartition) -> GroupOffset | ErrorCode:
     metadata = part.committed_metadata or ""
     try:
         topic_partition = call.log.topics.partition(topic, part.partition_index)
@@ -58,9 +58,9 @@ def _asked(call: Call, topic: str, part: TxnOffsetCommitRequestPartition) -> Gro
     return GroupOffset(topic_partition, part.committed_offset, part.committed_leader_epoch, metadata)
 
 
-async def _commit(call: Call, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]) -> ErrorCode:
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
-    member = MemberIdentity(request.member_id, request.generation_id, request.group_instance_id)
+async def _commit(call: KafkaCall, request: TxnOffsetCommitRequest, offsets: list[GroupOffset]) -> ErrorCode:
+    producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+    member = CommitSender(request.member_id, request.generation_id, request.group_instance_id)
     try:
         await call.groups.check_member(request.group_id, member)
         if offsets:

@@ -2,20 +2,22 @@
 
 from typing import Literal
 
-from millpond.frontends.web.operations import NO_BODY, Call, Nothing, operation
-from millpond.frontends.web.schemas import Cluster, ClusterBroker
-from millpond.service import BrokerStanding
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, operation
+from millpond.frontends.web.schemas import ClusterBrokerJson, ClusterJson
+from millpond.service import BrokerStatus
 
 
-@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Cluster})
-async def show_cluster(call: Call[Nothing, Nothing, None]) -> Cluster:
+@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: ClusterJson})
+async def show_cluster(call: HttpCall[Nothing, Nothing, None]) -> ClusterJson:
     """Show the brokers, their addresses, and how much each of them owns. Every broker reports all of them."""
     found = await call.site.services.cluster.status()
-    return Cluster(found.version, found.partitions, found.unowned, [_broker(each) for each in found.brokers])
+    return ClusterJson(
+        found.version, found.partitions, found.unowned, [_broker(each) for each in found.brokers]
+    )
 
 
-def _broker(each: BrokerStanding) -> ClusterBroker:
-    return ClusterBroker(
+def _broker(each: BrokerStatus) -> ClusterBrokerJson:
+    return ClusterBrokerJson(
         node_id=each.node_id,
         state=_state(each),
         partitions=each.partitions,
@@ -26,7 +28,7 @@ def _broker(each: BrokerStanding) -> ClusterBroker:
     )
 
 
-def _state(each: BrokerStanding) -> Literal["serving", "draining", "drained", "silent"]:
+def _state(each: BrokerStatus) -> Literal["serving", "draining", "drained", "silent"]:
     if each.lease_ms < 0:
         return "silent"
     if not each.is_draining:

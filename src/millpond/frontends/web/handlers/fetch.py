@@ -6,14 +6,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from millpond.frontends.web.convert import headers_of, message_of, size_of
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.handlers.produce import BINARY, PartitionPath
-from millpond.frontends.web.operations import NO_BODY, Call, Nothing, Other, Raw, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, Other, Raw, operation
 from millpond.frontends.web.schemas import (
     Count,
-    Fetched,
+    FetchedJson,
     Given,
-    Message,
+    MessageJson,
     Millis,
     Offset,
     PartitionNumber,
@@ -22,7 +22,7 @@ from millpond.frontends.web.schemas import (
 from millpond.frontends.web.site import unless_gone
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange
 from millpond.records import Record
-from millpond.service import OLDEST, Polled, PollRequest
+from millpond.service import OLDEST, PollRequest, PollResult
 
 DEFAULT_BYTES = 1024 * 1024
 encode = msgspec.json.Encoder().encode
@@ -52,11 +52,11 @@ class MessagePath(Given, frozen=True):
     parameters=PartitionPath,
     query=FetchQuery,
     body=NO_BODY,
-    gives={200: Fetched},
+    gives={200: FetchedJson},
     refuses=(404, 416),
     redirects=True,
 )
-async def fetch(call: Call[PartitionPath, FetchQuery, None]) -> Raw:
+async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
     """Fetch messages from an offset or a time, up to a count and a size. With `wait_ms` it waits for the first one.
     An offset outside the retained range is refused (416), with the range in the details."""
     start = await _start(call)
@@ -86,7 +86,7 @@ async def fetch(call: Call[PartitionPath, FetchQuery, None]) -> Raw:
     refuses=(404, 416),
     redirects=True,
 )
-async def fetch_message(call: Call[MessagePath, Nothing, None]) -> Raw:
+async def fetch_message(call: HttpCall[MessagePath, Nothing, None]) -> Raw:
     """Fetch one message: its value is the body, the rest is in headers (X-Millpond-Offset, -Timestamp, -Key or
     -Key-Base64, -Header-<name>); X-Millpond-Left-Out names the fields that do not fit into a header. 204 if the value
     is null."""
@@ -97,7 +97,7 @@ async def fetch_message(call: Call[MessagePath, Nothing, None]) -> Raw:
     return Raw(bytes(record.value), BINARY, headers)
 
 
-async def _start(call: Call[PartitionPath, FetchQuery, None]) -> int:
+async def _start(call: HttpCall[PartitionPath, FetchQuery, None]) -> int:
     query = call.query
     if query.timestamp is UNSET:
         return OLDEST if query.offset is UNSET else query.offset
@@ -108,7 +108,7 @@ async def _start(call: Call[PartitionPath, FetchQuery, None]) -> int:
     )
 
 
-async def _one(call: Call[MessagePath, Nothing, None]) -> Record:
+async def _one(call: HttpCall[MessagePath, Nothing, None]) -> Record:
     path = call.path
     request = PollRequest(path.topic, {path.partition: path.offset}, messages_max=1, bytes_max=1, strict=True)
     polled = await call.site.services.poller.poll(request)
@@ -118,11 +118,11 @@ async def _one(call: Call[MessagePath, Nothing, None]) -> Record:
             offset=path.offset, log_start=standing.log_start, end_offset=standing.end_offset
         )
     if not polled.records or polled.records[0][1].offset != path.offset:
-        raise Refused(404, "UnknownMessage", f"There is no message with offset {path.offset}.")
+        raise HttpError(404, "UnknownMessage", f"There is no message with offset {path.offset}.")
     return polled.records[0][1]
 
 
-def _encoded(call: Call[PartitionPath, FetchQuery, None], polled: Polled) -> bytes:
+def _encoded(call: HttpCall[PartitionPath, FetchQuery, None], polled: PollResult) -> bytes:
     standing = polled.standings[0]
     # Encode messages one by one: Python switches threads only between them.
     messages = [
@@ -130,10 +130,10 @@ def _encoded(call: Call[PartitionPath, FetchQuery, None], polled: Polled) -> byt
         for partition, record in polled.records
     ]
     return encode(
-        Fetched(
+        FetchedJson(
             topic=call.path.topic,
             partition=call.path.partition,
-            messages=cast("list[Message]", messages),
+            messages=cast("list[MessageJson]", messages),
             next_offset=standing.next_offset,
             log_start=standing.log_start,
             end_offset=standing.end_offset,

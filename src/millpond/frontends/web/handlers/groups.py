@@ -1,14 +1,14 @@
 """Consumer groups: list, describe with lag, set offsets, delete."""
 
-from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
 from millpond.frontends.web.schemas import (
     Given,
-    Group,
-    GroupListing,
-    GroupListings,
-    GroupPartition,
-    Member,
-    Positions,
+    GroupJson,
+    GroupListingJson,
+    GroupListingsJson,
+    GroupPartitionJson,
+    MemberJson,
+    PositionsJson,
 )
 from millpond.model.errors import GroupNotEmpty, InvalidRequest, UnknownMember
 
@@ -17,11 +17,13 @@ class GroupPath(Given, frozen=True):
     group: str
 
 
-@operation("GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: GroupListings})
-async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
+@operation("GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: GroupListingsJson})
+async def list_groups(call: HttpCall[Nothing, Nothing, None]) -> GroupListingsJson:
     """List all groups that have or had members, or have offsets."""
     found = await call.site.services.administration.groups()
-    return GroupListings([GroupListing(each.group_id, each.state, each.protocol_type) for each in found])
+    return GroupListingsJson(
+        [GroupListingJson(each.group_id, each.state, each.protocol_type) for each in found]
+    )
 
 
 @operation(
@@ -30,24 +32,24 @@ async def list_groups(call: Call[Nothing, Nothing, None]) -> GroupListings:
     parameters=GroupPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Group},
+    gives={200: GroupJson},
     refuses=(404,),
     redirects=True,
 )
-async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
+async def describe_group(call: HttpCall[GroupPath, Nothing, None]) -> GroupJson:
     """Describe a group: its members, committed offsets and lag."""
     found = await call.site.services.administration.describe_group(call.path.group)
-    return Group(
+    return GroupJson(
         group=found.group.group_id,
         state=found.group.state,
         protocol_type=found.group.protocol_type,
         protocol=found.group.protocol,
         members=[
-            Member(each.member_id, each.client_id, each.client_host, each.instance_id)
+            MemberJson(each.member_id, each.client_id, each.client_host, each.instance_id)
             for each in found.group.members
         ],
         partitions=[
-            GroupPartition(
+            GroupPartitionJson(
                 topic=each.topic,
                 partition=each.partition,
                 offset=each.offset,
@@ -67,12 +69,12 @@ async def describe_group(call: Call[GroupPath, Nothing, None]) -> Group:
     "/groups/{group}/offsets",
     parameters=GroupPath,
     query=Nothing,
-    body=json_body(Positions),
+    body=json_body(PositionsJson),
     gives={204: None},
     refuses=(404, 409),
     redirects=True,
 )
-async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
+async def commit_offsets(call: HttpCall[GroupPath, Nothing, PositionsJson]) -> None:
     """Set the position of a group without members in a topic: the offset of the next message, by partition."""
     offsets = {each.partition: each.offset for each in call.body.offsets}
     if len(offsets) < len(call.body.offsets):
@@ -93,6 +95,6 @@ async def commit_offsets(call: Call[GroupPath, Nothing, Positions]) -> None:
     refuses=(404, 409),
     redirects=True,
 )
-async def delete_group(call: Call[GroupPath, Nothing, None]) -> None:
+async def delete_group(call: HttpCall[GroupPath, Nothing, None]) -> None:
     """Delete a group without members, and its offsets."""
     await call.site.services.administration.delete_group(call.path.group)

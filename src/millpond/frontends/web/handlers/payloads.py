@@ -17,23 +17,23 @@ from millpond.frontends.web.handlers.produce import BINARY
 from millpond.frontends.web.handlers.stream import take_place
 from millpond.frontends.web.operations import (
     NO_BODY,
-    Body,
-    Call,
     Chunks,
+    HttpCall,
     Nothing,
     Other,
     Raw,
+    RequestBody,
     Stream,
     operation,
 )
-from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlace, StoredPayload
+from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlaceJson, StoredPayloadJson
 from millpond.model.errors import MillpondError
-from millpond.service import Place
+from millpond.service import TransferTarget
 
 encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
 
-PAYLOAD: Body[Chunks] = Body({BINARY: "The body."}, streamed=True)
+PAYLOAD: RequestBody[Chunks] = RequestBody({BINARY: "The body."}, streamed=True)
 
 
 class PayloadPath(Given, frozen=True):
@@ -51,10 +51,10 @@ class PlaceQuery(Given, frozen=True):
     parameters=PayloadPath,
     query=PlaceQuery,
     body=NO_BODY,
-    gives={200: PayloadPlace},
+    gives={200: PayloadPlaceJson},
     refuses=(404, 409, 413),
 )
-async def place_payload(call: Call[PayloadPath, PlaceQuery, None]) -> PayloadPlace:
+async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> PayloadPlaceJson:
     """Request an upload address for a body with an id (a UUIDv7) that the client has created: the URL, the method and
     the headers to use, and when they expire. The URL belongs to the store if the store has URLs, otherwise to this
     broker."""
@@ -69,10 +69,10 @@ async def place_payload(call: Call[PayloadPath, PlaceQuery, None]) -> PayloadPla
     parameters=PayloadPath,
     query=Nothing,
     body=PAYLOAD,
-    gives={200: StoredPayload, 307: PayloadPlace},
+    gives={200: StoredPayloadJson, 307: PayloadPlaceJson},
     refuses=(404, 409),
 )
-async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayload | Raw:
+async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> StoredPayloadJson | Raw:
     """Store a body. The response contains the `millpond-payload` header of the message that refers to it. Produce
     that message soon, or the body is deleted. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
@@ -82,7 +82,7 @@ async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayl
     if place.url is not None:
         return _elsewhere(call, place)
     stored = await payloads.store(path.topic, path.payload, call.body, size=size)
-    return StoredPayload(path.topic, str(stored.id), stored.bytes, str(stored))
+    return StoredPayloadJson(path.topic, str(stored.id), stored.bytes, str(stored))
 
 
 @operation(
@@ -91,10 +91,10 @@ async def upload_payload(call: Call[PayloadPath, Nothing, Chunks]) -> StoredPayl
     parameters=PayloadPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Other([BINARY], "The body."), 307: PayloadPlace},
+    gives={200: Other([BINARY], "The body."), 307: PayloadPlaceJson},
     refuses=(404, 409),
 )
-async def download_payload(call: Call[PayloadPath, Nothing, None]) -> Stream | Raw:
+async def download_payload(call: HttpCall[PayloadPath, Nothing, None]) -> Stream | Raw:
     """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     place = await payloads.download_place(path.topic, path.payload)
@@ -121,12 +121,12 @@ async def _unless_it_breaks(
         raise ClientGone from error
 
 
-def _elsewhere(call: Call[PayloadPath, Any, Any], place: Place) -> Raw:
+def _elsewhere(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> Raw:
     shown = _shown(call, place)
     return Raw(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
 
 
-def _shown(call: Call[PayloadPath, Any, Any], place: Place) -> PayloadPlace:
+def _shown(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> PayloadPlaceJson:
     host = call.headers.get("host") or call.site.services.listeners["http"]
     ours = f"http://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
-    return PayloadPlace(place.url or ours, place.method, dict(place.headers), place.expires_at_ms)
+    return PayloadPlaceJson(place.url or ours, place.method, dict(place.headers), place.expires_at_ms)

@@ -7,19 +7,19 @@ from starlette.datastructures import Headers
 
 from millpond.frontends.web.convert import binary_record, json_records, raw_record
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import JSON, Body, Call, Nothing, operation
+from millpond.frontends.web.operations import JSON, HttpCall, Nothing, RequestBody, operation
 from millpond.frontends.web.schemas import (
     Given,
-    NewMessage,
-    NewMessages,
+    NewMessageJson,
+    NewMessagesJson,
     PartitionNumber,
-    Place,
-    Produced,
-    ProducedMessages,
+    PlaceJson,
+    ProducedJson,
+    ProducedMessagesJson,
 )
 from millpond.frontends.web.site import Site
 from millpond.records import Record
-from millpond.service import Placed
+from millpond.service import StoredMessage
 
 BINARY = "application/octet-stream"
 RAW = (
@@ -28,25 +28,25 @@ RAW = (
 )
 
 
-class Records(NamedTuple):
+class ProduceContent(NamedTuple):
     """The content of a body. A batch gets a batch response, even if it has a single message."""
 
     records: list[Record]
     is_batch: bool
 
 
-def records_of(site: Site, kind: str, headers: Headers, content: bytes) -> Records:
+def records_of(site: Site, kind: str, headers: Headers, content: bytes) -> ProduceContent:
     if kind == JSON:
         check_count = site.services.messages.check_count
-        return Records(*json_records(content, check_count, site.limits.message_parts_max))
+        return ProduceContent(*json_records(content, check_count, site.limits.message_parts_max))
     if kind == BINARY:
-        return Records([binary_record(headers.raw, content)], is_batch=False)
-    return Records([raw_record(content)], is_batch=False)
+        return ProduceContent([binary_record(headers.raw, content)], is_batch=False)
+    return ProduceContent([raw_record(content)], is_batch=False)
 
 
-RECORDS = Body(
+RECORDS = RequestBody(
     {
-        JSON: [NewMessage, NewMessages],
+        JSON: [NewMessageJson, NewMessagesJson],
         "application/x-www-form-urlencoded": RAW,
         "text/plain": RAW,
         BINARY: "The value. X-Millpond-Key or X-Millpond-Key-Base64 is the key, X-Millpond-Header-<name> a header "
@@ -69,13 +69,13 @@ class PartitionPath(Given, frozen=True):
     parameters=PartitionPath,
     query=Nothing,
     body=RECORDS,
-    gives={200: [Produced, ProducedMessages]},
+    gives={200: [ProducedJson, ProducedMessagesJson]},
     refuses=(404,),
     redirects=True,
 )
 async def produce_to_partition(
-    call: Call[PartitionPath, Nothing, Records],
-) -> Produced | ProducedMessages:
+    call: HttpCall[PartitionPath, Nothing, ProduceContent],
+) -> ProducedJson | ProducedMessagesJson:
     """Append to one partition. A topic that does not exist is created."""
     messages = call.site.services.messages
     placed = await messages.produce(call.path.topic, call.body.records, call.path.partition)
@@ -88,18 +88,18 @@ async def produce_to_partition(
     parameters=TopicPath,
     query=Nothing,
     body=RECORDS,
-    gives={200: [Produced, ProducedMessages]},
+    gives={200: [ProducedJson, ProducedMessagesJson]},
     refuses=(404,),
     redirects=True,
 )
-async def produce(call: Call[TopicPath, Nothing, Records]) -> Produced | ProducedMessages:
+async def produce(call: HttpCall[TopicPath, Nothing, ProduceContent]) -> ProducedJson | ProducedMessagesJson:
     """Append to the partition of the key, as Kafka's clients choose it; messages without a key alternate between
     partitions. A topic that does not exist is created."""
     placed = await call.site.services.messages.produce(call.path.topic, call.body.records)
     return _produced(call.path.topic, placed, call.body.is_batch)
 
 
-def _produced(topic: str, placed: list[Placed], is_batch: bool) -> Produced | ProducedMessages:
+def _produced(topic: str, placed: list[StoredMessage], is_batch: bool) -> ProducedJson | ProducedMessagesJson:
     if is_batch:
-        return ProducedMessages([Place(each.partition, each.offset) for each in placed])
-    return Produced(topic, placed[0].partition, placed[0].offset, placed[0].offset + 1)
+        return ProducedMessagesJson([PlaceJson(each.partition, each.offset) for each in placed])
+    return ProducedJson(topic, placed[0].partition, placed[0].offset, placed[0].offset + 1)

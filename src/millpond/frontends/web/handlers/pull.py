@@ -9,21 +9,21 @@ from msgspec import UNSET
 
 from millpond.frontends.web.convert import shown_as, size_of
 from millpond.frontends.web.handlers.subscriptions import SubscriptionPath
-from millpond.frontends.web.operations import Call, Nothing, Raw, json_body, operation
+from millpond.frontends.web.operations import HttpCall, Nothing, Raw, json_body, operation
 from millpond.frontends.web.schemas import (
-    Acks,
-    Answered,
-    AnsweredId,
-    Delivery,
-    Extensions,
-    MessageHeader,
-    Nacks,
-    Pull,
-    PulledDeliveries,
+    AcksJson,
+    AnsweredIdJson,
+    AnsweredJson,
+    DeliveryJson,
+    ExtensionsJson,
+    MessageHeaderJson,
+    NacksJson,
+    PulledDeliveriesJson,
+    PullJson,
     Shown,
 )
 from millpond.frontends.web.site import unless_gone
-from millpond.queues import Answer, Pulled, PullerName
+from millpond.queues import AckResult, Pulled, PullerName
 from millpond.queues.deadletters import is_public
 
 encode = msgspec.json.Encoder().encode
@@ -34,12 +34,12 @@ encode = msgspec.json.Encoder().encode
     "/topics/{topic}/subscriptions/{subscription}/pull",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(Pull),
-    gives={200: PulledDeliveries},
+    body=json_body(PullJson),
+    gives={200: PulledDeliveriesJson},
     refuses=(404, 409),
     redirects=True,
 )
-async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
+async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
     """Pull deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one.
     Acknowledge each within the subscription's ack timeout, or it is redelivered. A consumer has one pull at a time
     (409). A broker delivers only messages of partitions that it owns; the response lists the other brokers. A broker
@@ -62,11 +62,11 @@ async def pull(call: Call[SubscriptionPath, Nothing, Pull]) -> Raw:
     "/topics/{topic}/subscriptions/{subscription}/ack",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(Acks),
-    gives={200: Answered},
+    body=json_body(AcksJson),
+    gives={200: AnsweredJson},
     refuses=(404,),
 )
-async def ack(call: Call[SubscriptionPath, Nothing, Acks]) -> Answered:
+async def ack(call: HttpCall[SubscriptionPath, Nothing, AcksJson]) -> AnsweredJson:
     """Acknowledge messages. A result of `ok` is durable: the message is never delivered again."""
     asked = call.body
     name = _name(call.path, asked.consumer)
@@ -78,11 +78,11 @@ async def ack(call: Call[SubscriptionPath, Nothing, Acks]) -> Answered:
     "/topics/{topic}/subscriptions/{subscription}/nack",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(Nacks),
-    gives={200: Answered},
+    body=json_body(NacksJson),
+    gives={200: AnsweredJson},
     refuses=(404,),
 )
-async def nack(call: Call[SubscriptionPath, Nothing, Nacks]) -> Answered:
+async def nack(call: HttpCall[SubscriptionPath, Nothing, NacksJson]) -> AnsweredJson:
     """Reject messages that could not be handled: they are redelivered later, or become dead letters when they have
     failed too often."""
     asked = call.body
@@ -98,11 +98,11 @@ async def nack(call: Call[SubscriptionPath, Nothing, Nacks]) -> Answered:
     "/topics/{topic}/subscriptions/{subscription}/extend",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(Extensions),
-    gives={200: Answered},
+    body=json_body(ExtensionsJson),
+    gives={200: AnsweredJson},
     refuses=(404,),
 )
-async def extend(call: Call[SubscriptionPath, Nothing, Extensions]) -> Answered:
+async def extend(call: HttpCall[SubscriptionPath, Nothing, ExtensionsJson]) -> AnsweredJson:
     """Extend the ack timeout of these deliveries, counted from now."""
     asked = call.body
     name = _name(call.path, asked.consumer)
@@ -114,22 +114,22 @@ def _name(path: SubscriptionPath, consumer: str) -> PullerName:
     return PullerName(path.topic, path.subscription, consumer)
 
 
-def _answered(ack_ids: Sequence[str], answers: Sequence[Answer]) -> Answered:
+def _answered(ack_ids: Sequence[str], answers: Sequence[AckResult]) -> AnsweredJson:
     pairs = zip(ack_ids, answers, strict=True)
-    return Answered([AnsweredId(ack_id, answer.value) for ack_id, answer in pairs])
+    return AnsweredJson([AnsweredIdJson(ack_id, answer.value) for ack_id, answer in pairs])
 
 
 def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], brokers: list[str], shown: Shown) -> bytes:
     # Encode deliveries one by one: Python switches threads only between them.
     deliveries = [msgspec.Raw(encode(_delivery(each, shown))) for each in pulled]
     return encode(
-        PulledDeliveries(path.topic, path.subscription, cast("list[Delivery]", deliveries), brokers)
+        PulledDeliveriesJson(path.topic, path.subscription, cast("list[DeliveryJson]", deliveries), brokers)
     )
 
 
-def _delivery(pulled: Pulled, shown: Shown) -> Delivery:
+def _delivery(pulled: Pulled, shown: Shown) -> DeliveryJson:
     record = pulled.record
-    return Delivery(
+    return DeliveryJson(
         ack_id=pulled.ack_id,
         partition=pulled.partition,
         offset=record.offset,
@@ -140,7 +140,9 @@ def _delivery(pulled: Pulled, shown: Shown) -> Delivery:
         key=shown_as(record.key, shown),
         value=shown_as(record.value, shown),
         headers=[
-            MessageHeader(name, shown_as(value, shown)) for name, value in record.headers if is_public(name)
+            MessageHeaderJson(name, shown_as(value, shown))
+            for name, value in record.headers
+            if is_public(name)
         ],
         encoding="base64" if shown == "base64" else "text",
     )

@@ -4,46 +4,46 @@ import functools
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from millpond.frontends.web.errors import Refused
+from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.openapi import document_of
 from millpond.frontends.web.operations import (
     JSON,
     NO_BODY,
     OPERATIONS,
-    Call,
+    HttpCall,
     Nothing,
     Other,
     Raw,
     operation,
 )
-from millpond.frontends.web.schemas import Index, Status
+from millpond.frontends.web.schemas import IndexJson, StatusJson
 
-NoInput = Call[Nothing, Nothing, None]
+NoInput = HttpCall[Nothing, Nothing, None]
 
 
-@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Index})
-async def show_index(call: NoInput) -> Index:
+@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: IndexJson})
+async def show_index(call: NoInput) -> IndexJson:
     """List the addresses of this broker and the paths of this interface."""
     services = call.site.services
     paths = list(dict.fromkeys(each.path for each in OPERATIONS))
-    return Index("millpond", services.version, dict(services.listeners), paths)
+    return IndexJson("millpond", services.version, dict(services.listeners), paths)
 
 
-@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
-async def check_health(_: NoInput) -> Status:
+@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: StatusJson})
+async def check_health(_: NoInput) -> StatusJson:
     """Check that the process responds."""
-    return Status("ok")
+    return StatusJson("ok")
 
 
-@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Status})
-async def check_readiness(call: NoInput) -> Status:
+@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: StatusJson})
+async def check_readiness(call: NoInput) -> StatusJson:
     """Check that messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or
     failed), `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed,
     less than 10 s ago). An unreachable store is noticed only when something is produced."""
     why = call.site.services.why_not_ready()
     if why is not None:
-        raise Refused(503, "NotReady", why.message, retriable=True, details={"reason": why.reason})
-    return Status("ok")
+        raise HttpError(503, "NotReady", why.message, retriable=True, details={"reason": why.reason})
+    return StatusJson("ok")
 
 
 @operation(

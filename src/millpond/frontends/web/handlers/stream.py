@@ -13,20 +13,20 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from millpond.frontends.web.convert import message_of, size_of
-from millpond.frontends.web.errors import Refused, problem_of, refusal_of
+from millpond.frontends.web.errors import HttpError, problem_of, refusal_of
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import NO_BODY, Call, Other, Stream, operation
-from millpond.frontends.web.schemas import Given, Message, PartitionNumber, Problem, Shown
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Other, Stream, operation
+from millpond.frontends.web.schemas import Given, MessageJson, PartitionNumber, ProblemJson, Shown
 from millpond.frontends.web.site import Site
 from millpond.model.errors import InvalidRequest, MillpondError
-from millpond.service import OLDEST, Polled, PollRequest
+from millpond.service import OLDEST, PollRequest, PollResult
 
 NDJSON: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
 EVENT_ID: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,18}(?:,[0-9]{1,10}:[0-9]{1,18})*")
 encode = msgspec.json.Encoder().encode
 
-Positions = dict[int, int]
+OffsetsByPartition = dict[int, int]
 
 
 class StreamQuery(Given, frozen=True):
@@ -47,8 +47,8 @@ class Form:
     """The format of a stream. `event` receives a message and the positions after it."""
 
     media_type: str
-    event: Callable[[Message, Mapping[int, str]], bytes]
-    failure: Callable[[Problem], bytes]
+    event: Callable[[MessageJson, Mapping[int, str]], bytes]
+    failure: Callable[[ProblemJson], bytes]
     keep_alive: bytes
 
 
@@ -76,7 +76,7 @@ SERVER_SENT_EVENTS = Form(
     refuses=(404,),
     redirects=True,
 )
-async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
+async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> Stream:
     """Stream the messages of a topic, or of one of its partitions, as they arrive. An empty line or a comment means
     that there is nothing new; an `error` line or a `failure` event says why a stream ends. Server-sent events
     (`format=sse` or `Accept: text/event-stream`) have ids; `Last-Event-ID` continues exactly after that event."""
@@ -90,7 +90,7 @@ async def stream(call: Call[TopicPath, StreamQuery, None]) -> Stream:
 # -- start positions ------------------------------------------------------------------------------------------
 
 
-async def _request(call: Call[TopicPath, StreamQuery, None]) -> PollRequest:
+async def _request(call: HttpCall[TopicPath, StreamQuery, None]) -> PollRequest:
     limits = call.site.limits
     return PollRequest(
         topic=call.path.topic,
@@ -101,7 +101,7 @@ async def _request(call: Call[TopicPath, StreamQuery, None]) -> PollRequest:
     )
 
 
-async def _positions(call: Call[TopicPath, StreamQuery, None]) -> Positions:
+async def _positions(call: HttpCall[TopicPath, StreamQuery, None]) -> OffsetsByPartition:
     chosen = _partitions(call)
     last_id = call.headers.get("last-event-id")
     if last_id:
@@ -117,7 +117,7 @@ async def _positions(call: Call[TopicPath, StreamQuery, None]) -> Positions:
     return dict.fromkeys(chosen, int(start))
 
 
-def _partitions(call: Call[TopicPath, StreamQuery, None]) -> list[int]:
+def _partitions(call: HttpCall[TopicPath, StreamQuery, None]) -> list[int]:
     count = call.site.services.administration.topic(call.path.topic).partitions
     if call.query.partition is not UNSET:
         return [call.query.partition]
@@ -127,14 +127,14 @@ def _partitions(call: Call[TopicPath, StreamQuery, None]) -> list[int]:
     return list(range(count))
 
 
-def _asked_for(call: Call[TopicPath, StreamQuery, None], found: Positions) -> Positions:
+def _asked_for(call: HttpCall[TopicPath, StreamQuery, None], found: OffsetsByPartition) -> OffsetsByPartition:
     """An event id of another stream must not add partitions that this request does not ask for."""
     if call.query.partition is not UNSET and found.keys() != {call.query.partition}:
         raise InvalidRequest(reason="Last-Event-ID names other partitions than `partition`")
     return found
 
 
-def _parsed(last_id: str) -> Positions:
+def _parsed(last_id: str) -> OffsetsByPartition:
     if EVENT_ID.fullmatch(last_id) is None:
         raise InvalidRequest(reason="Last-Event-ID is not an id of these events")
     return {int(partition): int(offset) for partition, offset in _pairs(last_id)}
@@ -144,7 +144,7 @@ def _pairs(last_id: str) -> Iterator[list[str]]:
     return (pair.split(":") for pair in last_id.split(","))
 
 
-def _form(call: Call[TopicPath, StreamQuery, None]) -> Form:
+def _form(call: HttpCall[TopicPath, StreamQuery, None]) -> Form:
     if call.query.format is not UNSET:
         return SERVER_SENT_EVENTS if call.query.format == "sse" else LINES
     return SERVER_SENT_EVENTS if EVENTS in call.headers.get("accept", "") else LINES
@@ -152,7 +152,7 @@ def _form(call: Call[TopicPath, StreamQuery, None]) -> Form:
 
 def take_place(site: Site) -> Callable[[], None]:
     if site.streams >= site.limits.streams_max:
-        raise Refused(
+        raise HttpError(
             503,
             "TooManyStreams",
             "No more streams can be served at a time.",
@@ -171,7 +171,7 @@ def take_place(site: Site) -> Callable[[], None]:
 
 
 async def _pieces(
-    call: Call[TopicPath, StreamQuery, None], request: PollRequest, polled: Polled, form: Form
+    call: HttpCall[TopicPath, StreamQuery, None], request: PollRequest, polled: PollResult, form: Form
 ) -> AsyncGenerator[bytes, None]:
     """Yields one piece per poll. A slow reader delays the next poll, so nothing accumulates in memory."""
     poller, follow = call.site.services.poller, call.query.follow
@@ -199,7 +199,7 @@ async def _pieces(
 
 
 async def _shown(
-    call: Call[TopicPath, StreamQuery, None], before: Positions, polled: Polled, form: Form
+    call: HttpCall[TopicPath, StreamQuery, None], before: OffsetsByPartition, polled: PollResult, form: Form
 ) -> bytes:
     def show() -> bytes:
         ids = {partition: f"{partition}:{offset}" for partition, offset in before.items() if offset > 0}
@@ -212,15 +212,17 @@ async def _shown(
     return await call.site.in_time(size_of(polled.records), show)
 
 
-def _behind(polled: Polled) -> Positions:
+def _behind(polled: PollResult) -> OffsetsByPartition:
     return {each.partition: each.next_offset for each in polled.standings}
 
 
-def _reached(positions: Positions, ends: Positions) -> bool:
+def _reached(positions: OffsetsByPartition, ends: OffsetsByPartition) -> bool:
     return all(positions[partition] >= end for partition, end in ends.items())
 
 
-def _new_partitions(call: Call[TopicPath, StreamQuery, None], known: Positions) -> Positions:
+def _new_partitions(
+    call: HttpCall[TopicPath, StreamQuery, None], known: OffsetsByPartition
+) -> OffsetsByPartition:
     if call.query.partition is not UNSET:
         return {}
     return {partition: 0 for partition in _partitions(call) if partition not in known}

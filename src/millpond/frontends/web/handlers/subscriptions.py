@@ -4,26 +4,26 @@ from msgspec import UNSET, structs
 
 from millpond.catalog import subscriptions as catalog
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
 from millpond.frontends.web.schemas import (
     Given,
-    NewSubscription,
-    NewSubscriptionConfig,
-    Redriven,
-    RedriveOrder,
-    StartPlace,
-    Subscription,
-    SubscriptionChanges,
-    SubscriptionConfig,
-    SubscriptionConsumer,
-    SubscriptionDetails,
-    SubscriptionKey,
-    SubscriptionPartition,
-    SubscriptionReset,
-    Subscriptions,
-    Unblocked,
+    NewSubscriptionConfigJson,
+    NewSubscriptionJson,
+    RedrivenJson,
+    RedriveOrderJson,
+    StartPlaceJson,
+    SubscriptionChangesJson,
+    SubscriptionConfigJson,
+    SubscriptionConsumerJson,
+    SubscriptionDetailsJson,
+    SubscriptionJson,
+    SubscriptionKeyJson,
+    SubscriptionPartitionJson,
+    SubscriptionResetJson,
+    SubscriptionsJson,
+    UnblockedJson,
 )
-from millpond.queues import PartitionStanding, Start, StartAt
+from millpond.queues import PartitionStatus, StartAt, SubscriptionStart
 from millpond.queues.tracked import FAR
 
 KEYS_MAX = 100
@@ -39,11 +39,11 @@ class SubscriptionPath(Given, frozen=True):
     "/topics/{topic}/subscriptions",
     parameters=TopicPath,
     query=Nothing,
-    body=json_body(NewSubscription),
-    gives={200: Subscription},
+    body=json_body(NewSubscriptionJson),
+    gives={200: SubscriptionJson},
     refuses=(404, 409),
 )
-async def create_subscription(call: Call[TopicPath, Nothing, NewSubscription]) -> Subscription:
+async def create_subscription(call: HttpCall[TopicPath, Nothing, NewSubscriptionJson]) -> SubscriptionJson:
     """Create a subscription on a topic. It starts at the earliest message unless `start` is set."""
     new, topic = call.body, call.path.topic
     queues = call.site.services.queues
@@ -57,13 +57,13 @@ async def create_subscription(call: Call[TopicPath, Nothing, NewSubscription]) -
     parameters=TopicPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Subscriptions},
+    gives={200: SubscriptionsJson},
     refuses=(404,),
 )
-async def list_subscriptions(call: Call[TopicPath, Nothing, None]) -> Subscriptions:
+async def list_subscriptions(call: HttpCall[TopicPath, Nothing, None]) -> SubscriptionsJson:
     """List the subscriptions of a topic, by name."""
     found = await call.site.services.queues.all_of(call.path.topic)
-    return Subscriptions([_subscription(call.path.topic, each) for each in found])
+    return SubscriptionsJson([_subscription(call.path.topic, each) for each in found])
 
 
 @operation(
@@ -72,22 +72,22 @@ async def list_subscriptions(call: Call[TopicPath, Nothing, None]) -> Subscripti
     parameters=SubscriptionPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: SubscriptionDetails},
+    gives={200: SubscriptionDetailsJson},
     refuses=(404,),
 )
-async def describe_subscription(call: Call[SubscriptionPath, Nothing, None]) -> SubscriptionDetails:
+async def describe_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> SubscriptionDetailsJson:
     """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, and which
     keys are blocked and why."""
     found = await call.site.services.queues.describe(call.path.topic, call.path.subscription, KEYS_MAX)
     shown = _subscription(found.topic, found.subscription)
-    return SubscriptionDetails(
+    return SubscriptionDetailsJson(
         topic=shown.topic,
         name=shown.name,
         created_at_ms=shown.created_at_ms,
         config=shown.config,
         partitions=[_partition(each) for each in found.partitions],
         consumers=[
-            SubscriptionConsumer(
+            SubscriptionConsumerJson(
                 each.name,
                 each.credit,
                 each.leased,
@@ -109,11 +109,13 @@ async def describe_subscription(call: Call[SubscriptionPath, Nothing, None]) -> 
     "/topics/{topic}/subscriptions/{subscription}",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(SubscriptionChanges),
-    gives={200: Subscription},
+    body=json_body(SubscriptionChangesJson),
+    gives={200: SubscriptionJson},
     refuses=(404, 409),
 )
-async def alter_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionChanges]) -> Subscription:
+async def alter_subscription(
+    call: HttpCall[SubscriptionPath, Nothing, SubscriptionChangesJson],
+) -> SubscriptionJson:
     """Change the given configs. Consumers stay attached. The mode cannot be changed."""
     path = call.path
     altered = await call.site.services.queues.alter(path.topic, path.subscription, _given(call.body.config))
@@ -129,7 +131,7 @@ async def alter_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionC
     gives={204: None},
     refuses=(404,),
 )
-async def delete_subscription(call: Call[SubscriptionPath, Nothing, None]) -> None:
+async def delete_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> None:
     """Delete a subscription and its progress. Its consumers are detached; messages and dead letters are kept."""
     await call.site.services.queues.delete(call.path.topic, call.path.subscription)
 
@@ -139,11 +141,11 @@ async def delete_subscription(call: Call[SubscriptionPath, Nothing, None]) -> No
     "/topics/{topic}/subscriptions/{subscription}/reset",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(SubscriptionReset),
+    body=json_body(SubscriptionResetJson),
     gives={204: None},
     refuses=(404, 409),
 )
-async def reset_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionReset]) -> None:
+async def reset_subscription(call: HttpCall[SubscriptionPath, Nothing, SubscriptionResetJson]) -> None:
     """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers stay
     attached and continue from the new position."""
     path, start = call.path, _start(call.body.start)
@@ -155,15 +157,15 @@ async def reset_subscription(call: Call[SubscriptionPath, Nothing, SubscriptionR
     "/topics/{topic}/subscriptions/{subscription}/redrive",
     parameters=SubscriptionPath,
     query=Nothing,
-    body=json_body(RedriveOrder),
-    gives={200: Redriven},
+    body=json_body(RedriveOrderJson),
+    gives={200: RedrivenJson},
     refuses=(404, 409),
 )
-async def redrive_dead_letters(call: Call[SubscriptionPath, Nothing, RedriveOrder]) -> Redriven:
+async def redrive_dead_letters(call: HttpCall[SubscriptionPath, Nothing, RedriveOrderJson]) -> RedrivenJson:
     """Send dead letters back to their topic, each of them once, for this subscription only."""
     path, most = call.path, call.body.messages_max
     queues = call.site.services.queues
-    return Redriven(await queues.redrive(path.topic, path.subscription, 0 if most is UNSET else most))
+    return RedrivenJson(await queues.redrive(path.topic, path.subscription, 0 if most is UNSET else most))
 
 
 @operation(
@@ -172,29 +174,29 @@ async def redrive_dead_letters(call: Call[SubscriptionPath, Nothing, RedriveOrde
     parameters=SubscriptionPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Unblocked},
+    gives={200: UnblockedJson},
     refuses=(404,),
 )
-async def unblock_subscription(call: Call[SubscriptionPath, Nothing, None]) -> Unblocked:
+async def unblock_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> UnblockedJson:
     """Retry messages that are blocked after their last attempt, with a retry count of 0."""
-    return Unblocked(await call.site.services.queues.unblock(call.path.topic, call.path.subscription))
+    return UnblockedJson(await call.site.services.queues.unblock(call.path.topic, call.path.subscription))
 
 
-def _given(config: NewSubscriptionConfig) -> dict[str, str | int]:
+def _given(config: NewSubscriptionConfigJson) -> dict[str, str | int]:
     return {name: value for name, value in structs.asdict(config).items() if value is not UNSET}
 
 
-def _start(place: StartPlace) -> Start:
-    return Start(StartAt(place.at), place.value)
+def _start(place: StartPlaceJson) -> SubscriptionStart:
+    return SubscriptionStart(StartAt(place.at), place.value)
 
 
-def _subscription(topic: str, found: catalog.Subscription) -> Subscription:
-    config = SubscriptionConfig(**found.config.to_json())
-    return Subscription(topic, found.name, found.created_at, config)
+def _subscription(topic: str, found: catalog.StoredSubscription) -> SubscriptionJson:
+    config = SubscriptionConfigJson(**found.config.to_json())
+    return SubscriptionJson(topic, found.name, found.created_at, config)
 
 
-def _partition(found: PartitionStanding) -> SubscriptionPartition:
-    return SubscriptionPartition(
+def _partition(found: PartitionStatus) -> SubscriptionPartitionJson:
+    return SubscriptionPartitionJson(
         partition=found.partition,
         member=found.member,
         floor=found.floor,
@@ -206,7 +208,7 @@ def _partition(found: PartitionStanding) -> SubscriptionPartition:
         tracked=found.tracked,
         oldest_age_ms=found.oldest_age_ms,
         keys=[
-            SubscriptionKey(
+            SubscriptionKeyJson(
                 key_hash=f"{each.key:016x}",
                 offset=each.offset,
                 waiting=each.waiting,

@@ -4,17 +4,17 @@ import uuid
 
 from msgspec import UNSET
 
-from millpond.frontends.web.operations import NO_BODY, Call, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
 from millpond.frontends.web.schemas import (
-    Config,
-    CreatedTopic,
+    ConfigJson,
+    CreatedTopicJson,
     Given,
-    NewTopic,
-    Partition,
-    Topic,
-    TopicChanges,
-    TopicDetails,
-    Topics,
+    NewTopicJson,
+    PartitionJson,
+    TopicChangesJson,
+    TopicDetailsJson,
+    TopicJson,
+    TopicsJson,
 )
 from millpond.model import topics as model
 
@@ -33,11 +33,11 @@ class TopicPath(Given, frozen=True):
     "/topics",
     parameters=Nothing,
     query=Nothing,
-    body=json_body(NewTopic),
-    gives={200: CreatedTopic},
+    body=json_body(NewTopicJson),
+    gives={200: CreatedTopicJson},
     refuses=(409,),
 )
-async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> CreatedTopic:
+async def create_topic(call: HttpCall[Nothing, Nothing, NewTopicJson]) -> CreatedTopicJson:
     """Create a topic. Without `partitions` the setting http_partitions decides (100 unless set), and `note` in the
     response says so; every other way to create a topic uses default_partitions (1 unless set)."""
     new = call.body
@@ -45,13 +45,13 @@ async def create_topic(call: Call[Nothing, Nothing, NewTopic]) -> CreatedTopic:
     count = services.default_partitions if new.partitions is UNSET else new.partitions
     made = topic_of(await services.administration.create_topic(new.name, count, new.configs))
     note = NOTE.format(count=count) if new.partitions is UNSET else UNSET
-    return CreatedTopic(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
+    return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
 
-@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: Topics})
-async def list_topics(call: Call[Nothing, Nothing, None]) -> Topics:
+@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: TopicsJson})
+async def list_topics(call: HttpCall[Nothing, Nothing, None]) -> TopicsJson:
     """List all topics, by name."""
-    return Topics([topic_of(each) for each in call.site.services.administration.topics()])
+    return TopicsJson([topic_of(each) for each in call.site.services.administration.topics()])
 
 
 @operation(
@@ -60,21 +60,21 @@ async def list_topics(call: Call[Nothing, Nothing, None]) -> Topics:
     parameters=TopicPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: TopicDetails},
+    gives={200: TopicDetailsJson},
     refuses=(404,),
 )
-async def describe_topic(call: Call[TopicPath, Nothing, None]) -> TopicDetails:
+async def describe_topic(call: HttpCall[TopicPath, Nothing, None]) -> TopicDetailsJson:
     """Describe a topic: its partitions, and every config with the source of its value."""
     found = await call.site.services.administration.describe_topic(call.path.topic)
-    return TopicDetails(
+    return TopicDetailsJson(
         name=found.topic.name,
         id=_id_of(found.topic),
         created_at_ms=found.topic.created_at,
         partitions=[
-            Partition(each.partition, each.log_start, each.end_offset, each.size_bytes)
+            PartitionJson(each.partition, each.log_start, each.end_offset, each.size_bytes)
             for each in found.partitions
         ],
-        configs={name: Config(each.value, each.source.value) for name, each in found.configs.items()},
+        configs={name: ConfigJson(each.value, each.source.value) for name, each in found.configs.items()},
     )
 
 
@@ -83,11 +83,11 @@ async def describe_topic(call: Call[TopicPath, Nothing, None]) -> TopicDetails:
     "/topics/{topic}",
     parameters=TopicPath,
     query=Nothing,
-    body=json_body(TopicChanges),
-    gives={200: Topic},
+    body=json_body(TopicChangesJson),
+    gives={200: TopicJson},
     refuses=(404, 409),
 )
-async def alter_topic(call: Call[TopicPath, Nothing, TopicChanges]) -> Topic:
+async def alter_topic(call: HttpCall[TopicPath, Nothing, TopicChangesJson]) -> TopicJson:
     """Add partitions, change configs, or both."""
     wanted = call.body
     altered = await call.site.services.administration.alter_topic(
@@ -107,13 +107,13 @@ async def alter_topic(call: Call[TopicPath, Nothing, TopicChanges]) -> Topic:
     gives={204: None},
     refuses=(404,),
 )
-async def delete_topic(call: Call[TopicPath, Nothing, None]) -> None:
+async def delete_topic(call: HttpCall[TopicPath, Nothing, None]) -> None:
     """Delete a topic and all its messages."""
     await call.site.services.administration.delete_topic(call.path.topic)
 
 
-def topic_of(topic: model.Topic) -> Topic:
-    return Topic(topic.name, _id_of(topic), topic.partitions, topic.created_at, dict(topic.overrides))
+def topic_of(topic: model.Topic) -> TopicJson:
+    return TopicJson(topic.name, _id_of(topic), topic.partitions, topic.created_at, dict(topic.overrides))
 
 
 def _id_of(topic: model.Topic) -> str:

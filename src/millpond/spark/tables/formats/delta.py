@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
-from millpond.spark.tables.model import DAY, Held, Overtaken, Target, WrittenFile
+from millpond.spark.tables.model import DAY, Overtaken, TableProgress, TableTarget, WrittenFile
 from millpond.spark.tables.place import as_url, is_local
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class DeltaTable:
         self._delta: Delta | None = None
 
     @property
-    def target(self) -> Target:
-        return Target(self._root, "", self._by_day)
+    def target(self) -> TableTarget:
+        return TableTarget(self._root, "", self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, Held]:
+    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._delta = self._open()
         if self._delta is None:
             return {}
@@ -56,7 +56,7 @@ class DeltaTable:
         self,
         schema: "pa.Schema",
         files: Sequence[WrittenFile],
-        positions: Mapping[str, Held],
+        positions: Mapping[str, TableProgress],
     ) -> None:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
@@ -138,20 +138,20 @@ class DeltaTable:
         return made
 
 
-def _held(delta: "Delta", topic: Topic) -> Held | None:
+def _held(delta: "Delta", topic: Topic) -> TableProgress | None:
     mark = delta.transaction_version(_mark_id(topic.name))
     if mark is None:
         return None
     topic_id = topic.id.hex()
     if mark != _mark(topic_id):
-        return Held("", {})
+        return TableProgress("", {})
     offsets = {
         p: delta.transaction_version(_app_id(topic.name, topic_id, p)) for p in range(topic.partitions)
     }
-    return Held(topic_id, {p: offset for p, offset in offsets.items() if offset is not None})
+    return TableProgress(topic_id, {p: offset for p, offset in offsets.items() if offset is not None})
 
 
-def _transactions(positions: Mapping[str, Held]) -> "Iterable[Transaction]":
+def _transactions(positions: Mapping[str, TableProgress]) -> "Iterable[Transaction]":
     from deltalake import Transaction
 
     for topic, held in positions.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
-from millpond.spark.tables.model import DAY, Held, Overtaken, Target, WrittenFile
+from millpond.spark.tables.model import DAY, Overtaken, TableProgress, TableTarget, WrittenFile
 from millpond.spark.tables.place import as_url, is_local
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class IcebergTable:
         self._table: Iceberg | None = None
 
     @property
-    def target(self) -> Target:
-        return Target(self._root, "data", self._by_day)
+    def target(self) -> TableTarget:
+        return TableTarget(self._root, "data", self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, Held]:
+    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._table = self._open()
         if self._table is None:
             return {}
@@ -67,7 +67,7 @@ class IcebergTable:
         self,
         schema: "pa.Schema",
         files: Sequence[WrittenFile],
-        positions: Mapping[str, Held],
+        positions: Mapping[str, TableProgress],
     ) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
@@ -177,11 +177,13 @@ def _commit(table: "Iceberg", paths: list[str], positions: str) -> None:
                 pass
 
 
-def _held(stored: Mapping[str, object]) -> Held:
+def _held(stored: Mapping[str, object]) -> TableProgress:
     offsets = stored["offsets"]
     assert isinstance(offsets, dict)
-    return Held(str(stored["topic_id"]), {int(partition): offset for partition, offset in offsets.items()})
+    return TableProgress(
+        str(stored["topic_id"]), {int(partition): offset for partition, offset in offsets.items()}
+    )
 
 
-def _stored(held: Held) -> dict[str, object]:
+def _stored(held: TableProgress) -> dict[str, object]:
     return {"topic_id": held.topic_id, "offsets": {str(p): offset for p, offset in held.offsets.items()}}

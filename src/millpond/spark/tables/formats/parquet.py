@@ -19,7 +19,7 @@ from uuid import uuid4
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
 from millpond.spark.pipelines.tasks import perform
-from millpond.spark.tables.model import Held, Overtaken, Target, WrittenFile
+from millpond.spark.tables.model import Overtaken, TableProgress, TableTarget, WrittenFile
 from millpond.spark.tables.place import as_url, is_local
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ many entries."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ParquetState:
     """The result of all commits."""
 
     number: int
@@ -57,17 +57,17 @@ class ParquetTable:
             )
         self._root = Path(root)
         self._by_day = by_day
-        self._state: State | None = None
+        self._state: ParquetState | None = None
 
     @property
-    def target(self) -> Target:
-        return Target(str(self._root), STAGING, self._by_day)
+    def target(self) -> TableTarget:
+        return TableTarget(str(self._root), STAGING, self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, Held]:
+    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._state = self._recover()
         stored = self._state.topics if self._state else {}
         return {
-            topic.name: Held(
+            topic.name: TableProgress(
                 stored[topic.name]["topic_id"],
                 {int(p): offset for p, offset in stored[topic.name]["offsets"].items()},
             )
@@ -85,7 +85,7 @@ class ParquetTable:
         self,
         schema: "pa.Schema",
         files: Sequence[WrittenFile],
-        positions: Mapping[str, Held],
+        positions: Mapping[str, TableProgress],
     ) -> None:
         topics = {
             name: {
@@ -151,7 +151,7 @@ class ParquetTable:
         _link_new(self._root / COMMITS / _name(number), json.dumps(entry).encode())
         self._state = self._recover()
 
-    def _recover(self) -> State | None:
+    def _recover(self) -> ParquetState | None:
         """Load first and finish afterwards: then all files in `_state` are in their final place, and a
         checkpoint may drop the entries that added them."""
         state = _load(self._root)
@@ -189,11 +189,11 @@ def _move(staged: Path, place: Path) -> None:
         assert place.exists(), f"{staged} is committed, and it is gone"
 
 
-def _load(root: Path) -> State | None:
-    state: State | None = None
+def _load(root: Path) -> ParquetState | None:
+    state: ParquetState | None = None
     for number, entry in _entries(root):
         files = entry.get("files") or _changed(state.files if state else {}, entry)
-        state = State(number, files, entry["topics"], entry["columns"], entry["by_day"])
+        state = ParquetState(number, files, entry["topics"], entry["columns"], entry["by_day"])
     return state
 
 
