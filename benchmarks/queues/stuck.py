@@ -16,7 +16,7 @@ from millpond import AsyncAdmin, AsyncDelivery, AsyncPublisher, AsyncSubscriber
 from millpond.catalog.open import CATALOG_FILE, open_database, sqlite_url
 from millpond.model.subscriptions import SubscriptionConfig
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.settled import FULL
+from millpond.queues.settled_offsets import FULL
 from millpond.queues.tracked import LogEntry
 
 BACKLOG, QUICK_BACKLOG = 1_000_000, 20_000

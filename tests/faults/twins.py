@@ -119,7 +119,7 @@ TWINS = (
         ("tests/transcripts/test_groups.py",),
         mutant(
             "the session of a silent member does not end",
-            "groups/state.py",
+            "groups/consumer_group.py",
             "            self._end_session(member_id, now_ms)\n        if self._sync_due_ms",
             "            pass\n        if self._sync_due_ms",
         ),
@@ -130,7 +130,7 @@ TWINS = (
         ("tests/cluster/test_catalog_went_back.py",),
         mutant(
             "a catalog that went back is not noticed",
-            "log/landing.py",
+            "log/commit_results.py",
             "if partition is not None and placed.base_offset < known_end:",
             "if False:",
         ),

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millpond.broker import Broker
 from millpond.catalog import appends, transactions
 from millpond.catalog.sqlite import SqliteDatabase
-from millpond.log import FetchRequest, TransactionLimits, Transactions, ongoing, partition
+from millpond.log import FetchRequest, TransactionLimits, Transactions, open_transactions, partition
 from millpond.model.errors import FlushFailed, InvalidTransactionState, ProducerFenced
 from millpond.model.ids import TopicPartition
 from millpond.records import Record, build_batch, iter_records, walk
@@ -95,7 +95,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.stack = contextlib.ExitStack()
-        for module in (ongoing, partition):
+        for module in (open_transactions, partition):
             self.stack.enter_context(mock.patch.object(module, "ABORTED_MAX", 1))
         self.folder = Path(tempfile.mkdtemp(prefix="millpond-model-"))
         self.clock = SimulatedClock(START_MS)

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 DISPATCHER = "src/millpond/queues/dispatcher.py"
 LEDGER = "src/millpond/queues/ledger.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
-SETTLED = "src/millpond/queues/settled.py"
+SETTLED = "src/millpond/queues/settled_offsets.py"
 TRACKED = "src/millpond/queues/tracked.py"
 STORED = "src/millpond/catalog/subscriptions.py"
 ROW = "tests/queues/row.py"

@@ -4,7 +4,7 @@ does not have the row's epoch changes nothing."""
 from dataclasses import dataclass, field
 
 from millpond.queues.outcomes import Dead, Retry, StateChanges
-from millpond.queues.settled import Settled
+from millpond.queues.settled_offsets import Settled
 
 
 @dataclass

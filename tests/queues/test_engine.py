@@ -17,7 +17,7 @@ from millpond.model.errors import (
 )
 from millpond.queues import AckResult, StartAt, SubscriptionStart
 from millpond.queues.ackids import AckIdCodec, from_text, to_text
-from millpond.queues.at_work import LOOK_EVERY_S
+from millpond.queues.active_subscriptions import LOOK_EVERY_S
 from millpond.records import Record, build_batch
 from millpond.service import NewMessage
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.queues import AckResult, at_work
+from millpond.queues import AckResult, active_subscriptions
 
 
 class Gate:
@@ -31,8 +31,8 @@ class Gate:
 @pytest.fixture
 def patience(monkeypatch):
     """However slow the machine is."""
-    monkeypatch.setattr(at_work, "LAST_ANSWERS_S", 60.0)
-    monkeypatch.setattr(at_work, "LET_GO_S", 60.0)
+    monkeypatch.setattr(active_subscriptions, "LAST_ANSWERS_S", 60.0)
+    monkeypatch.setattr(active_subscriptions, "LET_GO_S", 60.0)
 
 
 @pytest.mark.usefixtures("patience")

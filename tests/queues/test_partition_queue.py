@@ -6,7 +6,7 @@ import pytest
 from tests.queues.conftest import gated, queue_of, values
 
 from millpond.model.errors import StoreUnavailable
-from millpond.queues import AckResult, StartAt, SubscriptionStart, at_work
+from millpond.queues import AckResult, StartAt, SubscriptionStart, active_subscriptions
 from millpond.queues.feed import FeedChunk
 from millpond.queues.outcomes import QueueDelivery
 
@@ -174,7 +174,7 @@ async def test_room_taken_for_a_message_that_is_gone_is_returned(stage, monkeypa
 
 async def test_room_that_one_partition_returns_is_free_for_the_others(stage, monkeypatch):
     """At once: the next regular look at the subscription, which would help, is far away."""
-    monkeypatch.setattr(at_work, "LOOK_EVERY_S", 600)
+    monkeypatch.setattr(active_subscriptions, "LOOK_EVERY_S", 600)
     await stage.broker.log.add_partitions("orders", 2)
     await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
     worker = await stage.worker(grant=1)

@@ -18,7 +18,7 @@ from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.outcomes import AckResult, QueueDelivery, StateChanges
-from millpond.queues.settled import Settled
+from millpond.queues.settled_offsets import Settled
 from millpond.queues.tracked import FAR, LogEntry, MessageState, Settling
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}

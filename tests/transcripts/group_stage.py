@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
 
+from millpond.groups.consumer_group import ConsumerGroup
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
 from millpond.groups.messages import (
@@ -25,7 +26,6 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
-from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError
 from millpond.model.units import format_duration, parse_duration_ms
 

@@ -25,7 +25,7 @@ from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.outcomes import QueueDelivery
-from millpond.queues.settled import Settled
+from millpond.queues.settled_offsets import Settled
 from millpond.queues.tracked import FAR, LogEntry, MessageState
 
 PARTITION = 0

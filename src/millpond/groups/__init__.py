@@ -1,7 +1,8 @@
 """Kafka consumer groups: members, generations and committed offsets.
 
-Reading order: `members` and `state` are the pure state machine, `claims` is the one for readers that are not members,
-`memory` connects the machine to time, storage and callers, and `coordinator` is what the interfaces call.
+Reading order: `members`, `group_state` and `consumer_group` are the pure state machine, `claims` is the one for readers
+that are not members, `memory` connects the machine to time, storage and callers, and `coordinator` is what the
+interfaces call.
 """
 
 from millpond.groups.claims import Claim

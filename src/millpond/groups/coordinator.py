@@ -14,6 +14,8 @@ from millpond.catalog import groups as catalog
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
+from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.memory import GroupMemory, Resident
 from millpond.groups.messages import (
@@ -25,8 +27,6 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
-from millpond.groups.standing import NewId
-from millpond.groups.state import ConsumerGroup
 from millpond.groups.store import GroupStore
 from millpond.groups.subscription import CONSUMER, subscribed_topics
 from millpond.log import Log

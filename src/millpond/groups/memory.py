@@ -14,11 +14,11 @@ from itertools import count
 from typing import Any
 
 from millpond.catalog.commits import CommitOperation
+from millpond.groups.consumer_group import ConsumerGroup
 from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.messages import GroupResponse, Joined, SaveSnapshot, Synced
-from millpond.groups.standing import NewId
-from millpond.groups.state import ConsumerGroup
 from millpond.groups.store import CoordinatedGroup, GroupStore
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, NotCoordinator

@@ -1,6 +1,6 @@
 """The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
-Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `landing` (the write path);
+Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `commit_results` (the write path);
 `fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned` and `view` (which partitions this
 broker serves, and how it learns of changes); `changes` (topics). Lives on one event loop; its state changes
 only between awaits.
@@ -19,14 +19,14 @@ from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
 from millpond.log.changes import CatalogChanges
-from millpond.log.elsewhere import Elsewhere
+from millpond.log.commit_results import Landing
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
 from millpond.log.inline import InlineBytes
-from millpond.log.landing import Landing
 from millpond.log.limits import LogLimits
 from millpond.log.owned import OwnedPartitions
 from millpond.log.partition import LogPartition
+from millpond.log.remote_reader import Elsewhere
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry

@@ -7,7 +7,7 @@ from millpond.catalog import producers, transactions
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.transactions import PartitionTransactions
 from millpond.log.buffer import AppendResult
-from millpond.log.ongoing import ABORTED_MAX, Ongoing
+from millpond.log.open_transactions import ABORTED_MAX, Ongoing
 from millpond.log.producers import Sequences
 from millpond.log.tail import Tail
 from millpond.log.threads import ReadCatalog

@@ -6,7 +6,7 @@ A commit runs between `begin` and `end`; changes made during that time are part 
 from collections.abc import Mapping
 
 from millpond.queues.outcomes import Dead, Retry, StateChanges
-from millpond.queues.settled import OffsetRange, Settled
+from millpond.queues.settled_offsets import OffsetRange, Settled
 from millpond.queues.tracked import ACKED, SETTLING, Settling, TrackedMessage
 
 

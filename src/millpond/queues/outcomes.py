@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from millpond.queues.settled import SettledChange
+from millpond.queues.settled_offsets import SettledChange
 from millpond.queues.tracked import TrackedMessage
 
 

@@ -21,8 +21,8 @@ from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.feed import Feed, FeedChunk, FoundMessage, entries_of, size_of
 from millpond.queues.limits import QueueLimits
 from millpond.queues.outcomes import AckResult, QueueDelivery, Retry, Revoked, StateChanges
+from millpond.queues.save_lock import SaveLock
 from millpond.queues.tracked import ConsumerCredit
-from millpond.queues.turn import SaveLock
 from millpond.records import Record
 
 READ_AGAIN_S = 0.5

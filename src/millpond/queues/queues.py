@@ -1,7 +1,7 @@
 """The interface to subscriptions: create, alter, describe and delete them, and attach consumers.
 
-`stored` changes their rows in the catalog, `at_work` holds those that are active here. This module passes changes from
-one to the other, and decides which consumers may attach. Lives on one event loop.
+`stored` changes their rows in the catalog, `active_subscriptions` holds those that are active here. This module passes
+changes from one to the other, and decides which consumers may attach. Lives on one event loop.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
 from millpond.queues.ackids import AckIdCodec
 from millpond.queues.active import Active
+from millpond.queues.active_subscriptions import AtWork
 from millpond.queues.addressing import Addressing
-from millpond.queues.at_work import AtWork
 from millpond.queues.attachment import Attachment
 from millpond.queues.bodies import CopyBody, nothing_to_copy
 from millpond.queues.committing import CommitOutcome, answer_of, commit

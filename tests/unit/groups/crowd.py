@@ -8,10 +8,10 @@ import statistics
 from dataclasses import dataclass
 from itertools import count
 
+from millpond.groups.consumer_group import ConsumerGroup
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
 from millpond.groups.messages import GroupPhase, GroupResponse, Joined, JoinRequest, Synced, SyncRequest
-from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import MemberIdRequired, RebalanceInProgress
 
 LATENCY_MS = 1

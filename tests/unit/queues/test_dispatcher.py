@@ -8,7 +8,7 @@ from millpond.queues import schedule
 from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.outcomes import AckResult, Retry
-from millpond.queues.settled import Settled
+from millpond.queues.settled_offsets import Settled
 from millpond.queues.tracked import FAR, LogEntry
 
 KEYS = [key_hash(b"key-%d" % number) for number in range(400)]

@@ -10,13 +10,13 @@ from pyspark.sql.types import StructType
 from millpond.model.clock import SystemClock
 from millpond.model.errors import Unavailable
 from millpond.spark.place import database, reader
+from millpond.spark.source.log_bounds import LogBounds, look
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
 from millpond.spark.source.options import Limit, SourceOptions, check_batch, refused
 from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.positions import Resolver
 from millpond.spark.source.splits import Split, plan_splits
-from millpond.spark.source.standing import LogBounds, look
 
 if TYPE_CHECKING:
     import pyarrow as pa

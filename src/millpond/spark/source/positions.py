@@ -12,9 +12,9 @@ from millpond.model.ids import TopicPartition
 from millpond.reading.offsets import OffsetFinder
 from millpond.reading.reader import StoreReader
 from millpond.spark.kernels.sections import DECOMPRESSED_BYTES_MAX
+from millpond.spark.source.log_bounds import BoundsByPartition, LogBounds
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition, Offsets
 from millpond.spark.source.options import Limit, Unmatched, refused
-from millpond.spark.source.standing import BoundsByPartition, LogBounds
 
 
 class Resolver:

@@ -27,13 +27,13 @@ from millpond.model.ids import TopicId
 from millpond.spark.place import database, reader
 from millpond.spark.source.batch import read_split
 from millpond.spark.source.committing import check_free, commit_to_group
+from millpond.spark.source.log_bounds import BoundsByPartition, LogBounds, look
 from millpond.spark.source.losses import Losses
 from millpond.spark.source.offsets import LATEST, NamedPartition, Offsets, from_json, to_json
 from millpond.spark.source.options import Limit, SourceOptions, check_stream
 from millpond.spark.source.planning import ReadRange, limit_bytes, limit_offsets
 from millpond.spark.source.positions import Resolver
 from millpond.spark.source.splits import plan_splits
-from millpond.spark.source.standing import BoundsByPartition, LogBounds, look
 from millpond.spark.source.weighing import STRETCH_BYTES, stretches
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.queues.settled import CHUNK_BYTES, CHUNK_OFFSETS, FULL, Settled
+from millpond.queues.settled_offsets import CHUNK_BYTES, CHUNK_OFFSETS, FULL, Settled
 
 NEAR = st.integers(0, 40)
 BORDER = st.integers(CHUNK_OFFSETS - 3, CHUNK_OFFSETS + 3) | st.integers(

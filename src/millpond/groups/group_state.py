@@ -1,4 +1,7 @@
-"""The state of a group: its members, its generation, pending requests and deadlines. `state` has the transitions."""
+"""The state of a group: its members, its generation, pending requests and deadlines.
+
+`consumer_group` has the transitions.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -7,7 +7,7 @@ from tests.queues.conftest import gated, values
 
 from millpond.catalog import subscriptions as catalog
 from millpond.model.errors import CorruptObject, MillpondError, UnknownSubscription
-from millpond.queues import AckResult, at_work
+from millpond.queues import AckResult, active_subscriptions
 
 OK = AckResult.OK
 
@@ -84,7 +84,7 @@ async def test_the_epoch_of_a_later_owner_is_not_taken_for_this_ones(stage, monk
     monkeypatch.setattr(catalog, "load", load)
     await stage.publish(b"1")
     worker = await stage.worker()
-    await stage.pass_time(at_work.LOOK_EVERY_S)
+    await stage.pass_time(active_subscriptions.LOOK_EVERY_S)
     [held] = await worker.take()
     assert stage.dispatcher().epoch > rival[0]
     assert await worker.ack(held) == [OK]
@@ -97,7 +97,7 @@ async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_sav
     assert await worker.ack(*await worker.take()) == [OK]
     with stage.broker.database.write() as tx:
         catalog.reset(tx, subscription, {0: 0}, [])
-    await stage.pass_time(at_work.LOOK_EVERY_S)
+    await stage.pass_time(active_subscriptions.LOOK_EVERY_S)
     [again] = await worker.take()
     assert again.value == b"1"
     assert await worker.ack(again) == [OK]
@@ -105,7 +105,7 @@ async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_sav
 
 async def test_partitions_are_taken_in_several_commits(stage, monkeypatch):
     """One commit for thousands of partitions would hold up all other writes."""
-    monkeypatch.setattr(at_work, "TAKEN_PER_COMMIT", 3)
+    monkeypatch.setattr(active_subscriptions, "TAKEN_PER_COMMIT", 3)
     await stage.topic("wide", 8)
     await stage.subscribe(topic="wide")
     worker = await stage.worker(topic="wide")

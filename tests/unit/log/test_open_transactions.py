@@ -6,7 +6,7 @@ import pytest
 
 from millpond.catalog.transactions import Aborted, Markers, PartitionMarker, PartitionTransactions
 from millpond.log import ongoing as module
-from millpond.log.ongoing import Ongoing
+from millpond.log.open_transactions import Ongoing
 from millpond.model.errors import CatalogUnavailable, InvalidTransactionState
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.producers import SequencedBatch

@@ -7,6 +7,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.groups.consumer_group import ConsumerGroup
 from millpond.groups.limits import GroupLimits
 from millpond.groups.members import Protocol
 from millpond.groups.messages import (
@@ -19,7 +20,6 @@ from millpond.groups.messages import (
     Synced,
     SyncRequest,
 )
-from millpond.groups.state import ConsumerGroup
 from millpond.model.errors import CatalogUnavailable, MemberIdRequired, MillpondError, UnknownMember
 
 NAMES = ["a", "b", "c", "d", "e"]

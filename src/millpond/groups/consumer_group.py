@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.groups.deadlines import NamedDeadlines
+from millpond.groups.group_state import GroupState, NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.messages import GroupPhase, JoinRequest, LeaveRequest, Restart, SaveSnapshot, SyncRequest
 from millpond.groups.snapshot import Snapshot
-from millpond.groups.standing import GroupState, NewId
 from millpond.model.errors import (
     GroupFull,
     InconsistentProtocol,
