@@ -3,13 +3,13 @@
 import argparse
 import sys
 
-from benchmarks import backfill, cluster, engine, faces, groups, kafka, queues, spark
+from benchmarks import backfill, cluster, engine, groups, interfaces, kafka, queues, spark
 
 PARTS = {
     "backfill": backfill.run,
     "cluster": cluster.run,
     "engine": engine.run,
-    "faces": faces.run,
+    "interfaces": interfaces.run,
     "groups": groups.run,
     "kafka": kafka.run,
     "queue": queues.run,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from peers import clients, kafka, server
 from peers.home import Unavailable
-from peers.known import PEERS, SERVERS
+from peers.inventory import PEERS, SERVERS
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from peers.home import ROOT, Unavailable, home
 
 PAGE = ROOT / "docs" / "reference" / "clients.md"
-MADE = "<!-- made by `python -m peers table` from the last `make test-peers` -->"
+GENERATED_NOTE = "<!-- made by `python -m peers table` from the last `make test-peers` -->"
 TARGET = "millpond"
 WORDS = {"passed": "yes", "failed": "no", "skipped": "not tried"}
 
@@ -39,7 +39,7 @@ def read_results(target: str = TARGET) -> list[Outcome]:
     return [Outcome(**each) for each in json.loads(file.read_text()).get(target, [])]
 
 
-def keep_results(target: str, fresh: Iterable[Outcome]) -> None:
+def save_results(target: str, fresh: Iterable[Outcome]) -> None:
     """Add to the results of earlier runs. A new result of a capability replaces the old one."""
     file = results_file()
     everything = json.loads(file.read_text()) if file.exists() else {}
@@ -60,7 +60,7 @@ def page(results: Iterable[Outcome]) -> str:
 
 
 def _lines(results: Iterable[Outcome]) -> Iterator[str]:
-    yield from ("# Clients", "", MADE, "")
+    yield from ("# Clients", "", GENERATED_NOTE, "")
     yield "What real clients were seen to do with a Millpond broker, each line by a test in `tests/peers`."
     ordered = sorted(results, key=lambda each: (each.client.lower(), each.version))
     for (client, version), group in groupby(ordered, lambda each: (each.client, each.version)):

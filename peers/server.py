@@ -103,7 +103,7 @@ def stop(folder: Path) -> None:
         raise Unavailable(f"No server was started in {folder}.")
     pid = json.loads(state.read_text())["pid"]
     with contextlib.suppress(ProcessLookupError):
-        if _is_of(pid, folder):
+        if _belongs_to(pid, folder):
             _end_other(pid)
     state.unlink()
 
@@ -134,7 +134,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _is_of(pid: int, folder: Path) -> bool:
+def _belongs_to(pid: int, folder: Path) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -8,7 +8,7 @@ from millpond.records.batch import HEADER, HEADER_SIZE, LENGTH_END, seal
 from millpond.records.varint import varint, varlong
 
 
-def claiming(
+def batch_with_header(
     records: Sequence[Record],
     *,
     base: int | None = None,

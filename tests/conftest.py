@@ -19,10 +19,10 @@ from tests.loop_time import LoopTime
 FIGURES = pytest.StashKey[list[str]]()
 HERE = Path(__file__).parent
 SPARK = ("tests/spark/", "tests/faults/spark/")
-STARTS_ITS_OWN_SPARK = ("tests/faults/spark/sink/test_kills.py", "tests/faults/spark/test_clusters.py")
+OWN_SPARK_SESSION = ("tests/faults/spark/sink/test_kills.py", "tests/faults/spark/test_clusters.py")
 FAULTS = HERE / "faults"
 SPARK_FOLDERS = (HERE / "spark", FAULTS / "spark")
-FREE_PORTS = {f"MILLPOND_{face}_LISTEN": "127.0.0.1:0" for face in ("KAFKA", "GRPC", "HTTP")}
+FREE_PORTS = {f"MILLPOND_{interface}_LISTEN": "127.0.0.1:0" for interface in ("KAFKA", "GRPC", "HTTP")}
 SMALL_RESERVE = {"MILLPOND_DISK_RESERVE": "1MiB"}
 """The folders of many tests are kept, and each would keep the space of a reserve."""
 
@@ -31,12 +31,12 @@ def pytest_configure() -> None:
     """A broker that a test starts as a process takes no default port, unless told to: another one may have it. No
     example of a property is too slow: the machine may be busy."""
     os.environ.update(FREE_PORTS | SMALL_RESERVE)
-    heed_interrupts()
+    restore_sigint()
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
 
 
-def heed_interrupts() -> None:
+def restore_sigint() -> None:
     """A shell without job control starts background jobs with SIGINT ignored. Programs that a test starts would inherit
     that, and a test that interrupts them would wait forever."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            shares = nodeid.startswith(SPARK) and not nodeid.startswith(STARTS_ITS_OWN_SPARK)
+            shares = nodeid.startswith(SPARK) and not nodeid.startswith(OWN_SPARK_SESSION)
             return "spark" if shares else nodeid
 
     return OneSpark(config, log) if config.getvalue("dist") == "loadgroup" else None
@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture
-def unhurried_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_read_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read brings all it was asked for, on a machine that stalls for a second, too."""
     monkeypatch.setattr("millpond.reading.reader.READ_S_MAX", 60.0)
     monkeypatch.setattr("millpond.log.fetcher.READ_S_MAX", 60.0)

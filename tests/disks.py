@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 
-def open_below(folder):
+def count_open_files(folder):
     """How many files of a folder this process has open."""
     found = 0
     for number in os.listdir("/proc/self/fd"):

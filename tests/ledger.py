@@ -42,10 +42,10 @@ class Ledger:
             value in topic_partition and topic_partition[value] != tuple(at)
             for value, at in self.placed.items()
         )
-        return lost, misplaced, len(stored) - len(topic_partition), disordered(stored)
+        return lost, misplaced, len(stored) - len(topic_partition), count_out_of_order(stored)
 
 
-def disordered(stored):
+def count_out_of_order(stored):
     """How often a producer's later message stands before an earlier one in its partition. Values are b"name:number"."""
     last, wrong = {}, 0
     for message in stored:

@@ -28,7 +28,7 @@ class Proxy:
         """Let nothing more through, in either direction, and never close: the worst a network can do."""
         self._call(self._each("stall"))
 
-    def swallow_answers(self):
+    def drop_responses(self):
         """Requests still arrive; the next answer does not, and ends the connection."""
         self._call(self._each("swallow"))
 
@@ -73,8 +73,8 @@ class Proxy:
 class Pair:
     """One connection of a client, and the one to the broker that belongs to it."""
 
-    def __init__(self, client, broker, fate):
-        self._fate = fate
+    def __init__(self, client, broker, fault):
+        self._fault = fault
         self._passed = 0
         self._client = client
         self._broker = broker
@@ -99,20 +99,20 @@ class Pair:
                 await self._open.wait()
                 if answers and self._swallowing:
                     return
-                writer.write(data[: self._until_fate(len(data))])
+                writer.write(data[: self._bytes_before_fault(len(data))])
                 await writer.drain()
-                self._meet_fate(len(data))
+                self._apply_fault(len(data))
                 if writer.transport.is_closing():
                     return
 
-    def _until_fate(self, size):
-        return size if self._fate is None else max(0, min(size, self._fate[1] - self._passed))
+    def _bytes_before_fault(self, size):
+        return size if self._fault is None else max(0, min(size, self._fault[1] - self._passed))
 
-    def _meet_fate(self, size):
+    def _apply_fault(self, size):
         self._passed += size
-        if self._fate is not None and self._passed > self._fate[1]:
-            getattr(self, self._fate[0])()
-            self._fate = None
+        if self._fault is not None and self._passed > self._fault[1]:
+            getattr(self, self._fault[0])()
+            self._fault = None
 
     def abort(self):
         self._open.set()

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     given, arguments = parser.parse_known_args()
     tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments])
-    stalls = stall_now_and_then(tests, random.Random(given.seed))
+    stalls = stall_randomly(tests, random.Random(given.seed))
     print(f"{stalls} stalls, seed {given.seed}")
     if not stalls:
         print(
@@ -36,7 +36,7 @@ def main() -> int:
     return tests.returncode
 
 
-def stall_now_and_then(tests: subprocess.Popen[bytes], dice: random.Random) -> int:
+def stall_randomly(tests: subprocess.Popen[bytes], dice: random.Random) -> int:
     """Until they are over. Returns how many there were."""
     stalls = 0
     while True:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks.backfill import live, load
 from benchmarks.backfill.load import SENDERS, Age
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.kafka.load import fresh_topic
 from benchmarks.kafka.subjects import Subject, millpond
 from benchmarks.report import Report, quantiles_ms

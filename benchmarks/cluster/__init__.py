@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.cluster import catalog, latency
 from benchmarks.cluster.rounds import Round, pooled
 from benchmarks.cluster.servers import Broker, Place, brokers, cpu_of, on_one_machine, on_servers
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.report import Report
 
 COUNTS = (1, 2, 3)

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.cluster.servers import on_servers
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.report import Report
 from millpond.catalog import compactions, partitions, topics, topology, writers
 from millpond.catalog.database import CatalogTransaction, Database
@@ -150,8 +150,8 @@ def _is_even(known: Topology, sessions: list[Session]) -> bool:
 
 
 def _replace(tx: CatalogTransaction, session: Session) -> int:
-    writers.bury(tx, session, 1)
-    topology.move(tx)
+    writers.mark_dead(tx, session, 1)
+    topology.bump_version(tx)
     return topology.adopt(tx)
 
 

@@ -10,7 +10,7 @@ import psycopg
 import uvloop
 
 from benchmarks.cluster.servers import Place, on_servers
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.report import Report, quantiles_ms
 from millpond import Broker, Record, Settings
 from millpond.model.extents import Location

@@ -66,8 +66,8 @@ def brokers(place: Place, count: int, **settings: str) -> Iterator[list[Broker]]
 @contextmanager
 def _running(place: Place, settings: Mapping[str, str]) -> Iterator[Broker]:
     command = [sys.executable, "-m", "millpond", "serve", "--json"]
-    for face in ("kafka", "grpc", "http"):
-        command += [f"--{face}", "127.0.0.1:0"]
+    for interface in ("kafka", "grpc", "http"):
+        command += [f"--{interface}", "127.0.0.1:0"]
     if place.data is not None:
         command += ["--data-dir", str(place.data), "--supervised"]
     else:

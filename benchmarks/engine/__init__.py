@@ -5,10 +5,10 @@ import sys
 
 import uvloop
 
-from benchmarks.engine import flat, latency, memory, merging, store, throughput
+from benchmarks.engine import append_cost, latency, memory, merging, store, throughput
 from benchmarks.report import Report
 
-SECTIONS = (latency, flat, memory, store, throughput, merging)
+SECTIONS = (latency, append_cost, memory, store, throughput, merging)
 
 
 def run(*, quick: bool, only: str | None = None) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks.engine.places import broker, folder, random_batches
+from benchmarks.engine.setup import broker, folder, random_batches
 from benchmarks.report import Report, quantiles_ms
 from millpond import Broker, TopicPartition
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.engine.places import broker, folder, random_batches
+from benchmarks.engine.setup import broker, folder, random_batches
 from benchmarks.report import Report
 
 STARTS = 7
@@ -43,7 +43,11 @@ async def _serve(path: Path) -> tuple[float, float]:
         "--json",
         "--data-dir",
         str(path),
-        *(part for face in ("kafka", "grpc", "http") for part in ("--set", f"{face}_listen=127.0.0.1:0")),
+        *(
+            part
+            for interface in ("kafka", "grpc", "http")
+            for part in ("--set", f"{interface}_listen=127.0.0.1:0")
+        ),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None

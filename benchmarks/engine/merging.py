@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from benchmarks.engine.places import folder, random_batches
+from benchmarks.engine.setup import folder, random_batches
 from benchmarks.report import Report
 from millpond import Broker, Settings, TopicPartition
 from millpond.catalog import extents, objects

@@ -4,10 +4,10 @@ import os
 import time
 from pathlib import Path
 
-from benchmarks.engine.places import PlainFile, folder
+from benchmarks.engine.setup import PlainFile, folder
 from benchmarks.report import Report
 from millpond.model.ids import new_session
-from millpond.objects.file import FileStore
+from millpond.objects.file_store import FileStore
 
 SIZES = (16_000, 100_000, 1_000_000, 8_000_000)
 BYTES_EACH = 200_000_000

@@ -11,7 +11,7 @@ import resource
 import time
 from pathlib import Path
 
-from benchmarks.engine.places import PlainFile, broker, folder, random_batches
+from benchmarks.engine.setup import PlainFile, broker, folder, random_batches
 from benchmarks.report import Report
 from millpond import Broker, FetchRequest, TopicPartition
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.queues.broker import process
 from benchmarks.report import Report
 from millpond.groups import GroupLimits

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kafka import charts, load, plain
+from benchmarks.kafka import charts, load, raw_disk
 from benchmarks.kafka.load import Shape
 from benchmarks.kafka.subjects import SUBJECTS, Subject
 from benchmarks.report import RESULTS, machine, quantiles_ms, today
@@ -109,11 +109,11 @@ def _round(
     turn = number % len(subjects)
     order = subjects[turn:] + subjects[:turn]
     for shape in wanted:
-        _note(samples, f"produce {shape.name}, MB/s", PLAIN, plain.write_and_sync(folder, shape.megabytes))
+        _note(samples, f"produce {shape.name}, MB/s", PLAIN, raw_disk.write_and_sync(folder, shape.megabytes))
         for subject in order:
             _one_shape(subject, shape, samples)
     count = LATENCY_SAMPLES // 10 if quick else LATENCY_SAMPLES
-    _note_latency(samples, "acknowledgement", PLAIN, plain.sync_latencies(folder, count))
+    _note_latency(samples, "acknowledgement", PLAIN, raw_disk.sync_latencies(folder, count))
     for measure, function in (("acknowledgement", load.acknowledgements), ("end to end", load.end_to_end)):
         for subject in order:
             _note_latency(samples, measure, subject.name, _on_fresh_topic(subject, function, count))

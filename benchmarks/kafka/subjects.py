@@ -40,8 +40,8 @@ class Subject:
 @contextmanager
 def millpond(folder: Path) -> Iterator[Subject]:
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(folder)]
-    faces = [f"{face}_listen=127.0.0.1:0" for face in ("kafka", "grpc", "http")]
-    options = [*faces, "garbage_grace=1s", "group_initial_rebalance_delay=0ms"]
+    interfaces = [f"{interface}_listen=127.0.0.1:0" for interface in ("kafka", "grpc", "http")]
+    options = [*interfaces, "garbage_grace=1s", "group_initial_rebalance_delay=0ms"]
     command += [part for option in options for part in ("--set", option)]
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.places import folder
-from benchmarks.queues import stuck
+from benchmarks.engine.setup import folder
+from benchmarks.queues import blocked_messages
 from benchmarks.queues.broker import running
 from benchmarks.report import Report
 
@@ -34,7 +34,7 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
     if only in (None, "rates"):
         _rates(report, quick=quick)
     if only in (None, "stuck"):
-        stuck.run(report, quick=quick)
+        blocked_messages.run(report, quick=quick)
     if only is None and not quick:
         report.write("queue")
 

@@ -20,8 +20,8 @@ def process(path: Path, **settings: str) -> "Iterator[tuple[subprocess.Popen[str
     """The process and its addresses by interface."""
     path.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(path)]
-    for face in ("kafka", "grpc", "http"):
-        command += ["--set", f"{face}_listen=127.0.0.1:0"]
+    for interface in ("kafka", "grpc", "http"):
+        command += ["--set", f"{interface}_listen=127.0.0.1:0"]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

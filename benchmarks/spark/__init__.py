@@ -11,10 +11,10 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.engine.places import folder
+from benchmarks.engine.setup import folder
 from benchmarks.report import Report
 from benchmarks.spark import latency, maintenance, reading, start, writing
-from benchmarks.spark.workplace import Workplace, connector_jars, spark_session
+from benchmarks.spark.environment import Workplace, connector_jars, spark_session
 
 SECTIONS = (reading, writing, latency, maintenance)
 

@@ -3,7 +3,7 @@
 import time
 
 from benchmarks.report import Report
-from benchmarks.spark.workplace import Workplace, fill, median
+from benchmarks.spark.environment import Workplace, fill, median
 
 BATCHES = 15
 WAIT_S = 60

@@ -1,7 +1,7 @@
 """Compaction and merging: rows and bytes per second through the pipelines, including tasks and commit."""
 
 from benchmarks.report import Report
-from benchmarks.spark.workplace import Workplace, fill, timed
+from benchmarks.spark.environment import Workplace, fill, timed
 from millpond.spark import Place
 from millpond.spark.pipelines import compact, merge
 from millpond.spark.pipelines.job import PipelineJob

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from benchmarks.report import Report
-from benchmarks.spark.workplace import Workplace, drain, fill, interleaved, rates, ratio
+from benchmarks.spark.environment import Workplace, drain, fill, interleaved, rates, ratio
 
 SIZES = ((100, 2_000_000, 4), (1_000, 400_000, 16))
 """(bytes per value, rows, partitions)"""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import count
 
 from benchmarks.report import Report
-from benchmarks.spark.workplace import Workplace, fill, interleaved, rates, ratio
+from benchmarks.spark.environment import Workplace, fill, interleaved, rates, ratio
 
 ROWS = 1_000_000
 SIZE = 100

@@ -70,7 +70,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "millpond.broker": ("Broker",),
     "millpond.client": (
         "Admin",
@@ -99,11 +99,11 @@ _HOMES = {
     "millpond.records": ("Record",),
     "millpond.settings": ("Settings",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
+    home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)

@@ -15,14 +15,14 @@ from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
 from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, Nudges, Shards, join, leave
-from millpond.directory import DataDirectory, lock_data_dir
+from millpond.data_directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
 from millpond.frontends.web import NotReady, WebServer, WebServices
 from millpond.groups import Groups
 from millpond.log import AppendResult, Log, Transactions, Writer
 from millpond.maintenance import Maintenance, resume
-from millpond.model.addresses import FACES, is_everywhere, join_address, split_address
+from millpond.model.addresses import INTERFACES, is_wildcard, join_address, split_address
 from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import (
     CatalogWentBack,
@@ -32,8 +32,8 @@ from millpond.model.errors import (
     StoreFull,
 )
 from millpond.model.ids import TopicPartition, new_session
+from millpond.objects.disk_reserve import Reserve, part_of_disk, space_of
 from millpond.objects.open import folder_of, open_store
-from millpond.objects.reserve import Reserve, part_of_disk, space_of
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
@@ -136,7 +136,7 @@ class Broker:
             self.kafka = KafkaServer(settings.kafka_limits(), self.metrics.kafka)
             self.rpc = RpcServer(settings.rpc_limits())
             self.web = WebServer(settings.web_limits())
-            undo.push_async_callback(self._close_faces)
+            undo.push_async_callback(self._close_interfaces)
             if self._listen:
                 await self._bind()
             self.reserve = open_reserve(settings)
@@ -154,8 +154,8 @@ class Broker:
                 open_store(settings.store_url(), self.session, metrics=self.metrics, reserve=self.reserve)
             )
             undo.callback(self.store.close)
-            alone = self._is_alone()
-            self.lease = Lease(self.clock, settings.lease, alone=alone)
+            sole_broker = self._is_sole_broker()
+            self.lease = Lease(self.clock, settings.lease, sole_broker=sole_broker)
             identity = BrokerIdentity(
                 self.session, self._reachable(), socket.gethostname(), self.bound, settings.node_id
             )
@@ -164,7 +164,7 @@ class Broker:
                 identity,
                 lease_ms=settings.lease,
                 clock=self.clock,
-                alone=alone,
+                sole_broker=sole_broker,
                 published=settings.published(),
             )
             await self._start_parts()
@@ -175,7 +175,7 @@ class Broker:
                 self._make_reserve(self.reserve)
             undo.pop_all()
 
-    def _is_alone(self) -> bool:
+    def _is_sole_broker(self) -> bool:
         """Whether no other broker can use this catalog: it is in this process, or in the directory that this
         broker has locked."""
         catalog = self.settings.catalog
@@ -186,25 +186,27 @@ class Broker:
     async def _bind(self) -> None:
         """Bind the ports before anything else is started, because a port in use is the most common reason for
         a failed start."""
-        for face, server in ((KAFKA, self.kafka), (GRPC, self.rpc), (HTTP, self.web)):
-            address = self.settings.address(face)
+        for interface, server in ((KAFKA, self.kafka), (GRPC, self.rpc), (HTTP, self.web)):
+            address = self.settings.address(interface)
             if address is None:
                 continue
             host, port = address
             try:
                 port = await server.bind(host, port)
             except OSError as error:
-                name, value = f"{face}_listen", self.settings.listens(face)
+                name, value = f"{interface}_listen", self.settings.listens(interface)
                 reason = error.strerror or str(error)
                 raise PortUnavailable(name=name, value=value, reason=reason) from error
-            self.bound[face] = join_address(host, port)
-            told = self.settings.advertised(face)
+            self.bound[interface] = join_address(host, port)
+            told = self.settings.advertised(interface)
             shown, advertised = split_address(told) if told else (host, port)
-            self.listeners[face] = join_address(shown, advertised or port)
+            self.listeners[interface] = join_address(shown, advertised or port)
 
     def _reachable(self) -> dict[str, str]:
         """The addresses to which other brokers may redirect clients that request what this broker owns."""
-        return {face: address for face, address in self.listeners.items() if not is_everywhere(address)}
+        return {
+            interface: address for interface, address in self.listeners.items() if not is_wildcard(address)
+        }
 
     async def _serve(self) -> None:
         with self.database.read() as tx:
@@ -216,16 +218,16 @@ class Broker:
         if HTTP in self.listeners:
             await self.web.serve(self._web_services())
 
-    async def _close_faces(self) -> None:
+    async def _close_interfaces(self) -> None:
         """Stop all interfaces concurrently; each one first completes the requests in progress."""
         stops = (self.kafka.stop(), self.rpc.stop(), self.web.stop())
         ends = await asyncio.gather(*stops, return_exceptions=True)
-        for face, error in zip(FACES, ends, strict=True):
+        for interface, error in zip(INTERFACES, ends, strict=True):
             if isinstance(error, BaseException):
                 logger.error(
                     "unexpected error while an interface stopped",
                     exc_info=error,
-                    extra={"interface": face, "error": error},
+                    extra={"interface": interface, "error": error},
                 )
 
     def _kafka_services(self, cluster_id: str) -> Services:
@@ -338,9 +340,9 @@ class Broker:
             on_failure=self._on_failure,
             has_lease=lambda: self.lease.held,
             on_topology=self._on_topology,
-            tell_others=self._tell_others,
-            tell_owner=lambda topic_partition: self.membership.tell_owner(topic_partition),
-            shares_catalog=not self._is_alone(),
+            notify_brokers=self._notify_brokers,
+            notify_owner=lambda topic_partition: self.membership.notify_owner(topic_partition),
+            shares_catalog=not self._is_sole_broker(),
             make_writer=self._make_writer,
             random=self._random,
             check_room=self._check_room,
@@ -406,7 +408,7 @@ class Broker:
             self.session,
             self.lease,
             self.coordinator_epochs,
-            Handover(self._let_go, self._let_go_done, self.groups.let_go),
+            Handover(self._prepare_handover, self._end_handover, self.groups.prepare_handover),
             self._nudges,
             clock=self.clock,
             lease_ms=settings.lease,
@@ -418,7 +420,7 @@ class Broker:
         except BaseException:
             await self.log.stop()
             raise
-        self.membership.tell_others()
+        self.membership.notify_brokers()
         self._services = asyncio.create_task(self._run_services())
         self._services.add_done_callback(self._on_services_ended)
 
@@ -447,7 +449,7 @@ class Broker:
             await self.membership.leave()
             self.poller.stop()
             self.pulling.stop()
-            await self._close_faces()
+            await self._close_interfaces()
             await self._stop_parts()
             self.database.close()
         self._unlock()
@@ -470,19 +472,19 @@ class Broker:
                 leave(self.database, self.session, clock=self.clock)
         await self._nudges.close()
 
-    async def _let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        await self.queues.let_go(topic_partitions)
-        await self.log.let_go(topic_partitions)
+    async def _prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        await self.queues.prepare_handover(topic_partitions)
+        await self.log.prepare_handover(topic_partitions)
 
-    def _let_go_done(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        self.log.keep(topic_partitions)
-        self.queues.keep(topic_partitions)
+    def _end_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        self.log.end_handover(topic_partitions)
+        self.queues.end_handover(topic_partitions)
 
-    async def _tell_others(self) -> None:
-        await self.membership.nudge_others()
+    async def _notify_brokers(self) -> None:
+        await self.membership.notify_brokers_and_wait()
 
     def _on_topology(self, found: Topology) -> None:
-        self.membership.take_in(found)
+        self.membership.apply(found)
         self.groups.drop_lost()
 
     async def failed(self) -> MillpondError:

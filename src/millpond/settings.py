@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.catalog.published import PublishedSettings
+from millpond.catalog.published_settings import PublishedSettings
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.web.limits import WebLimits
@@ -22,10 +22,10 @@ from millpond.groups import GroupLimits
 from millpond.log import TransactionLimits
 from millpond.log.limits import LogLimits
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.model.addresses import EVERYWHERE, is_loopback, split_address
+from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
-from millpond.objects.reserve import RESERVE_BYTES
+from millpond.objects.disk_reserve import RESERVE_BYTES
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
@@ -115,7 +115,7 @@ SIZE_OR_UNLIMITED = SettingType(
 )
 
 _LOG = LogLimits()
-_UPKEEP = MaintenanceLimits()
+_MAINTENANCE = MaintenanceLimits()
 _GROUPS = GroupLimits()
 _TRANSACTIONS = TransactionLimits()
 _KAFKA = KafkaLimits()
@@ -191,7 +191,7 @@ class Settings:
         -1, SIZE_OR_UNLIMITED, "Bytes kept of each partition; default of the topic config `retention.bytes`."
     )
     retention_grace: int = _setting(
-        _UPKEEP.retention_grace_ms,
+        _MAINTENANCE.retention_grace_ms,
         DURATION,
         "Minimum time for which a message is kept after its append, however old its timestamp is; `retention.ms` if "
         "that is shorter.",
@@ -257,20 +257,20 @@ class Settings:
         "of the disk; 0 reserves nothing.",
     )
     garbage_grace: int = _setting(
-        _UPKEEP.garbage_grace_ms,
+        _MAINTENANCE.garbage_grace_ms,
         DURATION,
         "Time for which an unreferenced object is kept before it is deleted.",
     )
     compaction_every: int = _setting(
-        _UPKEEP.compaction_every_ms,
+        _MAINTENANCE.compaction_every_ms,
         DURATION,
         "Interval between compaction passes; 0ms leaves compaction to `millpond pipeline compact`.",
     )
     compaction_bytes_per_second: int = _setting(
-        _UPKEEP.compaction_bytes_per_second, BUFFER, "Maximum bytes per second that compaction reads."
+        _MAINTENANCE.compaction_bytes_per_second, BUFFER, "Maximum bytes per second that compaction reads."
     )
     compaction_keys_bytes: int = _setting(
-        _UPKEEP.compaction_keys_bytes, SIZE, "Maximum memory for the keys of a compaction."
+        _MAINTENANCE.compaction_keys_bytes, SIZE, "Maximum memory for the keys of a compaction."
     )
     payload_age: int = _setting(
         _PAYLOADS.age_ms,
@@ -357,30 +357,30 @@ class Settings:
     def _request_bytes_max(self) -> int:
         return max(self.request_bytes_max, self.max_message_bytes + REQUEST_SLACK_BYTES)
 
-    def address(self, face: str) -> tuple[str, int] | None:
+    def address(self, interface: str) -> tuple[str, int] | None:
         """The address that `kafka`, `grpc` or `http` listens on; None if it is off. An address beyond this
         machine needs the setting `insecure`, because there is no authentication."""
-        name, listen = f"{face}_listen", self.listens(face)
+        name, listen = f"{interface}_listen", self.listens(interface)
         if not listen:
             return None
         host, port = split_address(listen)
         if not is_loopback(host) and not self.insecure:
             reason = "other machines could reach it and clients do not authenticate; set insecure=true to allow that"
             raise InvalidSettings(name=name, value=listen, reason=reason)
-        if host in EVERYWHERE and not self.advertised(face) and face == "kafka":
+        if host in WILDCARD_HOSTS and not self.advertised(interface) and interface == "kafka":
             reason = (
                 "clients cannot connect to it; say with kafka_advertise=host:port where they find this broker"
             )
             raise InvalidSettings(name=name, value=listen, reason=reason)
         return host, port
 
-    def listens(self, face: str) -> str:
-        return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[face]
+    def listens(self, interface: str) -> str:
+        return {"kafka": self.kafka_listen, "grpc": self.grpc_listen, "http": self.http_listen}[interface]
 
-    def advertised(self, face: str) -> str:
+    def advertised(self, interface: str) -> str:
         """The address that clients of an interface receive; empty if it is the one listened on."""
-        told = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
-        return told[face]
+        addresses = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
+        return addresses[interface]
 
     def store_url(self) -> str:
         return self.store or (self.data_dir.absolute() / "objects").as_uri()

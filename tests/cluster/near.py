@@ -16,12 +16,12 @@ class Near:
 
     def __init__(self, folder, **settings):
         self._folder = folder
-        faces = dict.fromkeys(("kafka_listen", "grpc_listen", "http_listen"), "127.0.0.1:0")
+        interfaces = dict.fromkeys(("kafka_listen", "grpc_listen", "http_listen"), "127.0.0.1:0")
         self._settings = {
             "lease": 10_000,
             "group_initial_rebalance_delay": 0,
             "disk_reserve": 1024 * 1024,
-            **faces,
+            **interfaces,
             **settings,
         }
         self.brokers = []
@@ -59,8 +59,8 @@ class Near:
         topic_partition = self.brokers[0].log.topics.partition(topic, partition)
         return next(each for each in self.brokers if each.log.owns(topic_partition))
 
-    def addresses(self, face):
-        return [each.listeners[face] for each in self.brokers]
+    def addresses(self, interface):
+        return [each.listeners[interface] for each in self.brokers]
 
 
 @asynccontextmanager

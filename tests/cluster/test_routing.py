@@ -22,7 +22,7 @@ from millpond.client import AsyncAdmin, AsyncConsumer, AsyncProducer, AsyncPubli
 from millpond.model.errors import InvalidRequest
 from millpond.service import PollRequest
 
-pytestmark = pytest.mark.usefixtures("unhurried_reads")
+pytestmark = pytest.mark.usefixtures("no_read_timeout")
 
 PARTITIONS = 6
 
@@ -302,7 +302,7 @@ async def test_one_call_reads_what_several_brokers_own(near, orders):
     for broker in near.brokers:
         found = await broker.poller.poll(_poll(orders))
         assert sorted(record.value for _, record in found.records) == values
-        waiting = asyncio.create_task(broker.poller.poll(_poll(orders, found.standings, wait_ms=30_000)))
+        waiting = asyncio.create_task(broker.poller.poll(_poll(orders, found.read_positions, wait_ms=30_000)))
         await asyncio.sleep(0)
         async with AsyncProducer(orders, address=near.addresses("grpc")[0]) as producer:
             other = next(n for n in range(PARTITIONS) if near.owner(orders, n) is not broker)

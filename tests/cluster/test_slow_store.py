@@ -87,10 +87,10 @@ async def test_a_slow_put_of_one_whose_lease_ran_out_meanwhile_is_not_seen(datab
 async def declare_dead(judge, broker):
     from millpond.catalog import topology, writers
 
-    def bury(tx):
-        writers.bury(tx, broker.session, 1)
-        topology.move(tx)
+    def mark_dead(tx):
+        writers.mark_dead(tx, broker.session, 1)
+        topology.bump_version(tx)
         topology.adopt(tx)
 
-    await judge.log.write(bury, alone=True)
+    await judge.log.write(mark_dead, own_commit=True)
     await judge.log.refresh()

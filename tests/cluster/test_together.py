@@ -70,14 +70,14 @@ async def hand_all_over(brokers):
     """Each gives what it has to the other, while it may still be merging it."""
 
     def swap(tx):
-        topology.move(tx)
+        topology.bump_version(tx)
         owners = topology.owners(tx)
         to = {brokers[0].session: brokers[1].session, brokers[1].session: brokers[0].session}
         for session in to:
-            gifts = {w: (o.epoch, to[session]) for w, o in owners.items() if o.session == session}
-            topology.give(tx, session, gifts)
+            handovers = {w: (o.epoch, to[session]) for w, o in owners.items() if o.session == session}
+            topology.hand_over(tx, session, handovers)
 
-    await brokers[0].log.write(swap, alone=True)
+    await brokers[0].log.write(swap, own_commit=True)
     await asyncio.gather(*(each.log.refresh() for each in brokers))
 
 
@@ -92,12 +92,12 @@ async def test_what_a_dead_broker_left_unmerged_is_merged_by_its_heir(databases,
         await heir.maintenance.merging.run_once()
         assert (await heir.log.read(extents.totals)).inline == 40, "it is the owner's to merge"
 
-        def bury(tx):
-            writers.bury(tx, dead.session, 1)
-            topology.move(tx)
+        def mark_dead(tx):
+            writers.mark_dead(tx, dead.session, 1)
+            topology.bump_version(tx)
             topology.adopt(tx)
 
-        await heir.log.write(bury, alone=True)
+        await heir.log.write(mark_dead, own_commit=True)
         await heir.log.refresh()
         await until(lambda: topic_partition in owned(heir))
         await heir.maintenance.merging.run_once()

@@ -39,11 +39,11 @@ async def test_one_partition_taken_while_a_commit_was_on_its_way_refuses_only_it
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
 
         def take(tx):
-            topology.move(tx)
+            topology.bump_version(tx)
             epoch = topology.owners(tx)[taken].epoch
-            assert topology.give(tx, broker.session, {taken: (epoch, other.session)}) == 1
+            assert topology.hand_over(tx, broker.session, {taken: (epoch, other.session)}) == 1
 
-        await other.log.write(take, alone=True)
+        await other.log.write(take, own_commit=True)
         await other.log.refresh()
         point.armed = False
         point.released.set()
@@ -61,7 +61,7 @@ async def test_one_declared_dead_can_commit_nothing_at_all(databases, s3_store):
         await shared_topic([dead, heir], partitions=2)
         topic_partition = owned(dead)[0]
 
-        await heir.log.write(lambda tx: declare_dead(tx, dead.session), alone=True)
+        await heir.log.write(lambda tx: declare_dead(tx, dead.session), own_commit=True)
         for attempt in (
             dead.log.append(topic_partition, batch(b"x")),
             dead.log.create_topic("u", 1),
@@ -75,8 +75,8 @@ async def test_one_declared_dead_can_commit_nothing_at_all(databases, s3_store):
 
 
 def declare_dead(tx, session):
-    writers.bury(tx, session, 1)
-    topology.move(tx)
+    writers.mark_dead(tx, session, 1)
+    topology.bump_version(tx)
     topology.adopt(tx)
 
 
@@ -96,7 +96,7 @@ async def test_a_commit_of_a_broker_declared_dead_meanwhile_is_refused(databases
             asyncio.create_task(zombie.log.append(topic_partition, batch(b"late %d" % n))) for n in range(3)
         ]
         await asyncio.to_thread(point.reached.wait, HOLD_SECONDS_MAX)
-        await heir.log.write(lambda tx: declare_dead(tx, zombie.session), alone=True)
+        await heir.log.write(lambda tx: declare_dead(tx, zombie.session), own_commit=True)
         await heir.log.refresh()
         await until(lambda: topic_partition in owned(heir))
         placed = [

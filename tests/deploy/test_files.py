@@ -20,7 +20,7 @@ from millpond import settings
 from millpond.model.errors import InvalidSettings
 from millpond.testing import Millpond
 
-FACES = ("kafka", "grpc", "http")
+INTERFACES = ("kafka", "grpc", "http")
 IMAGE = re.compile(r"(?:[a-z0-9-]+/)?[a-z0-9-]+:[\w.-]+")
 SERVICES = composition.services()
 RUNNING = [name for name in SERVICES if name not in ("bucket", "spark")]
@@ -43,7 +43,7 @@ def listening(environment):
     }
     assert not unknown
     loaded = settings.load(environment=environment)
-    return {face: loaded.address(face) for face in FACES}
+    return {interface: loaded.address(interface) for interface in INTERFACES}
 
 
 # -- linters ------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_the_image_is_what_the_how_to_says():
 
 def test_the_images_settings_are_the_brokers():
     environment = dockerfile.environment()
-    ports = {face: address[1] for face, address in listening(environment).items()}
+    ports = {interface: address[1] for interface, address in listening(environment).items()}
     assert ports == {"kafka": 9092, "grpc": 9999, "http": 8000}
     assert environment["MILLPOND_DATA_DIR"] == "/data"
     del environment["MILLPOND_INSECURE"]
@@ -186,7 +186,7 @@ def test_a_service_waits_for_what_it_needs(name):
 @pytest.mark.parametrize("name", BROKERS)
 def test_a_broker_tells_clients_its_name_and_the_ports_it_has(name):
     environment = composition.environment(name)
-    told = {face: environment[f"MILLPOND_{face.upper()}_ADVERTISE"] for face in FACES}
+    told = {interface: environment[f"MILLPOND_{interface.upper()}_ADVERTISE"] for interface in INTERFACES}
     ports = [port for _, port in listening(environment).values()]
     assert list(told.values()) == [f"{name}:{port}" for port in ports]
     assert SERVICES[name]["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.disks import small_disk_of
 
-__all__ = ["nursery", "small_disk_of", "start", "strace"]
+__all__ = ["fork_server", "small_disk_of", "start", "strace"]
 
 DRIVER = Path(__file__).with_name("driver.py")
 ANSWER_SECONDS_MAX = 30.0
@@ -41,13 +41,13 @@ class Nursery:
 class Child:
     """The driver in `steps` mode: tell it a step, hear what came of it; None when it has died."""
 
-    def __init__(self, nursery, pipes, data_dir, **settings):
+    def __init__(self, fork_server, pipes, data_dir, **settings):
         names = [str(pipes / f"{os.urandom(4).hex()}-{end}") for end in ("stdin", "stdout")]
         for name in names:
             os.mkfifo(name)
         lasting = {"lease": 600_000, **settings}  # to renew one would add to the calls that are counted
         plan = {"mode": "steps", "data_dir": str(data_dir), "settings": lasting}
-        self.pid = nursery.fork({"plan": plan, "stdin": names[0], "stdout": names[1]})
+        self.pid = fork_server.fork({"plan": plan, "stdin": names[0], "stdout": names[1]})
         self._stdin = open(names[0], "wb", buffering=0)  # noqa: SIM115  # close() does
         self._stdout = open(names[1], "rb", buffering=0)  # noqa: SIM115  # close() does
         self._tracer = None
@@ -101,20 +101,20 @@ def _is_traced(pid, native_id):
 
 
 @pytest.fixture(scope="session")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server():
+    fork_server = Nursery()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
-def start(nursery, tmp_path_factory):
+def start(fork_server, tmp_path_factory):
     """Starts children; ends them all with the test."""
     pipes = tmp_path_factory.mktemp("pipes")
     with contextlib.ExitStack() as children:
 
         def start_one(data_dir, **settings):
-            child = Child(nursery, pipes, data_dir, **settings)
+            child = Child(fork_server, pipes, data_dir, **settings)
             children.callback(child.close)
             return child
 

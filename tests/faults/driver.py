@@ -144,7 +144,7 @@ async def main(plan: dict) -> None:
         await (load(broker, plan) if plan["mode"] == "load" else steps(broker))
 
 
-def nursery() -> None:
+def fork_server() -> None:
     """Fork a child for each line: importing everything once makes a test of a hundred children bearable."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin.buffer.raw:
@@ -161,4 +161,4 @@ def nursery() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1]))) if len(sys.argv) > 1 else nursery()
+    asyncio.run(main(json.loads(sys.argv[1]))) if len(sys.argv) > 1 else fork_server()

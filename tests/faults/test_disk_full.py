@@ -12,7 +12,7 @@ import pytest
 
 from millpond.broker import Broker
 from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, StoreFull, Unavailable
-from millpond.objects.reserve import Reserve, space_of
+from millpond.objects.disk_reserve import Reserve, space_of
 from millpond.settings import Settings
 from millpond.testing import running_broker
 

@@ -62,9 +62,9 @@ UNBOUNDED = mutant(
 
 ALL_AT_ONCE = mutant(
     "a consumer is sent more than it has granted",
-    "queues/tracked.py",
-    "purse.messages > 0 and purse.bytes",
-    "purse.messages > -100 and purse.bytes",
+    "queues/dispatcher_state.py",
+    "consumer_credit.messages > 0 and consumer_credit.bytes",
+    "consumer_credit.messages > -100 and consumer_credit.bytes",
 )
 NO_FRAMES_LIMIT = mutant(
     "requests over Kafka's protocol are not bounded",
@@ -240,7 +240,7 @@ TWINS = (
         mutant(
             "a split begins where the one before it began",
             "spark/source/planning.py",
-            "            start, size = stretch.end, 0",
+            "            start, size = range_part.end, 0",
             "            size = 0",
         ),
     ),
@@ -269,9 +269,9 @@ TWINS = (
         ("tests/unit/objects/test_failed_sync.py",),
         mutant(
             "a failed fsync is acknowledged",
-            "objects/file.py",
-            "            self._leave_journal()\n            raise\n\n    def _leave",
-            "            self._leave_journal()\n\n    def _leave",
+            "objects/file_store.py",
+            "            self._close_journal()\n            raise\n\n    def _close",
+            "            self._close_journal()\n\n    def _close",
         ),
     ),
     Twin(
@@ -279,7 +279,7 @@ TWINS = (
         ("tests/simulation/test_power_loss.py",),
         mutant(
             "a journal is not synced",
-            "objects/file.py",
+            "objects/file_store.py",
             "            os.fdatasync(journal.descriptor)",
             "            pass",
         ),

@@ -12,7 +12,7 @@ import sys
 
 import apsw
 import pytest
-from tests.disks import open_below
+from tests.disks import count_open_files
 
 from millpond import Broker, MillpondError, Record, Settings, TopicPartition
 from millpond.model.errors import (
@@ -244,10 +244,10 @@ async def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path):
     before = connection.execute("SELECT * FROM meta ORDER BY name").fetchall()
     connection.close()
     content = (tmp_path / "catalog.db").read_bytes()
-    open_files = open_below(tmp_path)
+    open_files = count_open_files(tmp_path)
     with pytest.raises(NewerSchema, match="needs code version 99 or newer"):
         await Broker(Settings(data_dir=tmp_path)).start()
-    assert open_below(tmp_path) == open_files, "a start in vain leaves nothing open"
+    assert count_open_files(tmp_path) == open_files, "a start in vain leaves nothing open"
     refused_with(run("serve", "--data-dir", str(tmp_path)), "Upgrade millpond")
     assert (tmp_path / "catalog.db").read_bytes() == content
     connection = apsw.Connection(str(tmp_path / "catalog.db"))

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millpond.broker import Broker
 from millpond.catalog import appends
 from millpond.catalog.sqlite import SqliteDatabase
-from millpond.log import FetchRequest, changes
+from millpond.log import FetchRequest, catalog_changes
 from millpond.maintenance import merging, retention
 from millpond.model.errors import OffsetOutOfRange, OutOfOrderSequence
 from millpond.model.ids import TopicPartition
@@ -44,9 +44,9 @@ SMALL = (
     mock.patch.object(plans, "SEGMENT_BYTES_MAX", 48 * KIB),
     mock.patch.object(plans, "TIERS", (1 * KIB, 8 * KIB)),
     mock.patch.object(merging, "LARGE_BYTES", 24 * KIB),
-    mock.patch.object(merging, "EXTENTS_PER_LOOK", 12),
-    mock.patch.object(retention, "EXTENTS_PER_LOOK", 4),
-    mock.patch.object(changes, "REMOVED_PER_STEP", 3),
+    mock.patch.object(merging, "EXTENTS_PER_PAGE", 12),
+    mock.patch.object(retention, "EXTENTS_PER_PAGE", 4),
+    mock.patch.object(catalog_changes, "REMOVED_PER_STEP", 3),
     mock.patch.object(index.build_index, "__defaults__", (2 * KIB,)),
     mock.patch("millpond.log.buffer.INDEX_EVERY_BYTES", 2 * KIB),
     mock.patch("millpond.reading.plan.GAP_BYTES_MAX", 4 * KIB),
@@ -255,7 +255,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.run(self.append(number, batch))
 
     @rule(number=PARTITION, size=SIZES, then_own=st.booleans(), first_own=st.booleans())
-    def append_elsewhere(self, number, size, then_own, first_own):
+    def append_from_another_broker(self, number, size, then_own, first_own):
         """Another process appends; between two of our own appends, we have not even heard of it."""
         if first_own:
             self.append_plain_quietly(number)

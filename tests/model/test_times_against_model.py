@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
 from millpond.log.admission import TRUSTED_AGE_MS
 from millpond.records import Codec, Record
@@ -89,7 +89,7 @@ def sent(shape, now_ms, append_time):
     records = [Record(b"v" * shape["size"], timestamp=time) for time in times]
     base = claimed(shape["base"], times[0], now_ms)
     newest = claimed(shape["newest"], max(times), now_ms)
-    data = claiming(records, base=base, newest=newest, codec=shape["codec"])
+    data = batch_with_header(records, base=base, newest=newest, codec=shape["codec"])
     is_believed = base <= newest and abs(newest - now_ms) <= TRUSTED_AGE_MS and not append_time
     return Sent(times, data, newest if is_believed else None, now_ms, append_time)
 

@@ -125,7 +125,7 @@ class TransactionMachine(RuleBasedStateMachine):
         )
         await self.broker.start()
         # Another process's writes are to be noticed when the test says so.
-        self.broker.database.changed_elsewhere = lambda: False
+        self.broker.database.has_foreign_commits = lambda: False
         self.coordinator = Transactions(
             self.broker.log,
             self.broker.session,
@@ -296,7 +296,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.notice()
 
     @rule(number=PARTITION)
-    def append_elsewhere(self, number):
+    def append_from_another_broker(self, number):
         values, data = self.batch(1)
         now = self.clock.now_ms()
         share = appends.AppendShare(

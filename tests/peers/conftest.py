@@ -59,7 +59,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if outcomes := session.config.stash[OUTCOMES]:
-        clients.keep_results(TARGET, worst(outcomes))
+        clients.save_results(TARGET, worst(outcomes))
 
 
 def worst(outcomes: list[clients.Outcome]) -> list[clients.Outcome]:

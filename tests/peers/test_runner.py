@@ -7,7 +7,7 @@ import sys
 import pytest
 from peers.__main__ import main
 from peers.clients import Outcome
-from peers.known import PEERS
+from peers.inventory import PEERS
 
 from peers import Unavailable, clients, home, kafka, registries, server
 
@@ -101,11 +101,11 @@ def test_stop_leaves_a_process_alone_that_only_has_the_same_id(tmp_path):
 
 
 def test_results_of_several_runs_are_kept_together():
-    clients.keep_results(
+    clients.save_results(
         "millpond", [Outcome("a", "1", "reads", "failed"), Outcome("b", "1", "reads", "passed")]
     )
-    clients.keep_results("kafka", [Outcome("a", "1", "reads", "passed")])
-    clients.keep_results("millpond", [Outcome("a", "1", "reads", "passed")])
+    clients.save_results("kafka", [Outcome("a", "1", "reads", "passed")])
+    clients.save_results("millpond", [Outcome("a", "1", "reads", "passed")])
     assert clients.read_results("millpond") == [
         Outcome("a", "1", "reads", "passed"),
         Outcome("b", "1", "reads", "passed"),

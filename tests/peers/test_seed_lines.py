@@ -80,7 +80,9 @@ class Shell:
     def __init__(self, folder: Path, pnpm: Path) -> None:
         self._folder = folder
         self.port = free_port()
-        listening = {f"MILLPOND_{face}_LISTEN": f"127.0.0.1:{free_port()}" for face in ("KAFKA", "GRPC")}
+        listening = {
+            f"MILLPOND_{interface}_LISTEN": f"127.0.0.1:{free_port()}" for interface in ("KAFKA", "GRPC")
+        }
         self._environment = environment(**listening, MILLPOND_HTTP_LISTEN=f"127.0.0.1:{self.port}", CI="1")
         self._environment["PATH"] = f"{pnpm}{os.pathsep}{self._environment['PATH']}"
 

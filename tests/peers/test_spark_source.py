@@ -1,4 +1,4 @@
-"""`format("millpond")` beside Spark's own Kafka source, which reads Apache Kafka and our Kafka face: equal answers."""
+"""`format("millpond")` beside Spark's own Kafka source, which reads Apache Kafka and our interface: equal answers."""
 
 import json
 import os
@@ -64,7 +64,11 @@ def answers(tmp_path_factory):
     with Millpond() as millpond, kafka.running(folder / "broker") as apache:
         fill(apache.address)
         fill(millpond.bootstrap_servers)
-        places = {"kafka": apache.address, "face": millpond.bootstrap_servers, "path": str(millpond.data_dir)}
+        places = {
+            "kafka": apache.address,
+            "interface": millpond.bootstrap_servers,
+            "path": str(millpond.data_dir),
+        }
         done = subprocess.run(
             [sys.executable, QUERIES, json.dumps(places), folder],
             env={**os.environ, "PEERS_SPARK_JARS": jars, "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -77,8 +81,8 @@ def answers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_spark_gets_the_same_from_our_kafka_face(answers, question):
-    assert answers["face"][question] == answers["kafka"][question]
+def test_spark_gets_the_same_from_our_kafka_interface(answers, question):
+    assert answers["interface"][question] == answers["kafka"][question]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -97,7 +101,7 @@ def test_the_questions_have_answers(answers):
     assert len(refused) <= 12, refused
 
 
-@pytest.mark.parametrize("way", ["face to millpond", "millpond to face"])
+@pytest.mark.parametrize("way", ["interface to millpond", "millpond to interface"])
 def test_a_checkpoint_of_one_source_is_continued_by_the_other(answers, way):
     moved = answers["moved"][way]
     offsets = [(row[1], row[2]) for row in moved["before"] + moved["after"]]

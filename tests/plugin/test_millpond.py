@@ -1,4 +1,4 @@
-"""The broker that tests get: its faces, its time, its faults, its lives."""
+"""The broker that tests get: its interfaces, its time, its faults, its lives."""
 
 import socket
 from pathlib import Path
@@ -14,7 +14,7 @@ from millpond.model.errors import InvalidSettings, MillpondError, Stopping, Unkn
 from millpond.testing import Millpond
 from millpond.testing.background import run_in_background
 
-pytestmark = pytest.mark.usefixtures("unhurried_reads")
+pytestmark = pytest.mark.usefixtures("no_read_timeout")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def bounds(pond, topic="orders"):
     return partition.oldest, partition.next
 
 
-# -- faces --------------------------------------------------------------------------------------------------------
+# -- interfaces --------------------------------------------------------------------------------------------------------
 
 
 def test_its_clients_write_and_read(pond):
@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_named_and_leaves_nothing_behind():
     pond = Millpond({"retntion": "10s"})
     with pytest.raises(InvalidSettings, match="retntion"):
         pond.__enter__()
-    assert pond._place is None
+    assert pond._directory is None
 
 
 def test_the_environment_has_no_say(monkeypatch):
@@ -98,7 +98,7 @@ def test_the_environment_has_no_say(monkeypatch):
         assert pond.broker.settings.default_partitions == 1
 
 
-def test_a_face_that_is_turned_off_has_no_address():
+def test_an_interface_that_is_turned_off_has_no_address():
     with Millpond({"kafka_listen": ""}) as pond:
         with pytest.raises(RuntimeError, match="kafka"):
             _ = pond.bootstrap_servers
@@ -282,7 +282,7 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_stores_nothing_twice(po
 def test_a_broker_that_stops_takes_leave_and_one_that_crashes_does_not(pond, end, leaves):
     session = pond.broker.session
     end(pond)
-    database = SqliteDatabase(Path(pond._place.name) / "catalog.db")
+    database = SqliteDatabase(Path(pond._directory.name) / "catalog.db")
     with database.read() as tx:
         ((dead_since,),) = tx.rows("SELECT dead_since FROM writers WHERE session = ?", (session,))
     database.close()
@@ -291,7 +291,7 @@ def test_a_broker_that_stops_takes_leave_and_one_that_crashes_does_not(pond, end
 
 def test_at_the_end_clients_are_closed_ports_free_and_files_gone():
     with Millpond() as pond:
-        producer, place, address = pond.producer("orders"), Path(pond._place.name), pond.grpc
+        producer, place, address = pond.producer("orders"), Path(pond._directory.name), pond.grpc
         producer.send(b"one")
         assert (place / "catalog.db").exists()
     with pytest.raises(Stopping):

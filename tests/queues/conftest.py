@@ -55,7 +55,7 @@ class Worker:
 
     async def nothing(self, seconds=0.15):
         """Nothing is delivered while this time passes."""
-        await self.stage.pass_time(seconds)
+        await self.stage.advance_time(seconds)
         events = await self.attachment.take(0)
         assert [held for event in events for held in self._look_at(event)] == []
 
@@ -92,17 +92,17 @@ class Stage:
         await self._stack.enter_async_context(self.broker)
         return self
 
-    async def begin_again(self):
+    async def restart(self):
         """As after a restart."""
         await self.broker.stop()
         return await self.begin()
 
-    async def goes_on(self):
+    async def assert_running(self):
         """None of the broker's services has ended."""
         await self.settle()
         assert not self.broker._services.done()
 
-    async def pass_time(self, seconds):
+    async def advance_time(self, seconds):
         """Time passes, for the broker's clock and its timers, and what is due by then has happened."""
         self.loop_time.advance(seconds)
         await self.settle()
@@ -142,7 +142,7 @@ class Stage:
     def dispatcher(self, partition=0):
         [queue] = [
             active.queues[partition]
-            for active in self.broker.queues._at_work.all()
+            for active in self.broker.queues._active_subscriptions.all()
             if partition in active.queues
         ]
         return queue.dispatcher
@@ -156,7 +156,7 @@ def values(held):
 
 
 def queue_of(stage, partition=0):
-    [active] = stage.broker.queues._at_work.all()
+    [active] = stage.broker.queues._active_subscriptions.all()
     return active.queues[partition]
 
 

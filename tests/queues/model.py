@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
-from millpond.queues.assignment import FirstCome, KeyAssignment
-from millpond.queues.outcomes import AckResult, Dead, QueueDelivery, Retry, Revoked
-from millpond.queues.tracked import FAR, LogEntry
+from millpond.queues.dispatcher_results import AckResult, Dead, QueueDelivery, Retry, Revoked
+from millpond.queues.dispatcher_state import NEVER, LogEntry
+from millpond.queues.key_assignment import FirstCome, KeyAssignment
 
 
 @dataclass
@@ -299,7 +299,7 @@ class Model:
             self.leases[offset].deadline = self.now + by_ms
         return answer
 
-    def give_back(self, offset: int, token: int) -> None:
+    def restore(self, offset: int, token: int) -> None:
         """It was not delivered after all."""
         if offset in self.leases and self.tokens[offset][0] == token:
             member = self.leases[offset].member
@@ -310,7 +310,7 @@ class Model:
             self.revoke_after(offset)
 
     def unblock(self, offset: int | None) -> int:
-        blocked = [each for each, retry in self.retries.items() if retry.not_before == FAR]
+        blocked = [each for each, retry in self.retries.items() if retry.not_before == NEVER]
         chosen = [each for each in blocked if offset in (None, each) and each not in self.settling]
         for each in chosen:
             del self.retries[each]
@@ -359,7 +359,7 @@ class Model:
             rest = self.config.backoff(failed, offset) if delay_ms is None else delay_ms
             self.retries[offset] = Retry(failed, self.now + rest)
         elif self.config.on_exhausted is ExhaustedAction.BLOCK:
-            self.retries[offset] = Retry(failed, FAR)
+            self.retries[offset] = Retry(failed, NEVER)
         else:
             self.settle(offset, Dead(offset, failed, self.config.on_exhausted is ExhaustedAction.DROP))
         self.revoke_after(offset)

@@ -9,10 +9,10 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 DISPATCHER = "src/millpond/queues/dispatcher.py"
-LEDGER = "src/millpond/queues/ledger.py"
+LEDGER = "src/millpond/queues/unsaved_changes.py"
 SCHEDULE = "src/millpond/queues/schedule.py"
 SETTLED = "src/millpond/queues/settled_offsets.py"
-TRACKED = "src/millpond/queues/tracked.py"
+TRACKED = "src/millpond/queues/dispatcher_state.py"
 STORED = "src/millpond/catalog/subscriptions.py"
 ROW = "tests/queues/row.py"
 FOUND = 3
@@ -163,13 +163,15 @@ OWN = (
         "-each.credit, -each.number, each)",
     ),
     Mutant("bytes are not used up", TRACKED, "            self.bytes -= size", "            pass"),
-    Mutant("a consumer without room for bytes is served", TRACKED, "and purse.bytes > 0 and", "and"),
+    Mutant(
+        "a consumer without room for bytes is served", TRACKED, "and consumer_credit.bytes > 0 and", "and"
+    ),
     _dispatcher("one lease too many", "while self.leased < leases_max", "while self.leased <= leases_max"),
     _schedule("a queue survives its keys' moving away", "consumer.queue = []"),
     _schedule("a key that moves stays whose it was", "            key.owner = None\n", ""),
     _schedule(
         "keys that move wait for an event of their own",
-        "            key.queued = -1\n            self._consider(key)\n        return True",
+        "            key.queued = -1\n            self._schedule_key(key)\n        return True",
         "            key.queued = -1\n        return True",
     ),
     # leaving and failing
@@ -198,7 +200,7 @@ OWN = (
     ),
     _dispatcher("one attempt too many", "if message.attempts < config", "if message.attempts <= config"),
     _dispatcher(
-        "what is blocked is tried again", "self._retry(message, FAR)", "self._retry(message, self.now + 1)"
+        "what is blocked is tried again", "self._retry(message, NEVER)", "self._retry(message, self.now + 1)"
     ),
     _dispatcher(
         "what is dropped becomes a dead letter",
@@ -284,7 +286,7 @@ OWN = (
     _dispatcher(
         "a key waits for what has left the log",
         "        self._ledger.void(offset, offset + 1)\n        if message.key is not None:\n"
-        "            self._consider(message.key)",
+        "            self._schedule_key(message.key)",
         "        self._ledger.void(offset, offset + 1)",
     ),
     _dispatcher(
@@ -313,7 +315,7 @@ OWN = (
     ),
     _dispatcher(
         "the next of a strict key waits for ever",
-        "                key.settling -= 1\n                self._consider(key)",
+        "                key.settling -= 1\n                self._schedule_key(key)",
         "                key.settling -= 1",
     ),
     # time
@@ -367,7 +369,7 @@ IN_THE_CATALOG = (
     Mutant(
         "retry counts are lost",
         STORED,
-        "retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, standing)}",
+        "retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, state_key)}",
         "retries: dict[int, tuple[int, int]] = {}",
     ),
     Mutant(

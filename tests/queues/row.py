@@ -3,7 +3,7 @@ does not have the row's epoch changes nothing."""
 
 from dataclasses import dataclass, field
 
-from millpond.queues.outcomes import Dead, Retry, StateChanges
+from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
 from millpond.queues.settled_offsets import Settled
 
 

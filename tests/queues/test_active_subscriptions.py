@@ -20,16 +20,16 @@ async def test_a_subscription_that_is_deleted_while_a_consumer_attaches_ends_not
         raise UnknownSubscription(topic="orders", subscription="billing")
 
     waiting, entered, opened = gated(refuse)
-    monkeypatch.setattr(queues._at_work, "fill", waiting)
+    monkeypatch.setattr(queues._active_subscriptions, "start_partitions", waiting)
     attaching = asyncio.create_task(stage.worker())
     await entered.wait()
-    queues._at_work.look_again()
+    queues._active_subscriptions.check_now()
     await stage.settle()
     await queues.delete("orders", "billing")
     opened.set()
     with pytest.raises(UnknownSubscription):
         await attaching
-    await stage.goes_on()
+    await stage.assert_running()
 
 
 async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stage, monkeypatch):
@@ -49,7 +49,7 @@ async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stag
     await stage.publish(b"1")
     worker = await stage.worker()
     for _ in range(8):
-        await stage.pass_time(0.1)
+        await stage.advance_time(0.1)
     assert takes <= 3
     monkeypatch.undo()
     assert values(await worker.take()) == [b"1"]
@@ -58,33 +58,33 @@ async def test_a_partition_that_cannot_be_read_is_not_tried_again_and_again(stag
 async def test_a_consumer_that_attaches_while_the_broker_stops_is_refused(stage, monkeypatch):
     await stage.subscribe()
     queues = stage.broker.queues
-    waiting, entered, opened = gated(queues._at_work._take)
-    monkeypatch.setattr(queues._at_work, "_take", waiting)
+    waiting, entered, opened = gated(queues._active_subscriptions._take)
+    monkeypatch.setattr(queues._active_subscriptions, "_take", waiting)
     attaching = asyncio.create_task(stage.worker())
     await entered.wait()
     await queues.stop()
     opened.set()
     with pytest.raises(MillpondError):
         await attaching
-    assert not queues._at_work._tasks
+    assert not queues._active_subscriptions._tasks
 
 
 async def test_the_epoch_of_a_later_owner_is_not_taken_for_this_ones(stage, monkeypatch):
     subscription = await stage.subscribe()
     loaded, rival = catalog.load, []
 
-    def load(tx, standing):
+    def load(tx, state_key):
         if not rival:
             with stage.broker.database.write() as other:
                 rival.append(
-                    catalog.take(other, subscription, standing, owner=stage.broker.session, topic="orders")
+                    catalog.take(other, subscription, state_key, owner=stage.broker.session, topic="orders")
                 )
-        return loaded(tx, standing)
+        return loaded(tx, state_key)
 
     monkeypatch.setattr(catalog, "load", load)
     await stage.publish(b"1")
     worker = await stage.worker()
-    await stage.pass_time(active_subscriptions.LOOK_EVERY_S)
+    await stage.advance_time(active_subscriptions.CHECK_EVERY_S)
     [held] = await worker.take()
     assert stage.dispatcher().epoch > rival[0]
     assert await worker.ack(held) == [OK]
@@ -97,7 +97,7 @@ async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_sav
     assert await worker.ack(*await worker.take()) == [OK]
     with stage.broker.database.write() as tx:
         catalog.reset(tx, subscription, {0: 0}, [])
-    await stage.pass_time(active_subscriptions.LOOK_EVERY_S)
+    await stage.advance_time(active_subscriptions.CHECK_EVERY_S)
     [again] = await worker.take()
     assert again.value == b"1"
     assert await worker.ack(again) == [OK]
@@ -105,7 +105,7 @@ async def test_a_reset_by_another_process_is_noticed_though_nothing_is_to_be_sav
 
 async def test_partitions_are_taken_in_several_commits(stage, monkeypatch):
     """One commit for thousands of partitions would hold up all other writes."""
-    monkeypatch.setattr(active_subscriptions, "TAKEN_PER_COMMIT", 3)
+    monkeypatch.setattr(active_subscriptions, "PARTITIONS_PER_COMMIT", 3)
     await stage.topic("wide", 8)
     await stage.subscribe(topic="wide")
     worker = await stage.worker(topic="wide")

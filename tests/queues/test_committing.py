@@ -38,7 +38,7 @@ async def test_a_transaction_over_two_partitions_and_acknowledgements_of_both_do
         await stage.publish(b"1", b"2", b"3", partition=partition)
     held = sorted(await worker.take(6), key=lambda each: (each.partition, each.offset))
     first, second = held[:3], held[3:]
-    saver = stage.broker.queues._at_work._saver
+    saver = stage.broker.queues._active_subscriptions._saver
     waiting, entered, opened = gated(saver._write)
     monkeypatch.setattr(saver, "_write", waiting)
     async with asyncio.timeout(WAIT_SECONDS_MAX), asyncio.TaskGroup() as group:

@@ -140,7 +140,7 @@ async def test_dead_letters_that_wait_when_every_topic_is_gone_end_nothing(stage
     for name in ("dead", "orders"):
         await stage.broker.log.delete_topic(name)
     stage.broker.queues.dead_letters.wake()
-    await stage.goes_on()
+    await stage.assert_running()
 
     async def arrived():
         return stage.broker.log.topics.knows("dead") and await stage.values("dead") == [bytes(500)]
@@ -259,9 +259,9 @@ async def test_many_large_dead_letters_are_moved_without_being_held_all_at_once(
     held = await worker.take(12)
     sizes, append = [], stage.broker.log.append_jointly
 
-    async def measure(appends, also):
+    async def measure(appends, joint_operation):
         sizes.append(sum(map(len, appends.values())))
-        return await append(appends, also)
+        return await append(appends, joint_operation)
 
     stage.broker.log.append_jointly = measure
     assert await worker.nack(*held) == [OK] * 12

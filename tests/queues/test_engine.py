@@ -17,7 +17,7 @@ from millpond.model.errors import (
 )
 from millpond.queues import AckResult, StartAt, SubscriptionStart
 from millpond.queues.ackids import AckIdCodec, from_text, to_text
-from millpond.queues.active_subscriptions import LOOK_EVERY_S
+from millpond.queues.active_subscriptions import CHECK_EVERY_S
 from millpond.records import Record, build_batch
 from millpond.service import NewMessage
 
@@ -36,7 +36,7 @@ async def test_messages_are_delivered_in_order_and_those_acknowledged_never_agai
     assert values(held) == [b"1", b"2", b"3"]
     assert await worker.ack(*held[:2]) == [OK, OK]
     assert await stage.floor() == 2
-    await stage.begin_again()
+    await stage.restart()
     worker = await stage.worker()
     assert values(await worker.take()) == [b"3"]
     await worker.nothing()
@@ -70,7 +70,7 @@ async def test_the_count_of_failures_survives_a_restart(stage):
     for _ in range(2):
         assert await worker.nack(*await worker.take()) == [OK]
     await worker.take()
-    await stage.begin_again()
+    await stage.restart()
     worker = await stage.worker()
     [held] = await worker.take()
     assert held.attempts == 2
@@ -82,7 +82,7 @@ async def test_a_delivery_that_nobody_answers_comes_again(stage):
     await stage.publish(b"1")
     [first] = await worker.take()
     await worker.nothing(300)
-    await stage.pass_time(300)
+    await stage.advance_time(300)
     [second] = await worker.take()
     assert (second.value, second.attempts) == (b"1", 1)
     assert await worker.ack(first) == [STALE]
@@ -113,7 +113,7 @@ async def test_dropped_and_blocked_messages(stage):
     await blocking.nothing()
     [key] = (await stage.broker.queues.describe("orders", "blocking")).partitions[0].keys
     assert (key.why, key.offset, key.waiting) == ("blocked", 0, 2)
-    await stage.begin_again()
+    await stage.restart()
     blocking = await stage.worker(name="blocking")
     await blocking.nothing()
     assert await stage.broker.queues.unblock("orders", "blocking") == 1
@@ -216,9 +216,9 @@ async def test_a_consumer_of_the_same_name_takes_the_place_of_the_first(stage):
 
 async def test_subscriptions_begin_where_they_are_told(stage):
     await stage.publish(b"0", b"1")
-    await stage.pass_time(1)
+    await stage.advance_time(1)
     between = stage.broker.clock.now_ms()
-    await stage.pass_time(1)
+    await stage.advance_time(1)
     await stage.publish(b"2")
     await stage.subscribe("earliest")
     await stage.subscribe("latest", start=SubscriptionStart(StartAt.LATEST))
@@ -273,10 +273,10 @@ async def test_delays_that_producers_ask_for_are_honoured(stage):
     await stage.publish(b"now")
     assert values(await worker.take(2)) == [b"no time at all", b"now"]
     await worker.nothing(300)
-    await stage.pass_time(300)
+    await stage.advance_time(300)
     assert values(await worker.take()) == [b"in a while"]
     await worker.nothing(150)
-    await stage.pass_time(150)
+    await stage.advance_time(150)
     assert values(await worker.take()) == [b"later"]
 
 
@@ -333,7 +333,7 @@ async def test_expired_messages_are_passed_over(stage):
     await stage.publish(b"1", b"2", key=b"a")
     [held] = await worker.take()
     await stage.broker.log.delete_records(stage.topic_partition(), 1)
-    await stage.pass_time(600)
+    await stage.advance_time(600)
     assert values(await worker.take()) == [b"2"]
     assert await worker.ack(held) == [STALE]
     await stage.broker.log.delete_records(stage.topic_partition(), 2)
@@ -406,7 +406,7 @@ async def test_ids_of_an_earlier_life_are_stale(stage):
     worker = await stage.worker()
     await stage.publish(b"1")
     [held] = await worker.take()
-    await stage.begin_again()
+    await stage.restart()
     worker = await stage.worker()
     [again] = await worker.take()
     assert await worker.ack(held) == [STALE]
@@ -440,7 +440,7 @@ async def test_partitions_that_are_added_are_delivered_too(stage):
     worker = await stage.worker()
     await stage.broker.log.add_partitions("orders", 2)
     await stage.publish(b"new", partition=1)
-    await stage.pass_time(LOOK_EVERY_S)
+    await stage.advance_time(CHECK_EVERY_S)
     [held] = await worker.take()
     assert (held.value, held.partition) == (b"new", 1)
     assert await worker.ack(held) == [OK]
@@ -452,9 +452,9 @@ async def test_a_dispatcher_that_lost_its_partition_confirms_nothing(stage):
     worker = await stage.worker()
     await stage.publish(b"1")
     [held] = await worker.take()
-    standing = catalog.StateKey(subscription.id, "", 0)
+    state_key = catalog.StateKey(subscription.id, "", 0)
     with stage.broker.database.write() as tx:
-        catalog.take(tx, subscription, standing, owner=stage.broker.session, topic="orders")
+        catalog.take(tx, subscription, state_key, owner=stage.broker.session, topic="orders")
     assert await worker.ack(held) == [NOT_OWNER]
     assert await stage.floor() == 0
     [again] = await worker.take()
@@ -552,6 +552,6 @@ async def test_a_paused_consumer_stays_paused_for_partitions_that_come_later(sta
     worker.attachment.pause(paused=True)
     await stage.broker.log.add_partitions("orders", 2)
     await stage.publish(b"new", partition=1)
-    await worker.nothing(LOOK_EVERY_S)
+    await worker.nothing(CHECK_EVERY_S)
     worker.attachment.pause(paused=False)
     assert values(await worker.take()) == [b"new"]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.catalog import exclusivity
+from millpond.catalog import exclusive_consumers
 from millpond.model.errors import CatalogUnavailable, OutcomeUnknown
 from millpond.queues import queues as queues_module
 
@@ -17,10 +17,10 @@ async def holders(stage):
 async def test_an_exclusive_subscription_is_freed_although_the_catalog_was_unavailable_at_first(
     stage, monkeypatch, eventually
 ):
-    monkeypatch.setattr(queues_module, "RELEASE_AGAIN_S", 0.01)
+    monkeypatch.setattr(queues_module, "RELEASE_RETRY_S", 0.01)
     await stage.subscribe(mode="exclusive")
     worker = await stage.worker()
-    released, refused = exclusivity.release, []
+    released, refused = exclusive_consumers.release, []
 
     def release(*given):
         if len(refused) < 2:
@@ -28,7 +28,7 @@ async def test_an_exclusive_subscription_is_freed_although_the_catalog_was_unava
             raise CatalogUnavailable(reason="away")
         released(*given)
 
-    monkeypatch.setattr(exclusivity, "release", release)
+    monkeypatch.setattr(exclusive_consumers, "release", release)
     assert await holders(stage) == ["worker"]
     worker.leave()
 

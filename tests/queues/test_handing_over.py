@@ -31,8 +31,8 @@ class Gate:
 @pytest.fixture
 def patience(monkeypatch):
     """However slow the machine is."""
-    monkeypatch.setattr(active_subscriptions, "LAST_ANSWERS_S", 60.0)
-    monkeypatch.setattr(active_subscriptions, "LET_GO_S", 60.0)
+    monkeypatch.setattr(active_subscriptions, "FINAL_ACKS_S", 60.0)
+    monkeypatch.setattr(active_subscriptions, "HANDOVER_SAVE_S", 60.0)
 
 
 @pytest.mark.usefixtures("patience")
@@ -44,7 +44,7 @@ async def test_answers_that_come_while_others_are_saved_are_saved_too(stage):
     gate = Gate(stage.broker.log)
     answers = [asyncio.ensure_future(worker.ack(held[0]))]
     await gate.until_one_waits()
-    going = asyncio.ensure_future(stage.broker.queues.let_go([stage.topic_partition()]))
+    going = asyncio.ensure_future(stage.broker.queues.prepare_handover([stage.topic_partition()]))
     answers.append(asyncio.ensure_future(worker.ack(held[1])))
     gate.let_through()
     await gate.until_one_waits()
@@ -65,7 +65,7 @@ async def test_nobody_waits_longer_than_for_what_is_on_its_way(stage):
     gate = Gate(stage.broker.log)
     answer = asyncio.ensure_future(worker.ack(*held))
     await gate.until_one_waits()
-    going = asyncio.ensure_future(stage.broker.queues.let_go([stage.topic_partition()]))
+    going = asyncio.ensure_future(stage.broker.queues.prepare_handover([stage.topic_partition()]))
     await asyncio.sleep(0)
     gate.let_through(100)
     async with asyncio.timeout(30):
@@ -76,8 +76,8 @@ async def test_nobody_waits_longer_than_for_what_is_on_its_way(stage):
 async def test_nothing_more_is_delivered(stage):
     await stage.subscribe()
     worker = await stage.worker()
-    await stage.broker.queues.let_go([stage.topic_partition()])
+    await stage.broker.queues.prepare_handover([stage.topic_partition()])
     await stage.publish(b"1")
     await worker.nothing()
-    stage.broker.queues.keep([stage.topic_partition()])
+    stage.broker.queues.end_handover([stage.topic_partition()])
     assert [each.value for each in await worker.take()] == [b"1"]

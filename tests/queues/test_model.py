@@ -88,7 +88,7 @@ class History(RuleBasedStateMachine):
         if what == "through":
             self.world.ack(token, through=True)
         elif what == "give back":
-            self.world.give_back(token)
+            self.world.restore(token)
         elif what == "forge":
             self.world.forge(token)
         else:
@@ -101,8 +101,8 @@ class History(RuleBasedStateMachine):
         self.world.turn()
 
     @rule(by_ms=st.sampled_from([500, 3_000, ACK_TIMEOUT_MS - 10, ACK_TIMEOUT_MS]))
-    def pass_time(self, by_ms):
-        self.world.pass_time(by_ms)
+    def advance_time(self, by_ms):
+        self.world.advance_time(by_ms)
         self.world.turn()
 
     @rule(

@@ -7,8 +7,8 @@ from tests.queues.conftest import gated, queue_of, values
 
 from millpond.model.errors import StoreUnavailable
 from millpond.queues import AckResult, StartAt, SubscriptionStart, active_subscriptions
+from millpond.queues.dispatcher_results import QueueDelivery
 from millpond.queues.feed import FeedChunk
-from millpond.queues.outcomes import QueueDelivery
 
 OK = AckResult.OK
 LATEST = SubscriptionStart(StartAt.LATEST)
@@ -40,16 +40,16 @@ async def test_what_is_revoked_while_it_is_read_is_not_delivered_and_costs_no_ro
     first, second = await worker.take(2)
     queue = queue_of(stage)
     token = queue.dispatcher._messages[second.offset].token
-    queue.dispatcher.give_back(QueueDelivery(second.offset, "worker", 0, token))
+    queue.dispatcher.restore(QueueDelivery(second.offset, "worker", 0, token))
     gate.close(stage, monkeypatch)
     queue.wake()
     await gate.entered.wait()
-    assert worker.attachment.purse.messages == 8, "the second is on its way again, and must be read"
+    assert worker.attachment.consumer_credit.messages == 8, "the second is on its way again, and must be read"
     assert await worker.nack(first) == [AckResult.OK]
     gate.opened.set()
 
     async def has_room():
-        return worker.attachment.purse.messages == 9
+        return worker.attachment.consumer_credit.messages == 9
 
     await eventually(has_room)
     await worker.nothing(0)
@@ -86,13 +86,13 @@ async def test_nothing_follows_a_message_of_its_key_that_could_not_be_read(
     worker.grant(3)
     if found is store_is_away:
         await worker.nothing(0.3)
-        assert worker.attachment.purse.messages == 3
+        assert worker.attachment.consumer_credit.messages == 3
     while not reads:
         await stage.settle()
     monkeypatch.undo()
     held = await worker.take(len(left))
     assert b"".join(each.value for each in held) == left, "each once, and in order"
-    assert worker.attachment.purse.messages == 3 - len(left)
+    assert worker.attachment.consumer_credit.messages == 3 - len(left)
     assert worker.revoked == []
     assert await worker.ack(*held) == [AckResult.OK] * len(left)
 
@@ -106,7 +106,7 @@ async def test_a_partition_that_closes_while_it_reads_returns_the_room(
     worker = await stage.worker(grant=None)
     worker.grant(10, size)
     [held] = await worker.take()
-    left = worker.attachment.purse.bytes
+    left = worker.attachment.consumer_credit.bytes
     gate.close(stage, monkeypatch)
     await worker.nack(held, delay_ms=0)
     await gate.entered.wait()
@@ -114,7 +114,10 @@ async def test_a_partition_that_closes_while_it_reads_returns_the_room(
     gate.opened.set()
 
     async def has_room():
-        return (worker.attachment.purse.messages, worker.attachment.purse.bytes) == (9, left)
+        return (worker.attachment.consumer_credit.messages, worker.attachment.consumer_credit.bytes) == (
+            9,
+            left,
+        )
 
     await eventually(has_room)
     await stage.publish(b"new")
@@ -127,7 +130,7 @@ async def test_a_consumer_that_answers_too_late_is_no_longer_suspended(stage):
     await stage.publish(b"1", key=b"k")
     [held] = await slow.take()
     other = await stage.worker("other")
-    await stage.pass_time(600)
+    await stage.advance_time(600)
     assert values(await other.take()) == [b"1"]
     consumers = {each.name: each for each in stage.dispatcher().consumers}
     assert consumers["slow"].suspended
@@ -174,7 +177,7 @@ async def test_room_taken_for_a_message_that_is_gone_is_returned(stage, monkeypa
 
 async def test_room_that_one_partition_returns_is_free_for_the_others(stage, monkeypatch):
     """At once: the next regular look at the subscription, which would help, is far away."""
-    monkeypatch.setattr(active_subscriptions, "LOOK_EVERY_S", 600)
+    monkeypatch.setattr(active_subscriptions, "CHECK_EVERY_S", 600)
     await stage.broker.log.add_partitions("orders", 2)
     await stage.subscribe(backoff_ms=0, ack_timeout_ms=60_000, attempts_max=100)
     worker = await stage.worker(grant=1)
@@ -183,7 +186,7 @@ async def test_room_that_one_partition_returns_is_free_for_the_others(stage, mon
     feed = stage.broker.queues._feed
     read = feed.read
 
-    stage.broker.queues._at_work.look_again()
+    stage.broker.queues._active_subscriptions.check_now()
     await stage.settle()
     may_fail = asyncio.Event()
 

@@ -15,11 +15,11 @@ from tests.queues.row import Row
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 from millpond.queues import schedule
-from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import AckResult, QueueDelivery, StateChanges
+from millpond.queues.dispatcher_results import AckResult, QueueDelivery, StateChanges
+from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, Settling
+from millpond.queues.key_assignment import key_hash
 from millpond.queues.settled_offsets import Settled
-from millpond.queues.tracked import FAR, LogEntry, MessageState, Settling
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}
 ACK_TIMEOUT_MS = 10_000
@@ -192,17 +192,17 @@ class World:
         if answer is AckResult.OK:
             self.check_token(token)
 
-    def give_back(self, token: Token) -> None:
+    def restore(self, token: Token) -> None:
         """The shell could not deliver it after all."""
         if token.epoch == self.machine.epoch:
-            self.machine.give_back(QueueDelivery(token.offset, token.consumer, 0, token.number))
-            self.model.give_back(token.offset, token.number)
+            self.machine.restore(QueueDelivery(token.offset, token.consumer, 0, token.number))
+            self.model.restore(token.offset, token.number)
 
     def unblock(self, offset: int | None) -> None:
-        self.let_go |= {each for each, retry in self.model.retries.items() if retry.not_before == FAR}
+        self.let_go |= {each for each, retry in self.model.retries.items() if retry.not_before == NEVER}
         self.same("unblocked", self.machine.unblock(offset), self.model.unblock(offset))
 
-    def pass_time(self, by_ms: int) -> None:
+    def advance_time(self, by_ms: int) -> None:
         self.now += by_ms
         for each in self.both:
             each.expire(self.now)
@@ -288,7 +288,7 @@ class World:
         for each in self.both if expire else ():
             each.expire(self.now)
         while True:
-            self.recall(read)
+            self.retrack(read)
             deliveries = self.machine.dispatch(self.now)
             if self.shape.exact:
                 self.same("deliveries", deliveries, self.model.dispatch(self.now))
@@ -299,19 +299,19 @@ class World:
             if not self.machine.wants_more or self.machine.frontier >= self.log.end:
                 break
             self.index(read)
-        self.recall(read)
+        self.retrack(read)
         revoked, self.machine.revoked = self.machine.revoked, []
         self.same("revoked", revoked, self.model.revoked)
         self.model.revoked = []
         if self.shape.exact:
             assert self.model.could_be_taken() == [], "I10 somebody could have a message, and does not get it"
 
-    def recall(self, read: int) -> None:
+    def retrack(self, read: int) -> None:
         for _ in range(READS_MAX):
-            if (start := self.machine.recalls_from) is None:
+            if (start := self.machine.retrack_from) is None:
                 return
             end = min(start + read, self.machine.frontier)
-            self.machine.recall(self.log.between(start, end), start, end)
+            self.machine.retrack(self.log.between(start, end), start, end)
         raise AssertionError("I9 the log is read again and again")
 
     def index(self, read: int) -> None:
@@ -408,9 +408,11 @@ class World:
 
     def check_credit(self) -> None:
         for consumer in self.machine._consumers.values():
-            assert consumer.purse.messages >= 0, "I7 more than it has room for"
-            assert consumer.purse.bytes > -LARGEST, "I7 more than one message over"
-            assert len(consumer.leases) + consumer.purse.messages <= self.granted[consumer.name], "I7 credit"
+            assert consumer.consumer_credit.messages >= 0, "I7 more than it has room for"
+            assert consumer.consumer_credit.bytes > -LARGEST, "I7 more than one message over"
+            assert len(consumer.leases) + consumer.consumer_credit.messages <= self.granted[consumer.name], (
+                "I7 credit"
+            )
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -429,7 +431,7 @@ class World:
             if self.row.floor == self.log.end:
                 self.turn()
                 return self.check_nothing_is_left()
-            self.pass_time(ACK_TIMEOUT_MS)
+            self.advance_time(ACK_TIMEOUT_MS)
         raise AssertionError(f"I9 not drained: {self.row.floor} of {self.log.end}")
 
     def check_nothing_is_left(self) -> None:

@@ -393,9 +393,9 @@ async def send_and_leave(broker, request, version):
     async with busy_writer(broker):
         async with Client(broker) as client:
             client.send(request, version)
-            await until(lambda: changes.under_way)
+            await until(lambda: changes.in_flight)
         await until(lambda: not broker.kafka._connections)
-    await until(lambda: not changes.under_way)
+    await until(lambda: not changes.in_flight)
 
 
 def created(name):

@@ -340,7 +340,9 @@ async def test_an_aborted_list_that_was_deleted_with_its_records_is_not_taken_fo
     log = broker.log
     topic_partition = log.topics.partition("orders", 0)
     await log.last_stable_offset(topic_partition)
-    log.partition(topic_partition).ongoing._aborted_from = 10  # as after a thousand aborted transactions
+    log.partition(
+        topic_partition
+    ).open_transactions._aborted_from = 10  # as after a thousand aborted transactions
     real = log._fetcher._read_catalog
 
     async def after_a_deletion(function):

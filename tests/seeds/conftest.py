@@ -17,7 +17,7 @@ def kinds(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """One broker with all faces for every test that brings topics of its own and needs nothing special."""
+    """One broker with all interfaces for every test that brings topics of its own and needs nothing special."""
     with Server(tmp_path_factory.mktemp("server")) as running:
         yield running
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.ports import free_address
 
-from millpond.model.addresses import FACES
+from millpond.model.addresses import INTERFACES
 
 PROGRAMS = Path(sys.executable).parent
 PATIENCE_SECONDS = 60.0
@@ -111,7 +111,7 @@ class Server:
     def __init__(self, folder, *, variables=None, **settings):
         self._folder = Path(folder)
         self._variables = variables or {}
-        self._settings = {f"{face}_listen": free_address() for face in FACES} | settings
+        self._settings = {f"{interface}_listen": free_address() for interface in INTERFACES} | settings
         self._process = None
 
     def __enter__(self):
@@ -133,8 +133,8 @@ class Server:
         line = self._process.stdout.readline()
         assert line, f"the broker did not start:\n{self.log()}"
         self.listeners = json.loads(line)["listeners"]
-        for face, address in self.listeners.items():
-            self._settings[f"{face}_listen"] = address
+        for interface, address in self.listeners.items():
+            self._settings[f"{interface}_listen"] = address
 
     @property
     def grpc(self):

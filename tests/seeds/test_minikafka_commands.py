@@ -288,8 +288,8 @@ def test_s11_messages_live_as_long_as_the_variable_says(mkfk_server, port, kinds
 
 def test_s11_only_grpc_is_opened_unless_more_is_asked_for(mkfk_server, port):
     server = mkfk_server()
-    faces = dict(line.split() for line in server.lines if line.split()[0] in ("kafka", "grpc", "http"))
-    assert faces == {"kafka": "off", "grpc": f"127.0.0.1:{port}", "http": "off"}
+    interfaces = dict(line.split() for line in server.lines if line.split()[0] in ("kafka", "grpc", "http"))
+    assert interfaces == {"kafka": "off", "grpc": f"127.0.0.1:{port}", "http": "off"}
     server.signal(signal.SIGTERM)
     server.wait()
     other = free_port()

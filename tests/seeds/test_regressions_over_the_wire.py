@@ -51,7 +51,7 @@ def names(server):
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
-def test_m2_m3_a_bad_name_is_refused_by_every_face_and_stores_nothing(server, mini, produce, http, name):
+def test_m2_m3_a_bad_name_is_refused_by_every_interface_and_stores_nothing(server, mini, produce, http, name):
     before = names(server)
     for call in (lambda: mini.produce(name, b"x"), lambda: produce(one(name))):
         refused = refusal(call)

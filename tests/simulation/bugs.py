@@ -8,7 +8,7 @@ from unittest import mock
 from millpond.catalog import appends, writers
 from millpond.log.buffer import AppendResult
 from millpond.log.flusher import Flight, Flusher
-from millpond.queues.tracked import TrackedKey
+from millpond.queues.dispatcher_state import TrackedKey
 
 
 @contextmanager

@@ -115,10 +115,10 @@ class SimTransaction:
     def lease_clock(self) -> tuple[str, int]:
         return LEASE_CLOCK, int(self._world.now * 1000)
 
-    def cut_off(self, names: Sequence[str]) -> None:
+    def terminate_connections(self, names: Sequence[str]) -> None:
         """A transaction here is over before anything else happens."""
 
-    def be_patient(self) -> None:
+    def disable_lock_timeout(self) -> None:
         """Nor does anybody wait for locks."""
 
 
@@ -162,7 +162,7 @@ class BrokersCatalog:
         with self._shared.read() as transaction:
             yield SimTransaction(transaction, self._shared.world)
 
-    def changed_elsewhere(self) -> bool:
+    def has_foreign_commits(self) -> bool:
         if self._closed or self._weather.cut:
             raise CatalogUnavailable(reason="simulated: no way to the catalog")
         foreign = self._shared.commits - self._own

@@ -19,8 +19,8 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.subscriptions import SubscriptionMode
-from millpond.queues.outcomes import AckResult
-from millpond.queues.pulling import Pulled, PullerName
+from millpond.queues.dispatcher_results import AckResult
+from millpond.queues.pull_consumers import Pulled, PullerName
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

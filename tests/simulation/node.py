@@ -15,7 +15,7 @@ from tests.simulation.writer import SimWriter
 
 from millpond.broker import Broker
 from millpond.cluster import Nudges
-from millpond.cluster.nudges import NUDGE_TIMEOUT_S
+from millpond.cluster.refresh_requests import NUDGE_TIMEOUT_S
 from millpond.model.errors import MillpondError, WriterDead
 from millpond.settings import Settings
 

@@ -162,5 +162,5 @@ class Auditor(Reader):
         polled = await self.ask(self.owner(self.topic_partition), lambda broker: broker.poller.poll(request))
         for partition, record in polled.records:
             self._ledger.see(partition, record.offset, bytes(record.value or b""), self.name)
-        for standing in polled.standings:
+        for standing in polled.read_positions:
             self.offset = standing.next_offset

@@ -74,7 +74,7 @@ class SimWriter(Writer):
                 await self._in_virtual_time(jobs)
             elif not stop:
                 await self._wait()
-            self._look_around(self._sim.time())
+            self._check_foreign_commits(self._sim.time())
             if stop:
                 return
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.batches import claiming
+from tests.batches import batch_with_header
 from tests.unit.rewriting.paper import PLENTY, Paper
 
 from millpond.model.errors import InvalidInput
@@ -39,8 +39,8 @@ def batches_of(*lists, codec=Codec.NONE):
     return placed
 
 
-def plain_values(sifted):
-    return [each._replace(records=None if each.records is None else bytes(each.records)) for each in sifted]
+def plain_values(filtered):
+    return [each._replace(records=None if each.records is None else bytes(each.records)) for each in filtered]
 
 
 @settings(max_examples=150, deadline=None)
@@ -71,10 +71,12 @@ def test_learning_and_sifting_agree_with_the_plain_map(
 ):
     batches = batches_of(*lists, codec=codec)
     plain, compiled = PlainKeys(PLENTY), CompiledKeys(PLENTY)
-    assert plain.learn(batches, start, end) == compiled.learn(batches, start, end) == end
+    assert plain.collect_keys(batches, start, end) == compiled.collect_keys(batches, start, end) == end
     assert len(plain) == len(compiled)
     sieve = Sieve(log_start, clean, tombstones)
-    assert plain_values(compiled.sift(batches, sieve)) == plain_values(plain.sift(batches, sieve))
+    assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
+        plain.filter_batches(batches, sieve)
+    )
 
 
 def test_records_without_a_time_count_with_that_of_their_batch():
@@ -82,12 +84,12 @@ def test_records_without_a_time_count_with_that_of_their_batch():
     lists = [[Record(b"1", b"a", timestamp=7), Record(b"2", b"b")], [Record(b"3", b"a", timestamp=9)]]
     batches = []
     for records in lists:
-        data = claiming(records, newest=5_000)
+        data = batch_with_header(records, newest=5_000)
         batches.append((data, 0, next(walk(data))[1]))
     maps = PlainKeys(PLENTY), CompiledKeys(PLENTY)
     for keys in maps:
-        keys.learn(batches, 0, 2)
-    plain, compiled = (plain_values(keys.sift(batches, Sieve(0, 2, 0))) for keys in maps)
+        keys.collect_keys(batches, 0, 2)
+    plain, compiled = (plain_values(keys.filter_batches(batches, Sieve(0, 2, 0))) for keys in maps)
     assert plain == compiled
     assert [each.newest_timestamp for each in plain] == [5_000, 9]
 
@@ -98,29 +100,31 @@ def test_many_keys_make_it_grow_and_none_is_lost():
     batches = batches_of(*([(key, b"v") for key in keys[n : n + 500]] for n in range(0, 20_000, 500)))
     plain, compiled = PlainKeys(PLENTY), CompiledKeys(PLENTY)
     for batch in batches:
-        assert plain.learn([batch], 0, 20_000) == compiled.learn([batch], 0, 20_000) == 20_000
+        assert plain.collect_keys([batch], 0, 20_000) == compiled.collect_keys([batch], 0, 20_000) == 20_000
     assert len(plain) == len(compiled) > compaction.SLOTS_MIN
     sieve = Sieve(0, 20_000, 0)
-    assert plain_values(compiled.sift(batches, sieve)) == plain_values(plain.sift(batches, sieve))
+    assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
+        plain.filter_batches(batches, sieve)
+    )
 
 
 @pytest.mark.parametrize("bytes_max", [0, 60_000, 200_000])
 def test_it_stops_at_its_bound_and_says_where(bytes_max):
     keys = CompiledKeys(bytes_max)
     batches = batches_of([(b"%08d" % n, b"v") for n in range(10_000)])
-    full_at = keys.learn(batches, 0, 10_000)
+    full_at = keys.collect_keys(batches, 0, 10_000)
     assert full_at == len(keys)
     assert 0 < full_at < 10_000
     held = keys._table.nbytes + keys._arena.nbytes
     assert held <= max(bytes_max, compaction.SLOTS_MIN * compaction.SLOT_BYTES + compaction.ARENA_BYTES_MIN)
-    kept = keys.sift(batches, Sieve(0, full_at, 0))[0]
+    kept = keys.filter_batches(batches, Sieve(0, full_at, 0))[0]
     assert kept.kept == 10_000
 
 
 def test_a_first_key_has_room_even_if_it_is_larger_than_the_bound():
     keys = CompiledKeys(1)
     batches = batches_of([(b"k" * 100_000, b"v"), (b"l" * 100_000, b"v")])
-    assert keys.learn(batches, 0, 2) == 1
+    assert keys.collect_keys(batches, 0, 2) == 1
     assert len(keys) == 1
 
 
@@ -144,7 +148,7 @@ def test_damage_is_an_error_and_nothing_is_learned():
     data[-3] = 0x7F
     keys = CompiledKeys(PLENTY)
     with pytest.raises(InvalidInput):
-        keys.learn([good, (bytes(data), *bad[1:])], 0, 2)
+        keys.collect_keys([good, (bytes(data), *bad[1:])], 0, 2)
     assert len(keys) == 0
 
 
@@ -165,11 +169,11 @@ def test_it_is_quick(figures):
     ]
     batches = batches_of(*lists)
     warm = CompiledKeys(PLENTY)
-    warm.learn(batches[:2], 0, 400)
-    warm.sift(batches[:2], Sieve(0, 400, 0))
+    warm.collect_keys(batches[:2], 0, 400)
+    warm.filter_batches(batches[:2], Sieve(0, 400, 0))
     keys, started = CompiledKeys(PLENTY), time.perf_counter()
-    keys.learn(batches, 0, records)
-    sifted = keys.sift(batches, Sieve(0, records, 0))
+    keys.collect_keys(batches, 0, records)
+    filtered = keys.filter_batches(batches, Sieve(0, records, 0))
     took = time.perf_counter() - started
-    assert sum(each.kept for each in sifted) == 50_000
+    assert sum(each.kept for each in filtered) == 50_000
     figures.append(f"compaction, compiled key map: {records / took / 1e6:.1f} M records/s learned and sifted")

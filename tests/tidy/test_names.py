@@ -21,7 +21,7 @@ WHERE = {
     "spark/kernels/batches.py": "numpy.where",
     "spark/kernels/compaction.py": "numpy.where",
     "spark/sink/columns.py": "numpy.where",
-    "spark/sink/refusals.py": "numpy.where",
+    "spark/sink/row_errors.py": "numpy.where",
     "spark/source/rows.py": "numpy.where",
 }
 """Files that may have a variable or attribute of this name, which stood for a topic's partition once."""

@@ -22,11 +22,11 @@ from tests.queues.row import Row
 from millpond.model.subscriptions import config_from
 from millpond.model.units import format_duration, parse_duration_ms
 from millpond.queues import schedule
-from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import QueueDelivery
+from millpond.queues.dispatcher_results import QueueDelivery
+from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState
+from millpond.queues.key_assignment import key_hash
 from millpond.queues.settled_offsets import Settled
-from millpond.queues.tracked import FAR, LogEntry, MessageState
 
 PARTITION = 0
 OPTIONS = {
@@ -87,7 +87,7 @@ class QueueStage:
         return []
 
     def do_hear(self, flags, _):
-        self.machine.hear(flags[0])
+        self.machine.mark_alive(flags[0])
         return []
 
     def do_pause(self, flags, _):
@@ -124,7 +124,7 @@ class QueueStage:
 
     def do_undeliver(self, flags, _):
         offset = int(flags[0])
-        self.machine.give_back(self.latest[offset])
+        self.machine.restore(self.latest[offset])
         return []
 
     def do_commit(self, flags, _):
@@ -180,8 +180,8 @@ class QueueStage:
         return [*messages, *(f"the log is read again for {each}" for each in lagging)] or ["nothing is open"]
 
     def do_why(self, *_):
-        standings = self.machine.keys_that_wait(10)
-        return [f"{self._name(each.key)} at {each.offset}: {each.why} {each.consumer}" for each in standings]
+        statuses = self.machine.waiting_keys(10)
+        return [f"{self._name(each.key)} at {each.offset}: {each.why} {each.consumer}" for each in statuses]
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -216,8 +216,8 @@ class QueueStage:
         machine, said = self.machine, []
         machine.expire(self.now)
         while True:
-            while (start := machine.recalls_from) is not None:
-                machine.recall(self.log.between(start, machine.frontier), start, machine.frontier)
+            while (start := machine.retrack_from) is not None:
+                machine.retrack(self.log.between(start, machine.frontier), start, machine.frontier)
             deliveries = machine.dispatch(self.now)
             said += [self._say_delivery(each) for each in deliveries]
             if not machine.wants_more or machine.frontier >= self.log.end:
@@ -242,7 +242,7 @@ class QueueStage:
         said = where.get(message.state, f"leased to {message.consumer.name if message.consumer else None}")
         if message.state is MessageState.READY and message.not_before > self.now:
             wait = format_duration(message.not_before - self.now)
-            said = "blocked" if message.not_before >= FAR else f"delayed for {wait}"
+            said = "blocked" if message.not_before >= NEVER else f"delayed for {wait}"
         failed = f", failed {message.attempts}" if message.attempts else ""
         return f"{message.offset} ({self.keys[message.offset]}): {said}{failed}"
 

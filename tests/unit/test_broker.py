@@ -31,7 +31,7 @@ async def test_a_start_that_fails_leaves_no_thread_running(monkeypatch):
 
 
 async def test_a_start_that_fails_at_its_end_leaves_nothing_and_can_be_tried_again(tmp_path, monkeypatch):
-    ports = {f"{face}_listen": "127.0.0.1:0" for face in ("kafka", "grpc", "http")}
+    ports = {f"{interface}_listen": "127.0.0.1:0" for interface in ("kafka", "grpc", "http")}
     broker = Broker(Settings(data_dir=tmp_path, **ports), listen=True)
     before = asyncio.all_tasks()
 

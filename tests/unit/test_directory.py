@@ -6,7 +6,7 @@ import pytest
 from tests.ports import free_address
 
 from millpond.broker import Broker
-from millpond.directory import lock_data_dir
+from millpond.data_directory import lock_data_dir
 from millpond.model.errors import DataDirectoryLocked, InvalidSettings, PortUnavailable
 from millpond.settings import Settings
 from millpond.testing import running_broker
@@ -69,7 +69,7 @@ def test_a_second_broker_is_refused_and_removes_nothing(tmp_path):
 
 def test_a_lock_on_a_file_that_was_removed_meanwhile_is_taken_again(tmp_path, monkeypatch):
     """Another start fails, and removes the directory between our opening of the lock file and our locking it."""
-    from millpond import directory as module
+    from millpond import data_directory as module
 
     really = module.fcntl.flock
     removed = []

@@ -5,7 +5,7 @@ import pytest
 from millpond.broker import Broker
 from millpond.log import FetchRequest
 from millpond.model.errors import CatalogFull, MillpondError, StoreFull, Unavailable
-from millpond.objects.reserve import RELEASED, RESERVE, DiskSpace, Reserve
+from millpond.objects.disk_reserve import RELEASED, RESERVE, DiskSpace, Reserve
 from millpond.records import Record, build_batch
 from millpond.settings import Settings
 from millpond.testing import Faults, running_broker

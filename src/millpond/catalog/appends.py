@@ -25,7 +25,7 @@ from millpond.model.errors import (
 )
 from millpond.model.extents import LATE_MS, NO_APPEND_TIME
 from millpond.model.ids import TopicPartition
-from millpond.model.producers import ProducerState, SequencedBatch, judge
+from millpond.model.producers import ProducerState, SequencedBatch, check_sequence
 
 EXTEND: Final = """
     UPDATE partitions SET end_offset = end_offset + ?, bytes = bytes + ?,
@@ -33,7 +33,7 @@ EXTEND: Final = """
     WHERE topic_id = ? AND partition = ? AND (epoch = ? OR ? < 0)
     RETURNING end_offset, epoch, log_start, high_timestamp
 """
-GIVE_BACK: Final = """
+RETURN_OFFSETS: Final = """
     UPDATE partitions SET end_offset = end_offset - ?, bytes = bytes - ?, high_timestamp = coalesce(
       (SELECT e.high_timestamp FROM extents e WHERE e.topic_id = partitions.topic_id
          AND e.partition = partitions.partition ORDER BY e.base_offset DESC LIMIT 1), -1)
@@ -99,10 +99,10 @@ def append(
             placed[share.topic_partition] = (end, epoch, log_start, high)
             results[share.topic_partition] = AppendedShare(end - share.records, epoch, log_start)
         else:
-            results[share.topic_partition] = _why_not(tx, share.topic_partition)
+            results[share.topic_partition] = _refusal(tx, share.topic_partition)
     _check_producers(tx, [share for share in ordered if share.topic_partition in placed], results, now_ms)
     locked = [share for share in ordered if share.topic_partition in placed]
-    _give_back(
+    _return_offsets(
         tx, [share for share in locked if not isinstance(results[share.topic_partition], AppendedShare)]
     )
     accepted = [share for share in locked if isinstance(results[share.topic_partition], AppendedShare)]
@@ -128,7 +128,7 @@ def _extend_parameters(share: AppendShare) -> tuple[int | bytes, ...]:
     return (share.records, share.length, newest, newest, *share.topic_partition, share.epoch, share.epoch)
 
 
-def _why_not(tx: CatalogTransaction, topic_partition: TopicPartition) -> MillpondError:
+def _refusal(tx: CatalogTransaction, topic_partition: TopicPartition) -> MillpondError:
     if tx.rows(EXISTS, topic_partition):
         return NotOwner()
     return UnknownPartition(topic=topic_partition.topic_id.hex(), partition=topic_partition.partition)
@@ -150,7 +150,7 @@ def _check_producers(
         placed = results[share.topic_partition]
         assert isinstance(placed, AppendedShare), "only placed shares are checked"
         try:
-            changed.update(_follow(tx, share, placed.base_offset, known))
+            changed.update(_next_producer_states(tx, share, placed.base_offset, known))
         except (OutOfOrderSequence, ProducerFenced) as error:
             results[share.topic_partition] = FlushFailed(f"The owner's view of a producer was stale. {error}")
         except InvalidTransactionState as error:
@@ -158,7 +158,7 @@ def _check_producers(
     producers.save(tx, changed, now_ms=now_ms)
 
 
-def _follow(
+def _next_producer_states(
     tx: CatalogTransaction,
     share: AppendShare,
     base_offset: int,
@@ -169,7 +169,7 @@ def _follow(
     for batch in share.sequences:
         key = (share.topic_partition, batch.producer_id)
         state = states.get(key) or known.get(key)
-        if judge(state, batch) is not None:
+        if check_sequence(state, batch) is not None:
             raise OutOfOrderSequence(
                 producer_id=batch.producer_id, sequence=batch.base_sequence, expected="a new batch"
             )
@@ -193,8 +193,8 @@ def _touch_transactions(tx: CatalogTransaction, share: AppendShare, base_offset:
     tx.each(TOUCH_TRANSACTION, [(first, *key) for first, key in zip(firsts, keys, strict=True)])
 
 
-def _give_back(tx: CatalogTransaction, refused: Sequence[AppendShare]) -> None:
-    tx.each(GIVE_BACK, [(share.records, share.length, *share.topic_partition) for share in refused])
+def _return_offsets(tx: CatalogTransaction, refused: Sequence[AppendShare]) -> None:
+    tx.each(RETURN_OFFSETS, [(share.records, share.length, *share.topic_partition) for share in refused])
 
 
 def _insert(

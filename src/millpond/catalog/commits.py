@@ -35,7 +35,14 @@ undone alone."""
 
 _to_json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps creates an encoder per call
 
-BUGS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+PROGRAMMING_ERRORS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 ATTEMPTS_MAX: Final = 6
 RETRY_DELAY_S: Final = 0.05
@@ -110,10 +117,10 @@ class Committer:
         number = self._last + 1
         try:
             with self._database.write() as tx:
-                taken = writers.take_number(tx, self._session, self._lane, number, token)
+                taken = writers.claim_commit_number(tx, self._session, self._lane, number, token)
                 if taken is None:
                     outcomes = _run_all(tx, operations)
-                    writers.keep_result(tx, self._session, self._lane, _encode(outcomes))
+                    writers.store_result(tx, self._session, self._lane, _encode(outcomes))
         except _OnlyOneRefusedError as refused:
             return [OperationResult(error=refused.error)]
         if taken is None:
@@ -159,7 +166,7 @@ def _outcome(tx: CatalogTransaction, operation: CommitOperation) -> OperationRes
     try:
         value = operation(tx)
         return OperationResult(value, kept=_to_json([value]))
-    except BUGS as error:
+    except PROGRAMMING_ERRORS as error:
         raise Defect(reason=repr(error)) from error
 
 

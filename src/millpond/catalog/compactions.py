@@ -2,7 +2,7 @@
 
 Everything below a point had been compacted by its time. The next compaction finds its first dirty record at the last
 point. A tombstone may be removed once the point above it is older than the topic's `delete.retention.ms`. Points
-below which no tombstone is left are merged into one, with the time `TOMBSTONES_GONE`.
+below which no tombstone is left are merged into one, with the time `TOMBSTONES_REMOVED`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.ids import TopicId, TopicPartition
 
-TOMBSTONES_GONE: Final = 0
+TOMBSTONES_REMOVED: Final = 0
 """The time of a point below which no tombstone is left."""
 POINTS_PER_RETENTION: Final = 32
 """How finely tombstones are distinguished by age: they stay up to a thirty-second of `delete.retention.ms`

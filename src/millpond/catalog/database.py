@@ -30,11 +30,11 @@ class CatalogTransaction(Protocol):
         database's clock, or this machine's monotonic clock, named by its boot id. Two readings are comparable
         only if they come from the same clock."""
 
-    def cut_off(self, names: Sequence[str]) -> None:
+    def terminate_connections(self, names: Sequence[str]) -> None:
         """End the connections of databases that were opened under these names, so that a transaction which a
         paused process left open releases its locks. On SQLite no process can end another's connection."""
 
-    def be_patient(self) -> None:
+    def disable_lock_timeout(self) -> None:
         """Wait for locks without a limit, even if the database was opened with a `lock_wait_ms`."""
 
 
@@ -49,7 +49,7 @@ class Database(Protocol):
     def read(self) -> AbstractContextManager[CatalogTransaction]:
         """Statements that do not write. They do not wait for writers."""
 
-    def changed_elsewhere(self) -> bool:
+    def has_foreign_commits(self) -> bool:
         """Whether another connection may have committed since the last call."""
 
     def migrate(self) -> None:

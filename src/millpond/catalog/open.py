@@ -14,7 +14,7 @@ CATALOG_FILE: Final = "catalog.db"
 OBJECTS_FOLDER: Final = "objects"
 SQLITE: Final = "sqlite://"
 POSTGRES: Final = ("postgresql://", "postgres://")
-HIDDEN: Final = "…"
+REDACTED: Final = "…"
 
 
 def sqlite_url(path: Path) -> str:
@@ -32,10 +32,10 @@ def open_database(
     """Open `memory://`, `sqlite:///absolute/file.db` or `postgresql://…`. Raises `InvalidSettings` for any
     other URL.
 
-    `name` identifies the opener to other processes (see `CatalogTransaction.cut_off`). `lock_wait_ms` limits how
-    long a statement waits for another transaction's lock; 0 sets no limit. SQLite ignores it: it has a single
-    lock, and waiting for that lock cannot be limited. `on_full` is called when a commit to SQLite fails
-    because the disk is full.
+    `name` identifies the opener to other processes (see `CatalogTransaction.terminate_connections`).
+    `lock_wait_ms` limits how long a statement waits for another transaction's lock; 0 sets no limit. SQLite
+    ignores it: it has a single lock, and waiting for that lock cannot be limited. `on_full` is called
+    when a commit to SQLite fails because the disk is full.
     """
     if url == "memory://":
         return SqliteMemoryDatabase()
@@ -44,20 +44,20 @@ def open_database(
     if url.startswith(POSTGRES):
         return _open_postgres(url, name, lock_wait_ms)
     reason = "it is neither memory:// nor sqlite:///… nor postgresql://…"
-    raise InvalidSettings(name="catalog", value=shown_url(url), reason=reason)
+    raise InvalidSettings(name="catalog", value=redacted_url(url), reason=reason)
 
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """The URL without the user, password and parameters it may contain. If these cannot be identified with
     certainty, the part in question is hidden as a whole."""
     if url.startswith(SQLITE):
         return url  # a path, regardless of the characters in it
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return HIDDEN if "=" in url else url  # `password=…` is how libpq writes it without a URL
+        return REDACTED if "=" in url else url  # `password=…` is how libpq writes it without a URL
     rest, _, parameters = rest.partition("?")
     if "@" in parameters:
-        return f"{scheme}://{HIDDEN}"  # the @ may follow a password that contains a question mark
+        return f"{scheme}://{REDACTED}"  # the @ may follow a password that contains a question mark
     return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 

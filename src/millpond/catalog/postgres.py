@@ -31,7 +31,7 @@ CONNECTIONS_MAX: Final = 8
 CONNECT_TIMEOUT_S: Final = 10
 ACQUIRE_TIMEOUT_S: Final = 2.0
 """How long a transaction waits for a connection."""
-ACQUIRE_AGAIN_S: Final = 0.25
+ACQUIRE_AFTER_TIMEOUT_S: Final = 0.25
 """The same wait after a transaction has waited in vain, so that callers fail quickly while the database is
 unreachable."""
 RECONNECT_S: Final = 1.0
@@ -49,10 +49,10 @@ the number of probes."""
 STATEMENT_TIMEOUT_MS: Final = 60_000
 IDLE_IN_TRANSACTION_MS: Final = 10_000
 """How long a process that stops in mid-transaction keeps its locks, unless another process cuts it off
-earlier (`cut_off`)."""
+earlier (`terminate_connections`)."""
 APPLICATION: Final = "millpond "
 """Prefix of the connections' application name in `pg_stat_activity`. The name of their opener follows it."""
-CUT_OFF: Final = """
+TERMINATE_CONNECTIONS: Final = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = ? AND datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
 """
@@ -96,19 +96,20 @@ class PostgresTransaction:
         now = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
         return "postgres", self.rows(now)[0][0]
 
-    def cut_off(self, names: Sequence[str]) -> None:
+    def terminate_connections(self, names: Sequence[str]) -> None:
         """A process that was stopped between two statements of a commit, or whose network is cut off, would
         keep its own row locked. Other processes then could not even mark it dead."""
-        self.each(CUT_OFF, [(f"{APPLICATION}{name}",) for name in names])
+        self.each(TERMINATE_CONNECTIONS, [(f"{APPLICATION}{name}",) for name in names])
 
-    def be_patient(self) -> None:
+    def disable_lock_timeout(self) -> None:
         self.rows("SET LOCAL lock_timeout = 0")
 
 
 class PostgresDatabase:
     def __init__(self, url: str, *, schema: str | None = None, name: str = "", lock_wait_ms: int = 0) -> None:
-        """`name` identifies the opener to other processes; see `cut_off`. A statement that has waited `lock_wait_ms`
-        for another transaction's lock fails with a retriable error; 0 waits as long as a statement may take."""
+        """`name` identifies the opener to other processes; see `terminate_connections`. A statement that has
+        waited `lock_wait_ms` for another transaction's lock fails with a retriable error; 0 waits as long as a
+        statement may take."""
         options = f"{OPTIONS} -c lock_timeout={lock_wait_ms}"
         if schema is not None:
             options += f" -c search_path={schema}"
@@ -133,7 +134,7 @@ class PostgresDatabase:
             reconnect_timeout=RECONNECT_S,
         )
         self._checked_ms = 0
-        self._patience_s = ACQUIRE_TIMEOUT_S
+        self._acquire_timeout_s = ACQUIRE_TIMEOUT_S
         try:
             self._pool.open()
             self._refuse_unsafe()
@@ -162,7 +163,7 @@ class PostgresDatabase:
                 with suppress(psycopg.Error):
                     connection.autocommit = False
 
-    def changed_elsewhere(self) -> bool:
+    def has_foreign_commits(self) -> bool:
         """PostgreSQL has no cheap way to tell: assume a change once a second."""
         now_ms = time.monotonic_ns() // 1_000_000
         due = now_ms - self._checked_ms >= FOREIGN_CHECK_MS
@@ -172,7 +173,7 @@ class PostgresDatabase:
 
     def migrate(self) -> None:
         with self.write() as tx:
-            tx.be_patient()
+            tx.disable_lock_timeout()
             tx.rows("SELECT pg_advisory_xact_lock(?)", (MIGRATION_LOCK,))
             if self._schema is not None:
                 tx.rows(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
@@ -184,11 +185,11 @@ class PostgresDatabase:
     @contextmanager
     def _connection(self) -> Iterator[PostgresConnection]:
         try:
-            connection = self._pool.getconn(timeout=self._patience_s)
+            connection = self._pool.getconn(timeout=self._acquire_timeout_s)
         except (PoolTimeout, psycopg.Error) as error:
-            self._patience_s = ACQUIRE_AGAIN_S
+            self._acquire_timeout_s = ACQUIRE_AFTER_TIMEOUT_S
             raise CatalogUnavailable(reason=str(error)) from error
-        self._patience_s = ACQUIRE_TIMEOUT_S
+        self._acquire_timeout_s = ACQUIRE_TIMEOUT_S
         try:
             yield connection
         finally:

@@ -15,8 +15,8 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import UnknownPartition
 from millpond.model.ids import Session, TopicPartition
 
-PASSING: Final = "passing/"
-PASSING_KEPT_MS: Final = 24 * 60 * 60 * 1000
+ONE_TIME_PREFIX: Final = "passing/"
+ONE_TIME_KEPT_MS: Final = 24 * 60 * 60 * 1000
 TOPIC_OF_EACH_ROW: Final = "*"
 """Stands for the topic's name. No topic can have this name."""
 
@@ -27,14 +27,14 @@ CLAIM: Final = """
     RETURNING batch
 """
 NEWEST: Final = "SELECT batch, session FROM sink_commits WHERE sink = ?"
-FORGET_PASSING: Final = "DELETE FROM sink_commits WHERE sink >= ? AND sink < ? AND committed_at < ?"
+DELETE_ONE_TIME: Final = "DELETE FROM sink_commits WHERE sink >= ? AND sink < ? AND committed_at < ?"
 LOCK_PARTITION: Final = """
     UPDATE partitions SET owner = owner WHERE topic_id = ? AND partition = ? RETURNING partition
 """
 
 
-def passing_sink() -> str:
-    return f"{PASSING}{uuid4()}"
+def one_time_sink() -> str:
+    return f"{ONE_TIME_PREFIX}{uuid4()}"
 
 
 def batch_sink(name: str, topic: str | None) -> str:
@@ -62,10 +62,10 @@ def is_newest(tx: CatalogTransaction, sink: str, batch: int, session: Session) -
     return [tuple(row) for row in tx.rows(NEWEST, (sink,))] == [(batch, session)]
 
 
-def forget_passing(tx: CatalogTransaction, *, now_ms: int) -> None:
+def delete_one_time_sinks(tx: CatalogTransaction, *, now_ms: int) -> None:
     """Remove the rows of passing sinks that are a day old."""
-    after_all = PASSING[:-1] + chr(ord("/") + 1)
-    tx.rows(FORGET_PASSING, (PASSING, after_all, now_ms - PASSING_KEPT_MS))
+    after_all = ONE_TIME_PREFIX[:-1] + chr(ord("/") + 1)
+    tx.rows(DELETE_ONE_TIME, (ONE_TIME_PREFIX, after_all, now_ms - ONE_TIME_KEPT_MS))
 
 
 def lock_partitions(tx: CatalogTransaction, topic_partitions: Sequence[TopicPartition]) -> None:

@@ -68,10 +68,10 @@ class SqliteTransaction:
     def lease_clock(self) -> tuple[str, int]:
         return self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
-    def cut_off(self, names: Sequence[str]) -> None:
+    def terminate_connections(self, names: Sequence[str]) -> None:
         """Does nothing: locks of a paused process stay until the process continues or ends."""
 
-    def be_patient(self) -> None:
+    def disable_lock_timeout(self) -> None:
         """Does nothing: SQLite's writers always wait without a limit."""
 
 
@@ -83,7 +83,7 @@ class SqliteDatabase:
         self._path = path
         self._on_full = on_full
         self._boot_id = _boot_id()
-        self._write_turn = threading.Lock()
+        self._write_lock = threading.Lock()
         self._readers: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
         self._reader_slots = threading.BoundedSemaphore(READERS_MAX)
         self._closed = False
@@ -102,7 +102,7 @@ class SqliteDatabase:
             raise
 
     def write(self) -> "_WriteTurn":
-        return _WriteTurn(self._writer, self._write_turn, self._boot_id, self)
+        return _WriteTurn(self._writer, self._write_lock, self._boot_id, self)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
@@ -112,11 +112,11 @@ class SqliteDatabase:
                 with _errors_translated():
                     yield SqliteTransaction(connection, self._boot_id)
             finally:
-                self._give_back(connection)
+                self._return_reader(connection)
 
-    def changed_elsewhere(self) -> bool:
+    def has_foreign_commits(self) -> bool:
         """The writer connection's data_version changes only when another connection commits."""
-        with self._write_turn, _errors_translated():
+        with self._write_lock, _errors_translated():
             version = self._data_version()
         changed = version != self._seen_version
         self._seen_version = version
@@ -127,7 +127,7 @@ class SqliteDatabase:
             migrate(tx, dialect="sqlite")
 
     def close(self) -> None:
-        with self._write_turn:
+        with self._write_lock:
             if self._closed:
                 return
             self._closed = True
@@ -171,7 +171,7 @@ class SqliteDatabase:
         if self._failure is not None:
             raise CatalogFailed(**self._failure.facts) from self._failure
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _return_reader(self, connection: apsw.Connection) -> None:
         if self._closed:
             connection.close()
         else:
@@ -196,19 +196,19 @@ class SqliteMemoryDatabase:
     the data."""
 
     def __init__(self) -> None:
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._boot_id = _boot_id()
         self._connection = apsw.Connection(":memory:")
 
     def write(self) -> "_WriteTurn":
-        return _WriteTurn(self._connection, self._turn, self._boot_id)
+        return _WriteTurn(self._connection, self._lock, self._boot_id)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
-        with self._turn, _errors_translated():
+        with self._lock, _errors_translated():
             yield SqliteTransaction(self._connection, self._boot_id)
 
-    def changed_elsewhere(self) -> bool:
+    def has_foreign_commits(self) -> bool:
         return False
 
     def migrate(self) -> None:
@@ -216,7 +216,7 @@ class SqliteMemoryDatabase:
             migrate(tx, dialect="sqlite")
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             self._connection.close()
 
 
@@ -246,22 +246,22 @@ class _WriteTurn:
     COMMIT, or ROLLBACK unless SQLite has rolled back by itself. It is a class and not a generator because
     every append uses it."""
 
-    __slots__ = ("_connection", "_database", "_transaction", "_turn")
+    __slots__ = ("_connection", "_database", "_lock", "_transaction")
 
     def __init__(
         self,
         connection: apsw.Connection,
-        turn: "threading.Lock | threading.RLock",
+        lock: "threading.Lock | threading.RLock",
         boot_id: str,
         database: SqliteDatabase | None = None,
     ) -> None:
         self._connection = connection
-        self._turn = turn
+        self._lock = lock
         self._database = database
         self._transaction = SqliteTransaction(connection, boot_id)
 
     def __enter__(self) -> SqliteTransaction:
-        self._turn.acquire()
+        self._lock.acquire()
         try:
             if self._database is not None:
                 self._database.lock()
@@ -303,7 +303,7 @@ class _WriteTurn:
     def _leave(self) -> None:
         if self._database is not None:
             self._database.unlock()
-        self._turn.release()
+        self._lock.release()
 
 
 @contextmanager

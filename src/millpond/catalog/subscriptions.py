@@ -18,7 +18,7 @@ from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.subscriptions import SubscriptionConfig, config_from
 
 SubscriptionId = NewType("SubscriptionId", bytes)
-EVERYBODY: Final = ""
+SHARED_MEMBER: Final = ""
 """The member name of the state that all consumers of a subscription share."""
 CHUNK_OFFSETS: Final = 8192
 FULL_CHUNK: Final = b"\xff" * (CHUNK_OFFSETS // 8)
@@ -73,7 +73,7 @@ RETRIES: Final = """
     SELECT message_offset, attempts, not_before FROM subscription_retries
     WHERE subscription_id = ? AND member = ? AND partition = ?
 """
-MOVE: Final = """
+SET_FLOOR: Final = """
     UPDATE subscription_state SET floor = ?
     WHERE subscription_id = ? AND member = ? AND partition = ? AND epoch = ? RETURNING epoch
 """
@@ -97,7 +97,7 @@ DROP_RETRY: Final = """
     DELETE FROM subscription_retries
     WHERE subscription_id = ? AND member = ? AND partition = ? AND message_offset = ?
 """
-BURY: Final = """
+INSERT_DEAD_LETTER: Final = """
     INSERT INTO dead_letters
       (subscription_id, member, partition, message_offset, target, dead_at, record)
     VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -109,7 +109,7 @@ DEAD: Final = """
     ORDER BY subscription_id, member, partition, message_offset LIMIT ?
 """
 DEAD_WAITING: Final = "SELECT count(*) FROM dead_letters WHERE subscription_id = ?"
-UNEARTH: Final = """
+DELETE_DEAD_LETTER: Final = """
     DELETE FROM dead_letters WHERE subscription_id = ? AND member = ? AND partition = ? AND message_offset = ?
     RETURNING partition
 """
@@ -160,7 +160,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    standing: StateKey
+    state_key: StateKey
     offset: int
     target: str
     """The topic that it is written to."""
@@ -171,7 +171,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class StateSave:
-    standing: StateKey
+    state_key: StateKey
     topic_id: TopicId
     epoch: int
     floor: int
@@ -200,7 +200,10 @@ def create(
         raise SubscriptionExists(topic=topic, subscription=name)
     tx.each(
         INSERT_STATE,
-        [(created.id, EVERYBODY, partition, topic_id, floor) for partition, floor in sorted(floors.items())],
+        [
+            (created.id, SHARED_MEMBER, partition, topic_id, floor)
+            for partition, floor in sorted(floors.items())
+        ],
     )
     return created
 
@@ -233,37 +236,37 @@ def delete(tx: CatalogTransaction, subscription: StoredSubscription) -> None:
 
 
 def take(
-    tx: CatalogTransaction, subscription: StoredSubscription, standing: StateKey, *, owner: str, topic: str
+    tx: CatalogTransaction, subscription: StoredSubscription, state_key: StateKey, *, owner: str, topic: str
 ) -> int:
     """Start dispatching. Returns the epoch to save with. Only the owner of the partition may do so. The
     former dispatcher can no longer save, so the state that `load` returns afterwards stays valid."""
-    topic_partition = TopicPartition(subscription.topic_id, standing.partition)
+    topic_partition = TopicPartition(subscription.topic_id, state_key.partition)
     if partitions.read(tx, topic_partition).owner != owner:
         raise NotOwner
     if not tx.rows(BY_ID, (subscription.id,)):
         raise UnknownSubscription(topic=topic, subscription=subscription.name)
-    begin = tx.rows(FLOOR, (subscription.id, standing.partition))
-    taken = tx.rows(TAKE, (*standing, subscription.topic_id, begin[0][0] if begin else 0))
+    begin = tx.rows(FLOOR, (subscription.id, state_key.partition))
+    taken = tx.rows(TAKE, (*state_key, subscription.topic_id, begin[0][0] if begin else 0))
     epoch: int = taken[0][0]
     return epoch
 
 
-def load(tx: CatalogTransaction, standing: StateKey) -> Loaded | None:
+def load(tx: CatalogTransaction, state_key: StateKey) -> Loaded | None:
     """The partition's settled offsets and retries; None if the state is deleted. The epoch shows whether
     another dispatcher has taken the state since."""
-    found = tx.rows(STATE, standing)
+    found = tx.rows(STATE, state_key)
     if not found:
         return None
-    chunks = {row[0]: FULL_CHUNK if row[1] is None else bytes(row[1]) for row in tx.rows(CHUNKS, standing)}
-    retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, standing)}
+    chunks = {row[0]: FULL_CHUNK if row[1] is None else bytes(row[1]) for row in tx.rows(CHUNKS, state_key)}
+    retries = {row[0]: (row[1], row[2]) for row in tx.rows(RETRIES, state_key)}
     return Loaded(found[0][0], found[0][1], chunks, retries)
 
 
 def save(tx: CatalogTransaction, saves: Sequence[StateSave]) -> list[bool]:
     """Returns for each save whether its epoch was still current. A save with an old epoch changes nothing."""
-    ordered = sorted(range(len(saves)), key=lambda index: saves[index].standing)
+    ordered = sorted(range(len(saves)), key=lambda index: saves[index].state_key)
     moved = tx.each(
-        MOVE, [(saves[index].floor, *saves[index].standing, saves[index].epoch) for index in ordered]
+        SET_FLOOR, [(saves[index].floor, *saves[index].state_key, saves[index].epoch) for index in ordered]
     )
     held = [False] * len(saves)
     for index, rows in zip(ordered, moved, strict=True):
@@ -280,12 +283,12 @@ def reset(
 ) -> None:
     """Start the subscription again at these floors."""
     lock(tx, subscription)
-    for member in sorted({EVERYBODY, *members}):
+    for member in sorted({SHARED_MEMBER, *members}):
         for partition, floor in sorted(floors.items()):
-            standing = StateKey(subscription.id, member, partition)
-            tx.rows(RESET, (*standing, subscription.topic_id, floor))
+            state_key = StateKey(subscription.id, member, partition)
+            tx.rows(RESET, (*state_key, subscription.topic_id, floor))
             for statement in CLEAR:
-                tx.rows(statement, standing)
+                tx.rows(statement, state_key)
     tx.rows(RENEW, (subscription.id,))
 
 
@@ -314,7 +317,7 @@ def settled_above_floors(
 
 def dead_letters(tx: CatalogTransaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
     """Dead letters that are still to be written to their topics. Those of a partition are in message order."""
-    place = (*after.standing, after.offset) if after is not None else BEFORE_ALL_LETTERS
+    place = (*after.state_key, after.offset) if after is not None else BEFORE_ALL_LETTERS
     return [
         DeadLetter(
             StateKey(SubscriptionId(bytes(row[0])), row[1], row[2]), row[3], row[4], row[5], bytes(row[6])
@@ -330,7 +333,7 @@ def dead_letters_waiting(tx: CatalogTransaction, subscription_id: SubscriptionId
 
 def remove_dead_letters(tx: CatalogTransaction, letters: Sequence[DeadLetter]) -> int:
     """Returns how many of them were still stored."""
-    removed = tx.each(UNEARTH, [(*letter.standing, letter.offset) for letter in letters])
+    removed = tx.each(DELETE_DEAD_LETTER, [(*letter.state_key, letter.offset) for letter in letters])
     return sum(len(rows) for rows in removed)
 
 
@@ -352,28 +355,28 @@ def set_redriven(
 
 def _save_details(tx: CatalogTransaction, saves: Sequence[StateSave]) -> None:
     chunks = [
-        (*save.standing, number, save.topic_id, None if bits == FULL_CHUNK else bits)
+        (*save.state_key, number, save.topic_id, None if bits == FULL_CHUNK else bits)
         for save in saves
         for number, bits in save.chunks.items()
     ]
     retries = [
-        (*save.standing, offset, save.topic_id, *retry)
+        (*save.state_key, offset, save.topic_id, *retry)
         for save in saves
         for offset, retry in save.retries.items()
     ]
     dead = [
-        (*letter.standing, letter.offset, letter.target, letter.dead_at, letter.record)
+        (*letter.state_key, letter.offset, letter.target, letter.dead_at, letter.record)
         for save in saves
         for letter in save.dead
     ]
-    dropped_chunks = [(*save.standing, number) for save in saves for number in save.removed_chunks]
-    dropped_retries = [(*save.standing, offset) for save in saves for offset in save.removed_retries]
+    dropped_chunks = [(*save.state_key, number) for save in saves for number in save.removed_chunks]
+    dropped_retries = [(*save.state_key, offset) for save in saves for offset in save.removed_retries]
     for statement, rows in (
         (DROP_CHUNK, dropped_chunks),
         (PUT_CHUNK, chunks),
         (DROP_RETRY, dropped_retries),
         (PUT_RETRY, retries),
-        (BURY, dead),
+        (INSERT_DEAD_LETTER, dead),
     ):
         if rows:
             tx.each(statement, rows)

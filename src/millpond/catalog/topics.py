@@ -67,7 +67,7 @@ def create(
     check_partition_count(partitions)
     check_configs(overrides)
     topic = Topic(new_topic_id(), name, partitions, now_ms, completed(overrides))
-    topology.move(tx)
+    topology.bump_version(tx)
     if not tx.rows(INSERT, (topic.id, name, partitions, json.dumps(topic.overrides), now_ms)):
         raise TopicExists(topic=name)
     _insert_partitions(tx, topic.id, range(partitions), owner)
@@ -96,7 +96,7 @@ def config(tx: CatalogTransaction, topic_id: TopicId, broker_defaults: Mapping[s
 def alter_config(tx: CatalogTransaction, name: str, changes: Mapping[str, str | None]) -> Topic:
     """Set configs. None resets a config to its default."""
     check_configs({key: value for key, value in changes.items() if value is not None})
-    topology.move(tx)
+    topology.bump_version(tx)
     topic = _lock(tx, name)
     merged = {**topic.overrides, **changes}
     overrides = {key: value for key, value in merged.items() if value is not None}
@@ -107,7 +107,7 @@ def alter_config(tx: CatalogTransaction, name: str, changes: Mapping[str, str | 
 
 def add_partitions(tx: CatalogTransaction, name: str, total: int, *, owner: str | None = None) -> Topic:
     check_partition_count(total)
-    topology.move(tx)
+    topology.bump_version(tx)
     topic = _lock(tx, name)
     if total <= topic.partitions:
         reason = f"it has {topic.partitions}, and partitions can only be added"
@@ -119,7 +119,7 @@ def add_partitions(tx: CatalogTransaction, name: str, total: int, *, owner: str 
 
 def delete(tx: CatalogTransaction, name: str, *, now_ms: int) -> Topic:
     """Removes the partition rows, which makes every later commit fail. `maintenance` removes the extents."""
-    topology.move(tx)
+    topology.bump_version(tx)
     topic = _lock(tx, name)
     tx.rows(DELETE_PARTITIONS, (topic.id,))
     tx.rows(DELETE, (now_ms, topic.id))

@@ -15,7 +15,7 @@ from millpond.catalog.database import CatalogTransaction, Row
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.placement import spread
 
-MOVE: Final = "UPDATE counters SET next = next + 1 WHERE name = 'topology' RETURNING next"
+BUMP_VERSION: Final = "UPDATE counters SET next = next + 1 WHERE name = 'topology' RETURNING next"
 VERSION: Final = "SELECT next FROM counters WHERE name = 'topology'"
 MEMBERS: Final = """
     SELECT session, node_id, address, leaving FROM writers
@@ -34,18 +34,18 @@ ORPHANS: Final = f"""
     SELECT topic_id, partition FROM partitions WHERE owner IS NULL OR owner NOT IN ({LIVING})
     ORDER BY topic_id, partition
 """  # noqa: S608  # our own text
-GIVE: Final = f"""
+HAND_OVER: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
     WHERE topic_id = ? AND partition = ? AND owner = ? AND epoch = ? RETURNING epoch
 """  # noqa: S608  # our own text
-TAKE: Final = f"""
+ADOPT: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
     WHERE topic_id = ? AND partition = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
 """  # noqa: S608  # our own text
-GIVE_SHARD: Final = """
+HAND_OVER_SHARD: Final = """
     UPDATE coordinators SET owner = ?, epoch = epoch + 1 WHERE shard = ? AND owner = ? AND epoch = ? RETURNING epoch
 """
-TAKE_SHARD: Final = f"""
+ADOPT_SHARD: Final = f"""
     UPDATE coordinators SET owner = ?, epoch = epoch + 1
     WHERE shard = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
 """  # noqa: S608  # our own text
@@ -79,9 +79,9 @@ class Topology:
         return self.members.get(session) if session is not None else None
 
 
-def move(tx: CatalogTransaction) -> int:
+def bump_version(tx: CatalogTransaction) -> int:
     """Raise the version and return it. Call this before reading anything that decides what is changed."""
-    version: int = tx.rows(MOVE)[0][0]
+    version: int = tx.rows(BUMP_VERSION)[0][0]
     return version
 
 
@@ -135,7 +135,7 @@ def set_leaving(tx: CatalogTransaction, session: str, *, leaving: bool) -> bool:
     """Returns whether the broker exists. Its row is locked before the version's, the order in which commits
     lock them."""
     found = bool(tx.rows(SET_LEAVING, (int(leaving), session)))
-    move(tx)
+    bump_version(tx)
     return found
 
 
@@ -157,32 +157,34 @@ def adopt(tx: CatalogTransaction) -> int:
         spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of) if topic_partitions else {}
     )
     adopted = sum(
-        map(len, tx.each(TAKE, [(owner, *topic_partition) for topic_partition, owner in taken.items()]))
+        map(len, tx.each(ADOPT, [(owner, *topic_partition) for topic_partition, owner in taken.items()]))
     )
     known = shards(tx)
     living = {each.session for each in members(tx)}
     loads = {broker: sum(1 for each in known.values() if each.session == broker) for broker in brokers}
     lost = [shard for shard, each in known.items() if each.session not in living]
     kept = spread(lost, brokers, loads)
-    return adopted + sum(map(len, tx.each(TAKE_SHARD, [(owner, shard) for shard, owner in kept.items()])))
+    return adopted + sum(map(len, tx.each(ADOPT_SHARD, [(owner, shard) for shard, owner in kept.items()])))
 
 
-def give(tx: CatalogTransaction, session: str, gifts: Mapping[TopicPartition, tuple[int, str]]) -> int:
+def hand_over(
+    tx: CatalogTransaction, session: str, handovers: Mapping[TopicPartition, tuple[int, str]]
+) -> int:
     """Hand over partitions, each given with the epoch under which it is owned and its new owner. Returns how
     many changed owner."""
     living = {each.session for each in members(tx)}
     wanted = [
         (to, *topic_partition, session, epoch)
-        for topic_partition, (epoch, to) in sorted(gifts.items())
+        for topic_partition, (epoch, to) in sorted(handovers.items())
         if to in living
     ]
-    return sum(map(len, tx.each(GIVE, wanted)))
+    return sum(map(len, tx.each(HAND_OVER, wanted)))
 
 
-def give_shards(tx: CatalogTransaction, session: str, gifts: Mapping[int, tuple[int, str]]) -> int:
+def hand_over_shards(tx: CatalogTransaction, session: str, handovers: Mapping[int, tuple[int, str]]) -> int:
     living = {each.session for each in members(tx)}
-    wanted = [(to, shard, session, epoch) for shard, (epoch, to) in sorted(gifts.items()) if to in living]
-    return sum(map(len, tx.each(GIVE_SHARD, wanted)))
+    wanted = [(to, shard, session, epoch) for shard, (epoch, to) in sorted(handovers.items()) if to in living]
+    return sum(map(len, tx.each(HAND_OVER_SHARD, wanted)))
 
 
 def topic_of(topic_partition: TopicPartition) -> TopicId:

@@ -49,7 +49,7 @@ OPEN: Final = """
     UPDATE transactions SET state = ?, started_at = coalesce(started_at, ?), updated_at = ?
     WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? RETURNING producer_id
 """
-GO_ON: Final = """
+TOUCH: Final = """
     UPDATE transactions SET updated_at = ?
     WHERE transactional_id = ? AND producer_id = ? AND producer_epoch = ? AND state = ? RETURNING producer_id
 """
@@ -165,7 +165,7 @@ class Markers:
     epoch: int
     fence: bool
     timestamp: int
-    places: tuple[PartitionMarker, ...] = ()
+    partition_markers: tuple[PartitionMarker, ...] = ()
 
     def data(self) -> bytes:
         return build_control_batch(self.kind, self.producer_id, self.epoch, self.timestamp)
@@ -282,7 +282,7 @@ def add_offsets(
     if opens:
         open_transaction(tx, producer, now_ms=now_ms)
     elif not tx.rows(
-        GO_ON, (now_ms, producer.transactional_id, *producer.identity, TransactionState.ONGOING)
+        TOUCH, (now_ms, producer.transactional_id, *producer.identity, TransactionState.ONGOING)
     ):
         _check_holder(tx, producer)
         raise InvalidTransactionState(producer_id=producer.producer_id)
@@ -394,13 +394,20 @@ def encode_transition(transition: Transition) -> Json:
     named = [producer.transactional_id, *producer.identity]
     if markers is None:
         return [named, None]
-    places = [
+    partition_markers = [
         [each.topic_partition.topic_id.hex(), each.topic_partition.partition, *each[1:]]
-        for each in markers.places
+        for each in markers.partition_markers
     ]
     return [
         named,
-        [markers.kind, markers.producer_id, markers.epoch, markers.fence, markers.timestamp, places],
+        [
+            markers.kind,
+            markers.producer_id,
+            markers.epoch,
+            markers.fence,
+            markers.timestamp,
+            partition_markers,
+        ],
     ]
 
 
@@ -408,10 +415,10 @@ def decode_transition(encoded: Json) -> Transition:
     named, markers = encoded
     if markers is None:
         return Transition(TransactionalProducer(*named))
-    kind, producer_id, epoch, fence, timestamp, places = markers
+    kind, producer_id, epoch, fence, timestamp, partition_markers = markers
     decoded = tuple(
         PartitionMarker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *place)
-        for topic_id, partition, *place in places
+        for topic_id, partition, *place in partition_markers
     )
     return Transition(
         TransactionalProducer(*named),
@@ -487,7 +494,7 @@ def _finish(
     epoch = producer.epoch + 1 if fence else producer.epoch
     markers = _write(tx, Markers(kind, producer.producer_id, epoch, fence, now_ms))
     if fence:
-        topic_partitions = [marker.topic_partition for marker in markers.places]
+        topic_partitions = [marker.topic_partition for marker in markers.partition_markers]
         producers.raise_epochs(tx, topic_partitions, producer.producer_id, epoch, now_ms=now_ms)
     if commit:
         _publish_offsets(tx, producer.producer_id, now_ms)
@@ -509,16 +516,18 @@ def _write(tx: CatalogTransaction, markers: Markers) -> Markers:
     # First offsets are read again now that the markers have locked the partitions. If they were read only before,
     # the first batch of a flush in flight would be missed, and readers would see its aborted records.
     firsts = {} if markers.kind is MarkerKind.COMMIT else _first_offsets(tx, markers.producer_id)
-    places = tuple(
+    partition_markers = tuple(
         PartitionMarker(topic_partition, each.base_offset, each.epoch, firsts.get(topic_partition))
         for topic_partition, each in placed.items()
     )
-    _list_aborted(tx, markers.producer_id, places)
-    return replace(markers, places=places)
+    _list_aborted(tx, markers.producer_id, partition_markers)
+    return replace(markers, partition_markers=partition_markers)
 
 
-def _list_aborted(tx: CatalogTransaction, producer_id: int, places: Sequence[PartitionMarker]) -> None:
-    written = [each for each in places if each.first_offset is not None]
+def _list_aborted(
+    tx: CatalogTransaction, producer_id: int, partition_markers: Sequence[PartitionMarker]
+) -> None:
+    written = [each for each in partition_markers if each.first_offset is not None]
     tx.each(
         ADD_ABORTED,
         [(*each.topic_partition, each.offset, each.first_offset, producer_id) for each in written],

@@ -26,21 +26,21 @@ NUMBER: Final = """
 """
 KEEP_RESULT: Final = "UPDATE writers SET result = ? WHERE session = ? AND lane = ?"
 LAST_COMMIT: Final = "SELECT commit_no, token, result, dead_since FROM writers WHERE session = ? AND lane = ?"
-BURY: Final = """
+MARK_DEAD: Final = """
     UPDATE writers SET dead_since = ?, ended_in_order = ? WHERE session = ? AND dead_since IS NULL RETURNING lane
 """
-BURY_OTHER_BROKERS: Final = """
+MARK_OTHER_BROKERS_DEAD: Final = """
     UPDATE writers SET dead_since = ? WHERE kind = 'broker' AND session <> ? AND dead_since IS NULL
     RETURNING session
 """
 HAS_EXPIRED: Final = "dead_since IS NULL AND session <> ? AND (clock <> ? OR expires_at < ?)"
-BURY_EXPIRED_TOOLS: Final = f"""
+MARK_EXPIRED_TOOLS_DEAD: Final = f"""
     UPDATE writers SET dead_since = ? WHERE kind <> 'broker' AND {HAS_EXPIRED} RETURNING session
 """  # noqa: S608  # our own text
 EXPIRED_BROKERS: Final = f"""
     SELECT DISTINCT session FROM writers WHERE kind = 'broker' AND {HAS_EXPIRED} ORDER BY session
 """  # noqa: S608  # our own text
-BURY_BROKER: Final = """
+MARK_BROKER_DEAD: Final = """
     UPDATE writers SET dead_since = ?
     WHERE session = ? AND kind = 'broker' AND dead_since IS NULL AND (clock <> ? OR expires_at < ?) RETURNING session
 """
@@ -102,20 +102,20 @@ def renew(tx: CatalogTransaction, session: Session, lease_ms: int) -> None:
         raise WriterDead(session=session)
 
 
-def bury(tx: CatalogTransaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
+def mark_dead(tx: CatalogTransaction, session: Session, now_ms: int, *, in_order: bool = False) -> None:
     """Mark a session dead. `in_order` says that the caller knows that none of its bytes are being uploaded."""
-    tx.rows(BURY, (now_ms, int(in_order), session))
+    tx.rows(MARK_DEAD, (now_ms, int(in_order), session))
 
 
-def bury_other_brokers(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
+def mark_other_brokers_dead(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
     """For the holder of the data directory's lock: every other broker of that directory must be gone."""
-    return sorted({Session(row[0]) for row in tx.rows(BURY_OTHER_BROKERS, (now_ms, session))})
+    return sorted({Session(row[0]) for row in tx.rows(MARK_OTHER_BROKERS_DEAD, (now_ms, session))})
 
 
-def bury_expired_tools(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
+def mark_expired_tools_dead(tx: CatalogTransaction, session: Session, now_ms: int) -> list[Session]:
     """Mark dead every writer other than a broker whose lease has expired."""
     clock, lease_now_ms = tx.lease_clock()
-    rows = tx.rows(BURY_EXPIRED_TOOLS, (now_ms, session, clock, lease_now_ms))
+    rows = tx.rows(MARK_EXPIRED_TOOLS_DEAD, (now_ms, session, clock, lease_now_ms))
     return sorted({Session(row[0]) for row in rows})
 
 
@@ -125,15 +125,17 @@ def expired_brokers(tx: CatalogTransaction, session: Session) -> list[Session]:
     return [Session(row[0]) for row in tx.rows(EXPIRED_BROKERS, (session, *tx.lease_clock()))]
 
 
-def bury_expired_brokers(tx: CatalogTransaction, sessions: Sequence[Session], now_ms: int) -> list[Session]:
+def mark_expired_brokers_dead(
+    tx: CatalogTransaction, sessions: Sequence[Session], now_ms: int
+) -> list[Session]:
     """Mark dead those of these brokers whose leases are still expired. In a fixed order, since other brokers
     may do the same."""
     clock, lease_now_ms = tx.lease_clock()
     wanted = [(now_ms, session, clock, lease_now_ms) for session in sorted(sessions)]
-    return sorted({Session(row[0]) for rows in tx.each(BURY_BROKER, wanted) for row in rows})
+    return sorted({Session(row[0]) for rows in tx.each(MARK_BROKER_DEAD, wanted) for row in rows})
 
 
-def lease_rests(tx: CatalogTransaction) -> dict[Session, int]:
+def lease_remaining_ms(tx: CatalogTransaction) -> dict[Session, int]:
     """The milliseconds until each living broker's lease expires."""
     clock, now_ms = tx.lease_clock()
     return {Session(row[0]): row[1] - now_ms for row in tx.rows(LEASES, (clock,))}
@@ -149,7 +151,7 @@ def forget(tx: CatalogTransaction, session: Session) -> None:
     tx.rows(FORGET, (session,))
 
 
-def take_number(
+def claim_commit_number(
     tx: CatalogTransaction, session: Session, lane: int, number: int, token: str
 ) -> LastCommit | None:
     """Claim commit `number`. Returns None if it is claimed now, or the `LastCommit` with its result if it was
@@ -174,7 +176,7 @@ def _unknown(session: Session, number: int) -> MillpondError:
     return CatalogWentBack(reason=f"it does not know a session that has committed {number - 1} times")
 
 
-def keep_result(tx: CatalogTransaction, session: Session, lane: int, result: str) -> None:
+def store_result(tx: CatalogTransaction, session: Session, lane: int, result: str) -> None:
     tx.rows(KEEP_RESULT, (result, session, lane))
 
 

@@ -14,17 +14,17 @@ from typing import Final
 
 import click
 
-from millpond.cli.connection import knock
+from millpond.cli.connection import check_reachable
 from millpond.cli.options import DEFAULT_TIMEOUT_S, as_bytes, check_address, json_option
-from millpond.cli.output import Stopwatch, is_for_people, print_json, say
-from millpond.cli.temporary import ANY_PORT, TemporaryBroker
+from millpond.cli.output import Stopwatch, print_json, print_note, stderr_is_terminal
+from millpond.cli.temporary_broker import ANY_PORT, TemporaryBroker
 from millpond.client import Admin, Consumer, Producer, Sent
 from millpond.model.errors import MillpondError
 
 TOPIC_PREFIX: Final = "millpond-bench-"
 SINGLE_MESSAGES: Final = 500
 SINGLE_S: Final = 5.0
-LOOK_EVERY: Final = 1_000
+PROGRESS_EVERY: Final = 1_000
 READ_BYTES: Final = 1024 * 1024
 MEGABYTE: Final = 1_000_000
 
@@ -108,9 +108,9 @@ def bench(
     with ExitStack() as undo:
         if address is None or embedded:
             folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
-            say(f"starting a temporary broker in {folder} (--address loads a running one)")
+            print_note(f"starting a temporary broker in {folder} (--address loads a running one)")
             address = undo.enter_context(TemporaryBroker(folder, {"grpc": ANY_PORT})).listeners["grpc"]
-        knock(address)
+        check_reachable(address)
         figures = _measure(load, address, timeout)
     if as_json:
         print_json(asdict(figures))
@@ -178,7 +178,7 @@ def _send_share(
     try:
         for number in range(count):
             sent = producer.submit(value, partition=partition)
-            if number % LOOK_EVERY == 0 or number == count - 1:
+            if number % PROGRESS_EVERY == 0 or number == count - 1:
                 last.append(sent)
             if len(last) > 1:
                 last.pop(0).result()  # bounds the number of waiting messages in memory, and detects failures
@@ -208,7 +208,7 @@ def _read(load: Load, topic: str, address: str, timeout: float) -> tuple[int, fl
     watch = Stopwatch()
     with (
         Consumer(topic, address=address, timeout=timeout) as consumer,
-        click.progressbar(length=load.messages, label="reading", hidden=not is_for_people()) as bar,
+        click.progressbar(length=load.messages, label="reading", hidden=not stderr_is_terminal()) as bar,
     ):
         while messages := consumer.poll(bytes_max=READ_BYTES).messages:
             count += len(messages)

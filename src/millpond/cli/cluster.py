@@ -8,13 +8,13 @@ import click
 
 from millpond.cli.connection import admin_of
 from millpond.cli.options import broker_options, json_option
-from millpond.cli.output import count_text, is_for_people, print_json, print_table, say
+from millpond.cli.output import count_text, print_json, print_note, print_table, stderr_is_terminal
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.client import Admin, Cluster, ClusterBroker
-from millpond.model.addresses import FACES
+from millpond.model.addresses import INTERFACES
 from millpond.model.errors import TimedOut
 
-LOOK_EVERY_S: Final = 0.2
+POLL_INTERVAL_S: Final = 0.2
 WAIT_S: Final = 60.0
 
 wait_option = click.option(
@@ -99,9 +99,9 @@ def _until(admin: Admin, found: Cluster, done: Callable[[Cluster], bool], wait_s
                 "`millpond cluster status` shows the progress.",
                 timeout_ms=int(wait_s * 1000),
             )
-        if is_for_people() and (progress := _progress(found)) != shown:
-            say(shown := progress)
-        time.sleep(LOOK_EVERY_S)
+        if stderr_is_terminal() and (progress := _progress(found)) != shown:
+            print_note(shown := progress)
+        time.sleep(POLL_INTERVAL_S)
         found = admin.cluster()
     return found
 
@@ -118,7 +118,7 @@ def _show(found: Cluster, as_json: bool) -> None:
     unowned = f", {found.unowned:,} without an owner" if found.unowned else ""
     click.echo(f"{found.id}  {count_text(len(found.brokers), 'broker')}, {owned}{unowned}")
     click.echo()
-    titles = ("NODE", "STATE", "PARTITIONS", "SHARDS", "LEASE", *map(str.upper, FACES), "MACHINE")
+    titles = ("NODE", "STATE", "PARTITIONS", "SHARDS", "LEASE", *map(str.upper, INTERFACES), "MACHINE")
     print_table(titles, [_row(each) for each in found.brokers])
 
 
@@ -126,7 +126,7 @@ def _row(each: ClusterBroker) -> tuple[object, ...]:
     return (
         *(each.node_id, _state(each), each.partitions, each.coordinator_shards),
         f"{each.lease_ms / 1000:.1f} s",
-        *(each.listeners.get(face, "-") for face in FACES),
+        *(each.listeners.get(interface, "-") for interface in INTERFACES),
         each.machine or "-",
     )
 

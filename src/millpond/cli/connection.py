@@ -12,23 +12,23 @@ from millpond.client import Admin
 from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import MillpondError, Unreachable
 
-KNOCK_S: Final = 3.0
+CONNECT_TIMEOUT_S: Final = 3.0
 COMPLETION_S: Final = 0.5
 
 NamesOf = Callable[[Admin], list[str]]
 
 
-def knock(address: str, timeout_s: float = KNOCK_S) -> None:
+def check_reachable(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
     """Fail immediately, with a short reason, if no broker listens at the address: the client library would
     keep retrying. Of several addresses, one that responds is enough."""
     *others, last = parse_addresses(address)
     for each in others:
         with contextlib.suppress(Unreachable):
-            return _knock(each, timeout_s)
-    return _knock(last, timeout_s)
+            return _check_reachable(each, timeout_s)
+    return _check_reachable(last, timeout_s)
 
 
-def _knock(address: str, timeout_s: float) -> None:
+def _check_reachable(address: str, timeout_s: float) -> None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
@@ -39,7 +39,7 @@ def _knock(address: str, timeout_s: float) -> None:
 
 @contextlib.contextmanager
 def admin_of(address: str, timeout: float) -> Iterator[Admin]:
-    knock(address, min(timeout, KNOCK_S))
+    check_reachable(address, min(timeout, CONNECT_TIMEOUT_S))
     with Admin(address=address, timeout=timeout) as admin:
         yield admin
 

@@ -18,19 +18,19 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from millpond.cli.connection import complete_group, complete_topic, knock
+from millpond.cli.connection import check_reachable, complete_group, complete_topic
+from millpond.cli.consume_subscription import ANSWERS, RenderDelivery, Taking, take
 from millpond.cli.main import EXIT_INTERRUPTED, sentence_of
 from millpond.cli.messages import delivery_line, to_line
 from millpond.cli.options import broker_options
-from millpond.cli.output import check_reader, print_bytes, say
+from millpond.cli.output import check_reader, print_bytes, print_note
 from millpond.cli.positions import HELP, OLDEST, StartPosition, StartPositionType, numbers_at
-from millpond.cli.taking import ANSWERS, RenderDelivery, Taking, take
 from millpond.client import AsyncAdmin, AsyncConsumer, Message
 from millpond.model.errors import MillpondError, Unavailable, UnknownTopic
 
 WAIT_S: Final = 2.0
 """How long one poll waits. Between polls the command checks whether the output is still being read."""
-LOOK_AGAIN_S: Final = 0.2
+RETRY_DELAY_S: Final = 0.2
 MESSAGES_AT_ONCE: Final = 1_000
 FIRST_BYTES: Final = 64 * 1024
 BYTES_AT_ONCE: Final = 1024 * 1024
@@ -154,24 +154,32 @@ def consume(
     render = _renderer(separator, show_headers, raw, as_json)
     if subscription is not None:
         wait_s = None if follow else wait
-        taking = Taking(topic, subscription, consumer, answer, count, wait_s, address, timeout)
-        _take_from(context, taking, delivery_line if as_json else lambda message, _: render(message))
+        subscription_arguments = Taking(
+            topic, subscription, consumer, answer, count, wait_s, address, timeout
+        )
+        _consume_subscription(
+            context, subscription_arguments, delivery_line if as_json else lambda message, _: render(message)
+        )
         return
-    reading = ConsumeArguments(topic, place, partition, count, follow, group, position_file, address, timeout)
+    arguments = ConsumeArguments(
+        topic, place, partition, count, follow, group, position_file, address, timeout
+    )
     if not follow:
-        knock(address)
+        check_reachable(address)
     try:
-        ended = asyncio.run(_consume(reading, render))
+        ended = asyncio.run(_consume(arguments, render))
     except asyncio.CancelledError:  # Ctrl-C was pressed again while positions were being committed
         ended = False
     if not ended:
         context.exit(EXIT_INTERRUPTED)
 
 
-def _take_from(context: click.Context, taking: Taking, render: RenderDelivery) -> None:
-    knock(taking.address)
+def _consume_subscription(
+    context: click.Context, subscription_arguments: Taking, render: RenderDelivery
+) -> None:
+    check_reachable(subscription_arguments.address)
     try:
-        ended = asyncio.run(take(taking, render))
+        ended = asyncio.run(take(subscription_arguments, render))
     except asyncio.CancelledError:  # Ctrl-C was pressed again while acknowledgements were in flight
         ended = False
     if not ended:
@@ -190,93 +198,93 @@ def _check_together(context: click.Context, subscription: str | None) -> None:
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-async def _consume(reading: ConsumeArguments, render: Render) -> bool:
+async def _consume(arguments: ConsumeArguments, render: Render) -> bool:
     """Returns whether it reached its end without being interrupted."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     try:
-        consumer = await _opened(reading)
+        consumer = await _opened(arguments)
     except asyncio.CancelledError:
         return False
     async with consumer:
         try:
-            await _copy(consumer, reading, render)
+            await _copy(consumer, arguments, render)
         except asyncio.CancelledError:
             return False
     return True
 
 
-async def _opened(reading: ConsumeArguments) -> AsyncConsumer:
+async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
     """A consumer at the starting position. With --follow it waits for the topic and the broker."""
-    place, told = reading.place, ""
-    async with AsyncAdmin(address=reading.address, timeout=reading.timeout) as admin:
+    place, last_note = arguments.place, ""
+    async with AsyncAdmin(address=arguments.address, timeout=arguments.timeout) as admin:
         while True:
             try:
-                description = await admin.describe_topic(reading.topic)
+                description = await admin.describe_topic(arguments.topic)
                 numbers = await numbers_at(admin, description, place, int(time.time() * 1000))
             except (UnknownTopic, Unavailable) as error:
-                if not reading.follow:
+                if not arguments.follow:
                     raise
-                told = _tell_once(_waiting_for(reading, error), told)
+                last_note = _print_if_new(_waiting_for(arguments, error), last_note)
                 if isinstance(error, UnknownTopic):
                     place = OLDEST  # a new topic has only messages from after now
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(RETRY_DELAY_S)
             else:
                 break
     return AsyncConsumer(
-        reading.topic,
+        arguments.topic,
         numbers,
-        partition=reading.partition,
-        group=reading.group,
-        reader=None if reading.group is None else _own_name(),
-        position_file=reading.position_file,
-        address=reading.address,
-        timeout=reading.timeout,
+        partition=arguments.partition,
+        group=arguments.group,
+        reader=None if arguments.group is None else _reader_name(),
+        position_file=arguments.position_file,
+        address=arguments.address,
+        timeout=arguments.timeout,
     )
 
 
-def _own_name() -> str:
+def _reader_name() -> str:
     """The name that is shown to a reader that is refused because this process uses the group."""
     return f"process {os.getpid()} on {socket.gethostname()[:100]} [{uuid.uuid4().hex[:8]}]"
 
 
-async def _copy(consumer: AsyncConsumer, reading: ConsumeArguments, render: Render) -> None:
-    left = reading.count
-    told, bytes_max = "", FIRST_BYTES
+async def _copy(consumer: AsyncConsumer, arguments: ConsumeArguments, render: Render) -> None:
+    left = arguments.count
+    last_note, bytes_max = "", FIRST_BYTES
     while left is None or left > 0:
         before = consumer.read_from
         try:
             polled = await consumer.poll(
-                WAIT_S if reading.follow else 0.0,
+                WAIT_S if arguments.follow else 0.0,
                 messages_max=min(left or MESSAGES_AT_ONCE, MESSAGES_AT_ONCE),
                 bytes_max=bytes_max,
             )
         except Unavailable as error:
-            if not reading.follow:
+            if not arguments.follow:
                 raise
-            told = _tell_once(_waiting_for(reading, error), told)
-            await asyncio.sleep(LOOK_AGAIN_S)
+            last_note = _print_if_new(_waiting_for(arguments, error), last_note)
+            await asyncio.sleep(RETRY_DELAY_S)
             continue
-        told, bytes_max = "", BYTES_AT_ONCE
+        last_note, bytes_max = "", BYTES_AT_ONCE
         if polled.messages:
             print_bytes(b"".join(map(render, polled.messages)))
             left = None if left is None else left - len(polled.messages)
-        elif reading.follow:
+        elif arguments.follow:
             check_reader()
         elif polled.read_from == before:
             return  # the poll returned nothing and skipped nothing
 
 
-def _waiting_for(reading: ConsumeArguments, error: MillpondError) -> str:
+def _waiting_for(arguments: ConsumeArguments, error: MillpondError) -> str:
     if isinstance(error, UnknownTopic):
-        return f"waiting for topic {reading.topic!r}, which does not exist yet"
-    return f"waiting for the broker at {reading.address}: {sentence_of(error)}"
+        return f"waiting for topic {arguments.topic!r}, which does not exist yet"
+    return f"waiting for the broker at {arguments.address}: {sentence_of(error)}"
 
 
-def _tell_once(sentence: str, told: str) -> str:
-    if sentence != told:
-        say(sentence)
+def _print_if_new(sentence: str, last_note: str) -> str:
+    if sentence != last_note:
+        print_note(sentence)
     return sentence
 
 

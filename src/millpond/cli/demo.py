@@ -18,7 +18,7 @@ from millpond.cli.demo_on_spark import show_on_spark
 from millpond.cli.demo_queue import show_queue
 from millpond.cli.kafka_clients import read_with_any
 from millpond.cli.output import Stopwatch
-from millpond.cli.temporary import TemporaryBroker
+from millpond.cli.temporary_broker import TemporaryBroker
 from millpond.client import Admin, Consumer, Producer
 from millpond.model.errors import MillpondError
 
@@ -28,7 +28,7 @@ PARTITIONS: Final = 4
 CRASH_MESSAGES: Final = 20_000
 CRASH_AFTER: Final = 8_000
 RETENTION_MS: Final = 1_500
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 STEP: Final = 500
 
 NEXT: Final = """
@@ -72,9 +72,11 @@ def _run_all(folder: Path) -> list[tuple[str, str]]:
     click.echo("1. A broker: a process of its own on an empty directory, with files and SQLite")
     watch = Stopwatch()
     with TemporaryBroker(folder) as broker:
-        faces = ", ".join(f"{face} {address}" for face, address in sorted(broker.listeners.items()))
+        interfaces = ", ".join(
+            f"{interface} {address}" for interface, address in sorted(broker.listeners.items())
+        )
         rows = [("start", f"ready after {watch.seconds:.1f} s")]
-        click.echo(f"   {faces}")
+        click.echo(f"   {interfaces}")
         rows += [(name, step(broker)) for name, step in steps.items()]
     return rows
 
@@ -96,7 +98,7 @@ def _produce(broker: TemporaryBroker) -> str:
         admin.create_topic("orders", partitions=PARTITIONS)
     watch = Stopwatch()
     with (
-        Producer("orders", address=address, timeout=PATIENCE_S) as producer,
+        Producer("orders", address=address, timeout=TIMEOUT_S) as producer,
         click.progressbar(range(0, MESSAGES, STEP), label="   sending") as starts,
     ):
         for start in starts:
@@ -128,7 +130,7 @@ def _read(broker: TemporaryBroker) -> str:
 def _kafka(broker: TemporaryBroker) -> str:
     click.echo("5. The same topic, read by a Kafka client")
     watch = Stopwatch()
-    found = read_with_any(broker.listeners["kafka"], "orders", MESSAGES, PATIENCE_S)
+    found = read_with_any(broker.listeners["kafka"], "orders", MESSAGES, TIMEOUT_S)
     if found is None:
         click.echo("   skipped: no Kafka client is installed (try: pip install confluent-kafka)")
         return "skipped: no Kafka client is installed"
@@ -159,7 +161,7 @@ def _crash(broker: TemporaryBroker) -> str:
         f"7. kill -9 while {CRASH_MESSAGES:,} messages are in flight, and a restart; the producer continues"
     )
     watch = Stopwatch()
-    with Producer("precious", address=broker.listeners["grpc"], timeout=PATIENCE_S) as producer:
+    with Producer("precious", address=broker.listeners["grpc"], timeout=TIMEOUT_S) as producer:
         sent = [producer.submit(b"%d" % number) for number in range(CRASH_AFTER)]
         sent[0].result()
         broker.kill()
@@ -188,7 +190,7 @@ def _expire(broker: TemporaryBroker) -> str:
         producer.send_many([b"soon gone", b"this too"])
         watch = Stopwatch()
         while (left := admin.describe_topic("short-lived").partitions[0].messages) > 0:
-            _check(watch.seconds < PATIENCE_S, f"{left} messages did not expire")
+            _check(watch.seconds < TIMEOUT_S, f"{left} messages did not expire")
             time.sleep(0.1)
         number = producer.send(b"the next one")
     click.echo(f"   gone after {watch.seconds:.1f} s; the next message got number {number}")
@@ -197,14 +199,14 @@ def _expire(broker: TemporaryBroker) -> str:
 
 def _count(topic: str, broker: TemporaryBroker) -> int:
     count = 0
-    with Consumer(topic, address=broker.listeners["grpc"], timeout=PATIENCE_S) as consumer:
+    with Consumer(topic, address=broker.listeners["grpc"], timeout=TIMEOUT_S) as consumer:
         while messages := consumer.poll().messages:
             count += len(messages)
     return count
 
 
 def _ask(url: str, body: bytes | None = None) -> Any:
-    with urllib.request.urlopen(url, body, timeout=PATIENCE_S) as answer:  # noqa: S310  # our own broker
+    with urllib.request.urlopen(url, body, timeout=TIMEOUT_S) as answer:  # noqa: S310  # our own broker
         return json.load(answer)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from millpond.cli.output import Stopwatch
-from millpond.cli.temporary import TemporaryBroker
+from millpond.cli.temporary_broker import TemporaryBroker
 from millpond.model.errors import MillpondError
 
 if TYPE_CHECKING:

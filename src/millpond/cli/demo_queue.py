@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from millpond.cli.output import Stopwatch
-from millpond.cli.temporary import TemporaryBroker
+from millpond.cli.temporary_broker import TemporaryBroker
 from millpond.client import Admin, Consumer, Delivery, Producer, Subscriber
 from millpond.model.errors import MillpondError
 
@@ -19,7 +19,7 @@ CONFIG: Final = {
     "backoff_ms": "100ms",
     "dead_letter_topic": DEAD_LETTERS,
 }
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 
 
 def show_queue(broker: TemporaryBroker) -> str:
@@ -42,8 +42,8 @@ def show_queue(broker: TemporaryBroker) -> str:
 def _work(address: str) -> dict[bytes, list[bytes]]:
     """The completed tasks of each key, in order of completion."""
     done: dict[bytes, list[bytes]] = {key: [] for key in DONE}
-    with Subscriber(address, "tasks", "workshop", timeout=PATIENCE_S) as subscriber:
-        while done != DONE and (delivery := subscriber.receive(PATIENCE_S)) is not None:
+    with Subscriber(address, "tasks", "workshop", timeout=TIMEOUT_S) as subscriber:
+        while done != DONE and (delivery := subscriber.receive(TIMEOUT_S)) is not None:
             key, task = delivery.key or b"", delivery.value or b""
             if _fails(delivery):
                 delivery.nack()
@@ -61,6 +61,6 @@ def _fails(delivery: Delivery) -> bool:
 
 
 def _dead_letter(address: str) -> bytes | None:
-    with Consumer(DEAD_LETTERS, address=address, timeout=PATIENCE_S) as consumer:
-        messages = consumer.poll(PATIENCE_S).messages
+    with Consumer(DEAD_LETTERS, address=address, timeout=TIMEOUT_S) as consumer:
+        messages = consumer.poll(TIMEOUT_S).messages
     return messages[0].value if messages else None

@@ -55,7 +55,7 @@ def _of(settings: Settings) -> list[CheckResult]:
         *checks.of_limits(settings.connections_max),
         *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
         *checks.of_places(settings),
-        *ports.of_faces(settings),
+        *ports.check_interface_ports(settings),
     ]
 
 

@@ -21,7 +21,7 @@ from millpond.model.errors import (
     UnknownGroup,
     UnknownTopic,
     Unreachable,
-    single_stops,
+    without_double_periods,
 )
 from millpond.observability.logs import set_up_logging
 from millpond.version import __version__
@@ -65,7 +65,7 @@ class CommandFailed(click.ClickException):
     exit_code = EXIT_FAILED
 
     def format_message(self) -> str:
-        return single_stops(super().format_message())
+        return without_double_periods(super().format_message())
 
     def show(self, file: Any = None) -> None:
         click.echo(f"millpond: {self.format_message()}", file=file, err=True)

@@ -236,7 +236,7 @@ def _producer(arguments: Sequence[str]) -> None:
                 number = client.produce(line.removesuffix(b"\n"))
             except grpc.RpcError as error:
                 _end(f"mkfk-producer: {explained(error, host)}", EXIT_FAILED)
-            say(f"sent message {number}")
+            print_line(f"sent message {number}")
 
 
 def consumer() -> None:
@@ -252,17 +252,17 @@ def _consumer(arguments: Sequence[str]) -> None:
         while True:
             try:
                 payloads, read_from = client.poll(read_from)
-                tell(payloads, read_from)
+                print_polled(payloads, read_from)
             except grpc.RpcError as error:
-                say(f"got nothing: {explained(error, host)}")
+                print_line(f"got nothing: {explained(error, host)}")
             time.sleep(POLL_EVERY_S)
 
 
-def tell(payloads: Sequence[bytes], read_from: int) -> None:
+def print_polled(payloads: Sequence[bytes], read_from: int) -> None:
     what = f"{len(payloads)} message{'s' * (len(payloads) != 1)}" if payloads else "nothing"
-    say(f"got {what}, reading on from {read_from}")
+    print_line(f"got {what}, reading on from {read_from}")
     for payload in payloads:
-        say(f"  {payload.decode(errors='backslashreplace')}")
+        print_line(f"  {payload.decode(errors='backslashreplace')}")
 
 
 def explained(error: Any, host: str) -> str:
@@ -278,7 +278,7 @@ def run_command(name: str, usage: str, command: Callable[[Sequence[str]], None])
     try:
         command(sys.argv[1:])
     except HelpAsked:
-        say(usage.rstrip())
+        print_line(usage.rstrip())
     except UsageError as error:
         _end(f"{error}\n{usage.rstrip()}", EXIT_USAGE)
     except MillpondError as error:
@@ -289,7 +289,7 @@ def run_command(name: str, usage: str, command: Callable[[Sequence[str]], None])
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, flush=True)
 
 

@@ -48,7 +48,7 @@ def count_text(count: int, what: str = "message") -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def say(sentence: str) -> None:
+def print_note(sentence: str) -> None:
     """Print a sentence for the user to stderr, separate from the output."""
     click.echo(sentence, err=True)
 
@@ -81,7 +81,7 @@ class Stopwatch:
         return f"{count / self.seconds:,.0f}/s"
 
 
-def is_for_people() -> bool:
+def stderr_is_terminal() -> bool:
     """Whether stderr is a terminal: progress bars are shown only there."""
     return sys.stderr.isatty()
 

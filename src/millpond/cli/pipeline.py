@@ -7,7 +7,7 @@ import click
 
 from millpond.cli.suggestions import SuggestingGroup
 
-HOMES: Final = {
+COMMAND_MODULES: Final = {
     "table": ("tables", "A topic as a Parquet, Delta or Iceberg table, kept up to date exactly once."),
     "sql": ("tables", "SQL over topics and tables."),
     "publish": ("moving", "A table or a query into a topic, exactly once."),
@@ -26,18 +26,18 @@ class PipelineGroup(SuggestingGroup):
     """Imports a command when it is called, as `millpond` itself does."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(HOMES)
+        return list(COMMAND_MODULES)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in HOMES:
+        if name not in COMMAND_MODULES:
             return None
-        command = getattr(import_module(f"millpond.cli.pipelines.{HOMES[name][0]}"), name)
+        command = getattr(import_module(f"millpond.cli.pipelines.{COMMAND_MODULES[name][0]}"), name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in HOMES.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMAND_MODULES.items()])
 
 
 @click.group(

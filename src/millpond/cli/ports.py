@@ -8,30 +8,32 @@ from typing import Final
 
 from millpond.cli.checks import CheckResult
 from millpond.client import Admin
-from millpond.model.addresses import FACES, join_address
+from millpond.model.addresses import INTERFACES, join_address
 from millpond.model.errors import MillpondError
 from millpond.settings import Settings
 
 ASK_S: Final = 1.0
 
 
-def of_faces(settings: Settings) -> Iterator[CheckResult]:
+def check_interface_ports(settings: Settings) -> Iterator[CheckResult]:
     known: set[str] = set()
     asked: Mapping[str, Callable[[str], set[str]]] = {"grpc": _by_grpc, "http": _by_http}
-    for face, ask in asked.items():
-        address = getattr(settings, f"{face}_listen")
+    for interface, ask in asked.items():
+        address = getattr(settings, f"{interface}_listen")
         if address and not address.endswith(":0"):
             known |= ask(address)
-    for face in FACES:
-        yield _of_face(settings, face, known)
+    for interface in INTERFACES:
+        yield _check_interface_port(settings, interface, known)
 
 
-def _of_face(settings: Settings, face: str, known: set[str]) -> CheckResult:
-    check = f"{face} port"
+def _check_interface_port(settings: Settings, interface: str, known: set[str]) -> CheckResult:
+    check = f"{interface} port"
     try:
-        address = settings.address(face)
+        address = settings.address(interface)
     except MillpondError as error:
-        return CheckResult(check, "problem", str(error), f"set {face}_listen to an address of this machine")
+        return CheckResult(
+            check, "problem", str(error), f"set {interface}_listen to an address of this machine"
+        )
     if address is None:
         return CheckResult(check, "ok", "off")
     shown = join_address(*address)
@@ -42,7 +44,7 @@ def _of_face(settings: Settings, face: str, known: set[str]) -> CheckResult:
             return CheckResult(check, "ok", f"{shown} is a Millpond that answers")
         found = f"{shown} cannot be had: {error.strerror or error}"
         return CheckResult(
-            check, "problem", found, f"stop what uses it, or choose another: --{face} 127.0.0.1:PORT"
+            check, "problem", found, f"stop what uses it, or choose another: --{interface} 127.0.0.1:PORT"
         )
     return CheckResult(check, "ok", f"{shown} is free")
 

@@ -14,20 +14,20 @@ from typing import IO, Final, Literal, NamedTuple
 
 import click
 
-from millpond.cli.connection import complete_topic, knock
+from millpond.cli.connection import check_reachable, complete_topic
+from millpond.cli.input_files import STDIN, InputChunk, InputFile, InputLine, texts
 from millpond.cli.interruption import Interruption
 from millpond.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, sentence_of
 from millpond.cli.messages import ParsedMessage, from_line
 from millpond.cli.options import broker_options, json_option, name_and_value
-from millpond.cli.output import Stopwatch, count_text, is_for_people, say
-from millpond.cli.sources import STDIN, InputChunk, InputFile, InputLine, texts
+from millpond.cli.output import Stopwatch, count_text, print_note, stderr_is_terminal
 from millpond.client import Placed, Producer, Sent
 from millpond.model.errors import InvalidInput, InvalidTopicName, MillpondError
 from millpond.model.ids import check_topic_name
 from millpond.records import Header
 
-ON_THEIR_WAY_MAX: Final = 20_000
-BYTES_ON_THEIR_WAY_MAX: Final = 32 * 1024 * 1024
+IN_FLIGHT_MAX: Final = 20_000
+IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 REFUSALS_SHOWN_MAX: Final = 10
 
 DecodeLine = Callable[[bytes], ParsedMessage]
@@ -109,7 +109,7 @@ def produce(
         raise click.UsageError("give --file or --message, not both")
     decode = _decoder(form, key, key_separator, headers)
     check_topic_name(topic)
-    knock(address)
+    check_reachable(address)
     with Interruption() as interruption, ExitStack() as opened:
         sources = [] if messages else [InputFile(path) for path in files or (STDIN,)]
         for source in sources:
@@ -121,7 +121,7 @@ def produce(
         watch = Stopwatch()
         _deliver(delivery, pieces, sources, interruption, quiet)
     if not quiet:
-        say(delivery.summary(watch, interruption.requested))
+        print_note(delivery.summary(watch, interruption.requested))
     if interruption.requested:
         context.exit(EXIT_INTERRUPTED)
     if delivery.refused:
@@ -137,7 +137,7 @@ def _deliver(
 ) -> None:
     size = sum(source.size_bytes for source in sources)
     talks = any(source.is_terminal for source in sources)
-    hidden = quiet or not size or not is_for_people()
+    hidden = quiet or not size or not stderr_is_terminal()
     try:
         with click.progressbar(length=size, label="sending", file=sys.stderr, hidden=hidden) as bar:
             for piece in pieces:
@@ -202,18 +202,18 @@ class InFlightMessages:
         self._report = report
         self._waiting: deque[InFlightMessage] = deque()
         self._waiting_bytes = 0
-        self._goes_on = True
+        self._can_continue = True
 
     def send(self, piece: InputChunk, interruption: Interruption) -> bool:
         """Send the messages. Returns whether to continue. It waits for the result of the first message, so
         that a topic that the broker refuses is reported before more input is read."""
         for line in piece.lines:
-            if interruption.requested or not self._goes_on:
+            if interruption.requested or not self._can_continue:
                 return False
             self._submit(line)
             while self._waiting and (self._is_first() or self._is_full() or self._waiting[0].sent.done()):
                 self._settle_first()
-        return self._goes_on
+        return self._can_continue
 
     def _is_first(self) -> bool:
         return not self.stored and not self.refused
@@ -228,13 +228,13 @@ class InFlightMessages:
         text = f"stored {count_text(self.stored)} in {watch.seconds:.2f} s ({watch.rate(self.stored)})"
         if self.refused:
             text += f", refused {count_text(self.refused)}"
-        if not self._goes_on:
+        if not self._can_continue:
             text += "; the rest was not sent"
         return f"interrupted: {text}" if interrupted else text
 
     def _is_full(self) -> bool:
-        return len(self._waiting) >= ON_THEIR_WAY_MAX or (
-            self._waiting_bytes >= BYTES_ON_THEIR_WAY_MAX and len(self._waiting) > 1
+        return len(self._waiting) >= IN_FLIGHT_MAX or (
+            self._waiting_bytes >= IN_FLIGHT_BYTES_MAX and len(self._waiting) > 1
         )
 
     def _submit(self, line: InputLine) -> None:
@@ -270,13 +270,13 @@ class InFlightMessages:
     def _note_refused(self, location: str, error: MillpondError) -> None:
         self.refused += 1
         if not isinstance(error, InvalidInput) or isinstance(error, InvalidTopicName):
-            self._goes_on = False
+            self._can_continue = False
         if self._report is not None:
             self._print({"source": location, "error": type(error).__name__, "message": str(error)})
         if self.refused <= REFUSALS_SHOWN_MAX:
-            say(f"millpond: {location} was refused: {sentence_of(error)}")
+            print_note(f"millpond: {location} was refused: {sentence_of(error)}")
         elif self.refused == REFUSALS_SHOWN_MAX + 1:
-            say("millpond: more were refused; only the first are shown")
+            print_note("millpond: more were refused; only the first are shown")
 
     def _print(self, facts: dict[str, object]) -> None:
         assert self._report is not None, "the caller looked"

@@ -17,7 +17,7 @@ import uvloop
 from millpond.broker import Broker
 from millpond.cli import workers as supervision
 from millpond.cli.options import json_option, load_settings, settings_options
-from millpond.model.addresses import FACES
+from millpond.model.addresses import INTERFACES
 from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError, Unavailable, WriterDead
 from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
@@ -25,8 +25,8 @@ from millpond.process import end_with_parent
 from millpond.settings import Settings
 from millpond.version import __version__
 
-EXIT_AT_ONCE = 130
-JOIN_AGAIN_S = 1.0
+EXIT_FORCED = 130
+REJOIN_DELAY_S = 1.0
 """Delay before a broker that was declared dead tries to join again."""
 
 logger = logging.getLogger(__name__)
@@ -138,10 +138,10 @@ def advertised(text: str | None) -> dict[str, str]:
         return {}
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 1 and not parts[0].rpartition(":")[2].isdecimal():
-        parts = [f"{parts[0]}:0"] * len(FACES)
-    if len(parts) > len(FACES):
+        parts = [f"{parts[0]}:0"] * len(INTERFACES)
+    if len(parts) > len(INTERFACES):
         raise InvalidSettings(name="--advertise", value=text, reason="there are only kafka, grpc and http")
-    return {f"{face}_advertise": part for face, part in zip(FACES, parts, strict=False)}
+    return {f"{interface}_advertise": part for interface, part in zip(INTERFACES, parts, strict=False)}
 
 
 def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
@@ -183,7 +183,7 @@ async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_cloc
         try:
             has_lived = True
             _announce(broker, time.perf_counter() - started, as_json)
-            settings = _on_the_same_ports(broker)
+            settings = _with_bound_ports(broker)
             error = await _until_stopped(broker, stop)
             if isinstance(error, WriterDead):
                 logger.warning("declared dead; rejoining the cluster", extra={"broker": broker.node_id})
@@ -211,13 +211,13 @@ async def _start(broker: Broker, stop: asyncio.Event, *, again: bool) -> bool:
                 raise
             logger.warning("rejoining the cluster failed; will retry", extra={"error": str(error)})
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(JOIN_AGAIN_S):
+            async with asyncio.timeout(REJOIN_DELAY_S):
                 await stop.wait()
     return False
 
 
-def _on_the_same_ports(broker: Broker) -> Settings:
-    bound: dict[str, Any] = {f"{face}_listen": address for face, address in broker.bound.items()}
+def _with_bound_ports(broker: Broker) -> Settings:
+    bound: dict[str, Any] = {f"{interface}_listen": address for interface, address in broker.bound.items()}
     return replace(broker.settings, **bound)
 
 
@@ -226,7 +226,7 @@ def _on_signal(stop: asyncio.Event) -> None:
     because a disk hangs: as after a crash, acknowledged messages are kept, and nothing else is guaranteed."""
     if stop.is_set():
         click.echo("stopping at once: what was not answered may be lost", err=True)
-        os._exit(EXIT_AT_ONCE)
+        os._exit(EXIT_FORCED)
     stop.set()
 
 
@@ -253,8 +253,8 @@ def _announce(broker: Broker, seconds: float, as_json: bool) -> None:
         return
     _show(facts, seconds)
     click.echo(f"  topics     {facts['topics']}")
-    for face in FACES:
-        click.echo(f"  {face:<10} {broker.listeners.get(face, 'off')}")
+    for interface in INTERFACES:
+        click.echo(f"  {interface:<10} {broker.listeners.get(interface, 'off')}")
 
 
 def _announce_workers(
@@ -276,9 +276,9 @@ def _announce_workers(
         return
     _show(facts, seconds)
     click.echo(f"  workers    {len(workers)}")
-    for face in FACES:
-        addresses = [each.facts.get("listeners", {}).get(face, "off") for each in found]
-        click.echo(f"  {face:<10} {', '.join(dict.fromkeys(addresses))}")
+    for interface in INTERFACES:
+        addresses = [each.facts.get("listeners", {}).get(interface, "off") for each in found]
+        click.echo(f"  {interface:<10} {', '.join(dict.fromkeys(addresses))}")
 
 
 def _facts(settings: Settings) -> dict[str, object]:

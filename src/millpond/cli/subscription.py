@@ -217,7 +217,9 @@ def delete(topic: str, name: str, yes: bool, address: str, timeout: float, as_js
                 f"Delete subscription {name!r} of {topic!r} with {count_text(found.backlog)} not settled?"
             )
         admin.delete_subscription(topic, name)
-    _tell({"topic": topic, "name": name, "deleted": True}, f"deleted subscription {name} of {topic}", as_json)
+    _print_result(
+        {"topic": topic, "name": name, "deleted": True}, f"deleted subscription {name} of {topic}", as_json
+    )
 
 
 @subscription.command(
@@ -240,7 +242,7 @@ def reset(
             confirm(f"Reset subscription {name!r} of {topic!r} to {start}? Its progress is lost.")
         admin.reset_subscription(topic, name, start)
     facts = {"topic": topic, "name": name, "start": str(start)}
-    _tell(facts, f"subscription {name} of {topic} was reset to {start}", as_json)
+    _print_result(facts, f"subscription {name} of {topic} was reset to {start}", as_json)
 
 
 @subscription.command(
@@ -259,7 +261,7 @@ def redrive(
     """Send dead letters back to their topic, each of them once, for this subscription only."""
     with admin_of(address, timeout) as admin:
         count = admin.redrive(topic, name, messages_max=max_messages or 0)
-    _tell({"redriven": count}, f"sent {count_text(count, 'dead letter')} back to {topic}", as_json)
+    _print_result({"redriven": count}, f"sent {count_text(count, 'dead letter')} back to {topic}", as_json)
 
 
 @subscription.command(epilog="\b\nExample:\n  millpond subscription unblock orders billing")
@@ -271,7 +273,7 @@ def unblock(topic: str, name: str, address: str, timeout: float, as_json: bool) 
     """Retry messages that are blocked after their last attempt. Consumers must be attached."""
     with admin_of(address, timeout) as admin:
         count = admin.unblock(topic, name)
-    _tell({"unblocked": count}, f"let {count_text(count)} go again", as_json)
+    _print_result({"unblocked": count}, f"let {count_text(count)} go again", as_json)
 
 
 def _config(given: dict[str, Any]) -> dict[str, object]:
@@ -279,7 +281,7 @@ def _config(given: dict[str, Any]) -> dict[str, object]:
 
 
 def _report(found: Subscription, done: str, as_json: bool) -> None:
-    _tell(
+    _print_result(
         _facts(found), f"{done} subscription {found.name} of {found.topic}, {found.config['mode']}", as_json
     )
 
@@ -295,7 +297,7 @@ def _typed(config: Mapping[str, str]) -> dict[str, object]:
     return {name: int(config[name]) if name in BOUNDS else config[name] for name in names}
 
 
-def _tell(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
+def _print_result(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
@@ -308,13 +310,22 @@ def _print_state(found: SubscriptionState) -> None:
     print_table(
         titles,
         [
-            (_named(each), each.floor, each.next, each.backlog, *_at_work(each, each.leased, each.delayed))
+            (
+                _named(each),
+                each.floor,
+                each.next,
+                each.backlog,
+                *_in_progress(each, each.leased, each.delayed),
+            )
             for each in found.partitions
         ],
     )
     if found.consumers:
         click.echo()
-        rows = [(each.name, each.leased, each.acked, each.credit, _mood(each)) for each in found.consumers]
+        rows = [
+            (each.name, each.leased, each.acked, each.credit, _consumer_state(each))
+            for each in found.consumers
+        ]
         print_table(("CONSUMER", "HOLDS", "ACKED", "ROOM FOR", ""), rows)
     keys = [(each.partition, key) for each in found.partitions for key in each.keys]
     if keys:
@@ -340,11 +351,11 @@ def _named(each: SubscriptionPartition) -> str:
     return f"{each.partition} {each.member}".rstrip()
 
 
-def _at_work(each: SubscriptionPartition, *counts: int) -> Sequence[object]:
+def _in_progress(each: SubscriptionPartition, *counts: int) -> Sequence[object]:
     return counts if each.at_work else ["-"] * len(counts)
 
 
-def _mood(each: Any) -> str:
+def _consumer_state(each: Any) -> str:
     return "paused" if each.paused else "not heard of" if each.suspended else ""
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Final
 
-from millpond.cli.output import say
+from millpond.cli.output import print_note
 from millpond.cli.suggestions import nearest
 
 PREFIX: Final = "MILLPOND_"
 ADDRESS: Final = "MILLPOND_ADDRESS"
-OF_THE_COMMANDS: Final = (ADDRESS, "MILLPOND_SPARK_MASTER")
+COMMAND_VARIABLES: Final = (ADDRESS, "MILLPOND_SPARK_MASTER")
 """Known variables that are not settings."""
-NOT_OURS_TO_JUDGE: Final = ("MILLPOND_TEST_", "MILLPOND_PEERS_", "MILLPOND_CHAOS_")
+IGNORED_PREFIXES: Final = ("MILLPOND_TEST_", "MILLPOND_PEERS_", "MILLPOND_CHAOS_")
 """Prefixes of variables that the project's own tests read."""
 
 
@@ -24,7 +24,7 @@ def warn_of_unknown_variables(environment: Iterable[str]) -> None:
 def warn_of_misspelt_address(environment: Iterable[str]) -> None:
     """For commands that connect to a broker. They read no settings, and do not import the code that knows
     their names."""
-    for name in _suspects(environment):
+    for name in _candidate_variables(environment):
         if _nearest(name, [ADDRESS]) is not None:
             _warn(name, ADDRESS)
 
@@ -33,15 +33,15 @@ def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
     """Each unknown name with the nearest known one."""
     from millpond.settings import names
 
-    known = [*(PREFIX + name.upper() for name in names()), *OF_THE_COMMANDS]
-    return {name: _nearest(name, known) for name in _suspects(environment) if name not in known}
+    known = [*(PREFIX + name.upper() for name in names()), *COMMAND_VARIABLES]
+    return {name: _nearest(name, known) for name in _candidate_variables(environment) if name not in known}
 
 
-def _suspects(environment: Iterable[str]) -> list[str]:
+def _candidate_variables(environment: Iterable[str]) -> list[str]:
     return sorted(
         name
         for name in environment
-        if name.startswith(PREFIX) and name not in OF_THE_COMMANDS and not name.startswith(NOT_OURS_TO_JUDGE)
+        if name.startswith(PREFIX) and name not in COMMAND_VARIABLES and not name.startswith(IGNORED_PREFIXES)
     )
 
 
@@ -53,4 +53,4 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 def _warn(name: str, meant: str | None) -> None:
     advice = f"did you mean {meant}?" if meant else "`millpond settings` lists those that exist."
-    say(f"millpond: warning: the environment variable {name} is unknown and ignored; {advice}")
+    print_note(f"millpond: warning: the environment variable {name} is unknown and ignored; {advice}")

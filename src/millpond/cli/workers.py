@@ -23,21 +23,21 @@ from millpond.broker import open_database, open_reserve
 from millpond.catalog import clock_pauses, topics, topology, writers
 from millpond.cli.variables import unknown_variables
 from millpond.cluster import leave
-from millpond.directory import lock_data_dir
-from millpond.model.addresses import FACES, join_address, split_address
+from millpond.data_directory import lock_data_dir
+from millpond.model.addresses import INTERFACES, join_address, split_address
 from millpond.model.clock import SystemClock
 from millpond.model.errors import CannotStart, InvalidSettings, MillpondError
 from millpond.model.ids import Session
 from millpond.settings import ENVIRONMENT_PREFIX, Settings
 
 WORKERS_MAX: Final = 64
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-STEADY_S: Final = 60.0
+BACKOFF_MIN_S: Final = 1.0
+BACKOFF_MAX_S: Final = 30.0
+STABLE_AFTER_S: Final = 60.0
 """If a worker dies after running this long, the cause is considered new, and the restart delay begins at
-`FIRST_PAUSE_S` again."""
+`BACKOFF_MIN_S` again."""
 LINE_BYTES_MAX: Final = 1024 * 1024
-EXIT_AT_ONCE: Final = 130
+EXIT_FORCED: Final = 130
 PORTS: Final = 65_536
 NO_SESSION: Final = Session("")
 Facts = dict[str, Any]
@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 def settings_of(settings: Settings, number: int) -> Settings:
     """The settings of the worker with this number (from 0): its number is added to every port."""
     moved: dict[str, Any] = {}
-    for face in FACES:
-        for name in (f"{face}_listen", f"{face}_advertise"):
+    for interface in INTERFACES:
+        for name in (f"{interface}_listen", f"{interface}_advertise"):
             moved[name] = _moved(name, getattr(settings, name), number)
     if settings.node_id:
         moved["node_id"] = settings.node_id + number
@@ -64,12 +64,14 @@ def check(settings: Settings, count: int) -> None:
     taken: dict[str, str] = {}
     for number in range(count):
         worker = settings_of(settings, number)
-        for face in FACES:
-            worker.address(face)
-            address = worker.listens(face)
-            if address and split_address(address)[1] and taken.setdefault(address, face) != face:
-                reason = f"with {count} workers {face} and {taken[address]} both come to {address}"
-                raise InvalidSettings(name=f"{face}_listen", value=settings.listens(face), reason=reason)
+        for interface in INTERFACES:
+            worker.address(interface)
+            address = worker.listens(interface)
+            if address and split_address(address)[1] and taken.setdefault(address, interface) != interface:
+                reason = f"with {count} workers {interface} and {taken[address]} both come to {address}"
+                raise InvalidSettings(
+                    name=f"{interface}_listen", value=settings.listens(interface), reason=reason
+                )
 
 
 def _moved(name: str, address: str, number: int) -> str:
@@ -109,24 +111,26 @@ class Worker:
         assert self.process.stdout is not None, "it was asked for"
         if self.stopping.is_set():  # the running workers were signalled before this one started
             self.signal(signal.SIGTERM)
-        await self._listen_to(self.process.stdout)
+        await self._read_status(self.process.stdout)
         return await self.process.wait()
 
-    async def _listen_to(self, lines: asyncio.StreamReader) -> None:
+    async def _read_status(self, lines: asyncio.StreamReader) -> None:
         """Read the worker's status lines. A malformed line must not stop this worker or the others."""
         while not lines.at_eof():
             try:
                 if line := await lines.readline():
-                    self._take_in(json.loads(line))
+                    self._on_status(json.loads(line))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 logger.warning(
                     "worker sent malformed status", extra={"worker": self.number, "error": str(error)}
                 )
 
-    def _take_in(self, facts: Facts) -> None:
+    def _on_status(self, facts: Facts) -> None:
         """The worker is ready, for the first time or again. From now on it restarts on the ports that it has
         now."""
-        bound: dict[str, Any] = {f"{face}_listen": address for face, address in facts["bound"].items()}
+        bound: dict[str, Any] = {
+            f"{interface}_listen": address for interface, address in facts["bound"].items()
+        }
         self.facts = facts
         self.settings = replace(self.settings, **bound)
         self.ready.set()
@@ -172,7 +176,7 @@ class Supervisor:
         if self._stopping.is_set():
             click.echo("stopping at once: what was not answered may be lost", err=True)
             self._signal(signal.SIGKILL)
-            os._exit(EXIT_AT_ONCE)
+            os._exit(EXIT_FORCED)
         self._stopping.set()
         self._signal(signal.SIGTERM)
 
@@ -181,8 +185,8 @@ class Supervisor:
             await asyncio.to_thread(self._prepare)
             self._is_prepared = True
             async with asyncio.TaskGroup() as tasks:
-                keeping = [tasks.create_task(self._keep(worker)) for worker in self._workers]
-                telling = tasks.create_task(self._tell_when_ready())
+                keeping = [tasks.create_task(self._supervise(worker)) for worker in self._workers]
+                telling = tasks.create_task(self._announce_when_ready())
                 await asyncio.wait(keeping)
                 telling.cancel()
         except ExceptionGroup as group:
@@ -207,8 +211,8 @@ class Supervisor:
                     clock_pauses.end(tx)
             if self._directory is not None and not self._settings.catalog:
                 with database.write() as tx:
-                    writers.bury_other_brokers(tx, NO_SESSION, SystemClock().now_ms())
-                    topology.move(tx)
+                    writers.mark_other_brokers_dead(tx, NO_SESSION, SystemClock().now_ms())
+                    topology.bump_version(tx)
 
     def _has_no_topics(self) -> bool:
         """A worker may have served clients before it could report that it is ready."""
@@ -220,8 +224,8 @@ class Supervisor:
         except MillpondError:
             return False
 
-    async def _keep(self, worker: Worker) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _supervise(self, worker: Worker) -> None:
+        pause_s = BACKOFF_MIN_S
         while not self._stopping.is_set():
             started = time.monotonic()
             worker.facts = {}
@@ -231,17 +235,17 @@ class Supervisor:
             if not worker.ready.is_set():
                 raise CannotStart(f"Worker {worker.number} could not start, so none of them does.")
             if worker.facts:
-                await asyncio.to_thread(self._bury, worker)
-            if time.monotonic() - started >= STEADY_S:
-                pause_s = FIRST_PAUSE_S
+                await asyncio.to_thread(self._declare_dead, worker)
+            if time.monotonic() - started >= STABLE_AFTER_S:
+                pause_s = BACKOFF_MIN_S
             logger.error(
                 "worker is down; will restart it",
                 extra={"worker": worker.number, "reason": ended, "delay_s": pause_s},
             )
             await self._pause(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
-    def _bury(self, worker: Worker) -> None:
+    def _declare_dead(self, worker: Worker) -> None:
         """Let other brokers take over what the worker owned immediately instead of when its lease expires: it
         is certainly dead."""
         try:
@@ -260,7 +264,7 @@ class Supervisor:
         except TimeoutError:
             pass
 
-    async def _tell_when_ready(self) -> None:
+    async def _announce_when_ready(self) -> None:
         for worker in self._workers:
             await worker.ready.wait()
         self._on_ready(self._workers)

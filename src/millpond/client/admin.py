@@ -120,7 +120,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
         given = {} if configs is None else configs
         arguments.configs("configs", given)
         request = pb.CreateTopicRequest(name=name, partitions=_partitions(partitions), configs=given)
-        return _topic(await self._call_carefully("CreateTopic", request, pb.Topic))
+        return _topic(await self._call_at_most_once("CreateTopic", request, pb.Topic))
 
     async def list_topics(self) -> list[Topic]:
         """Ordered by name."""
@@ -155,7 +155,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
 
     async def delete_topic(self, name: str) -> None:
         request = pb.DeleteTopicRequest(name=arguments.label("name", name))
-        await self._call_carefully("DeleteTopic", request, pb.DeleteTopicResponse)
+        await self._call_at_most_once("DeleteTopic", request, pb.DeleteTopicResponse)
 
     async def delete_messages(self, topic: str, *, before: int | None, partition: int = 0) -> int:
         """Delete the messages below number `before` (None: all of them). Returns the number of the oldest
@@ -165,7 +165,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
             partition=arguments.integer("partition", partition, 0, arguments.UINT32_MAX),
             before=arguments.optional(arguments.integer, "before", before),
         )
-        return (await self._call_carefully("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
+        return (await self._call_at_most_once("DeleteMessages", request, pb.DeleteMessagesResponse)).oldest
 
     async def find_by_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """By partition: the number of the first message at or after a time, or the number that the next
@@ -212,7 +212,7 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
 
     async def delete_group(self, name: str) -> None:
         request = pb.DeleteGroupRequest(name=arguments.label("name", name))
-        await self._call_carefully("DeleteGroup", request, pb.DeleteGroupResponse)
+        await self._call_at_most_once("DeleteGroup", request, pb.DeleteGroupResponse)
 
     # -- the broker -------------------------------------------------------------------------------------------
 
@@ -234,11 +234,11 @@ class AsyncAdmin(SubscriptionCalls, ClusterCalls):
     async def _call(self, name: str, request: Proto, response: type[ProtoResponse]) -> ProtoResponse:
         return await self._connections.call(ADMIN, name, request, response)
 
-    async def _call_carefully(
+    async def _call_at_most_once(
         self, name: str, request: Proto, response: type[ProtoResponse]
     ) -> ProtoResponse:
         """For requests that must not take effect twice."""
-        return await self._connections.call_carefully(ADMIN, name, request, response)
+        return await self._connections.call_at_most_once(ADMIN, name, request, response)
 
 
 def _partitions(partitions: int | None) -> int:

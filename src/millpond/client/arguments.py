@@ -90,7 +90,7 @@ def seconds(name: str, value: object) -> float:
     return found
 
 
-def patience(name: str, value: object) -> float | None:
+def optional_seconds(name: str, value: object) -> float | None:
     """How long to wait; None and infinity set no limit."""
     return None if value is None or value == math.inf else seconds(name, value)
 

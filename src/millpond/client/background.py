@@ -17,12 +17,12 @@ class Background:
     """The one loop of this process, created when it is first needed."""
 
     def __init__(self) -> None:
-        self._making = threading.Lock()
+        self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            with self._making:  # several threads may get here at the same time
+            with self._starting:  # several threads may get here at the same time
                 self._loop = self._loop or self._started()
         return self._loop
 
@@ -51,5 +51,5 @@ def run(call: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def made(make: Callable[[], T]) -> T:
+async def on_background_loop(make: Callable[[], T]) -> T:
     return make()

@@ -2,7 +2,7 @@
 
 Requests through `call` may be repeated without harm: they read, or they set a value that a repetition sets
 again. Requests that must not be repeated (a topic that is deleted twice may be another one the second time)
-go through `call_carefully`, and a broker acts on them at most once. Producing has its own retries (`sender`).
+go through `call_at_most_once`, and a broker acts on them at most once. Producing has its own retries (`sender`).
 """
 
 import asyncio
@@ -33,8 +33,8 @@ ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 PAYLOADS: Final = payloads_pb2.DESCRIPTOR.services_by_name["Payloads"]
 QUEUE: Final = queue_pb2.DESCRIPTOR.services_by_name["Queue"]
 CLUSTER: Final = cluster_pb2.DESCRIPTOR.services_by_name["Cluster"]
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 1.0
+BACKOFF_MIN_S: Final = 0.05
+BACKOFF_MAX_S: Final = 1.0
 ATTEMPTS: Final = 2
 """How many attempts fit into a timeout if a broker is silent."""
 ATTEMPT_S_MAX: Final = 15.0
@@ -61,10 +61,10 @@ class Pauses:
     """The delay before the next attempt: longer each time, up to a second."""
 
     def __init__(self) -> None:
-        self._next_s = FIRST_PAUSE_S
+        self._next_s = BACKOFF_MIN_S
 
     def take(self) -> float:
-        pause, self._next_s = self._next_s, min(self._next_s * 2, LONGEST_PAUSE_S)
+        pause, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_MAX_S)
         return pause
 
 
@@ -84,10 +84,10 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
         self.is_closed = False
 
-    def learn(self, address: str) -> None:
+    def add_known_address(self, address: str) -> None:
         self._known[address] = None
 
-    def another(self, address: str) -> str:
+    def next_known_address(self, address: str) -> str:
         """The broker to try if this one does not respond: each known broker in turn, perhaps the same one."""
         known = list(self._known)
         place = known.index(address) if address in self._known else -1
@@ -102,7 +102,7 @@ class Connections:
             channel = self._channels[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
         return channel
 
-    def forget(self, address: str) -> None:
+    def drop_channel(self, address: str) -> None:
         """The connection has gone silent: the next call to this broker opens a new one."""
         channel = self._channels.pop(address, None)
         if channel is not None:
@@ -129,9 +129,9 @@ class Connections:
                 service, name, request, response, address=address, timeout_s=timeout_s
             )
 
-        return await self._until_answered(attempt, lambda error: error.retriable, address)
+        return await self._call_with_retries(attempt, lambda error: error.retriable, address)
 
-    async def call_carefully(
+    async def call_at_most_once(
         self,
         service: ServiceDescriptor,
         name: str,
@@ -157,7 +157,7 @@ class Connections:
             return isinstance(error, NotOwner | NotCoordinator) or (error.retriable and not is_sent)
 
         try:
-            return await self._until_answered(attempt, may_repeat, address)
+            return await self._call_with_retries(attempt, may_repeat, address)
         except Unreachable as error:
             if not is_sent:
                 raise
@@ -166,7 +166,7 @@ class Connections:
                 **error.facts,
             ) from error
 
-    async def _until_answered(
+    async def _call_with_retries(
         self,
         attempt: Callable[[str, float], Awaitable[ProtoResponse]],
         may_repeat: Callable[[MillpondError], bool],
@@ -189,11 +189,11 @@ class Connections:
 
     def _next_address(self, address: str, error: MillpondError) -> str:
         if (owner := redirect_of(error)) is not None:
-            self.learn(owner)
+            self.add_known_address(owner)
             return owner
         if not isinstance(error, Unreachable | TimedOut | NotCoordinator):
             return address
-        following = self.another(address)
+        following = self.next_known_address(address)
         if address == self.address and not isinstance(error, NotCoordinator):
             self.address = following  # the next call need not wait for the silent broker
         return following
@@ -208,7 +208,7 @@ class Connections:
                         raise Unreachable(address=address, reason="there is no connection to it")
                     await channel.wait_for_state_change(state)
         except TimeoutError:
-            self.forget(address)
+            self.drop_channel(address)
             raise Unreachable(address=address, reason="it takes no connection") from None
         except (grpc.aio.UsageError, RuntimeError):
             raise self._ended(address) from None
@@ -231,7 +231,7 @@ class Connections:
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, address, int(self.timeout_s * 1000))
             if isinstance(error, TimedOut):
-                self.forget(address)
+                self.drop_channel(address)
             raise error from failure
         except asyncio.CancelledError:
             if _is_cancelled():

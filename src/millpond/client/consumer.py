@@ -38,7 +38,7 @@ TIMEOUT_S: Final = 10.0
 FOLLOW_WAIT_S: Final = 30.0
 ROUND_S_MAX: Final = 10.0
 """A longer wait is split into several requests, so that a silent connection is noticed."""
-LOOK_AGAIN_S: Final = 5.0
+METADATA_REFRESH_S: Final = 5.0
 """How long new partitions may stay unread."""
 MESSAGES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
@@ -83,9 +83,9 @@ class AsyncConsumer:
         self._strict = arguments.flag("strict", strict)
         self._uncommitted = arguments.flag("uncommitted", uncommitted)
         self._connections = Connections(address, timeout)
-        self._kept: StoredPositions | None = None
+        self._position_store: StoredPositions | None = None
         if group is not None:
-            self._kept = GroupPositions(
+            self._position_store = GroupPositions(
                 arguments.label("group", group),
                 topic,
                 self._connections,
@@ -93,17 +93,17 @@ class AsyncConsumer:
                 reader,
             )
         elif position_file is not None:
-            self._kept = FilePositions(arguments.path("position_file", position_file), topic)
+            self._position_store = FilePositions(arguments.path("position_file", position_file), topic)
         self._positions: dict[int, int] = {}
         self._saved: dict[int, int] = {}
         self._fetch_from: dict[int, int] = {}
         self._fetched: deque[Message] = deque()
         self._unreadable: dict[int, UnreadableBatch] = {}
         self._topic_id = ""
-        self._look_at = 0.0
+        self._refresh_at = 0.0
         self._owners: dict[int, str] = {}
-        self._turn = asyncio.Lock()
-        self._keeping = asyncio.Lock()
+        self._poll_lock = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -114,17 +114,17 @@ class AsyncConsumer:
         message. Several tasks may poll at the same time: they take turns, and each message goes to one of
         them only. A batch that cannot be decoded raises UnreadableBatch, after the messages before it were
         returned; `seek` skips it."""
-        wait_s = arguments.patience("wait", wait)
+        wait_s = arguments.optional_seconds("wait", wait)
         messages_max = arguments.count("messages_max", messages_max)
         bytes_max = arguments.integer("bytes_max", bytes_max, 1, arguments.UINT32_MAX)
-        async with self._turn:
-            await self._keep()
+        async with self._poll_lock:
+            await self._save_positions()
             await self._ensure_open()
             if not self._fetched and not self._unreadable:
                 await self._fetch(math.inf if wait_s is None else wait_s, bytes_max)
             if not self._fetched:
                 self._check_readable()
-            return self._hand_out(messages_max)
+            return self._take_fetched(messages_max)
 
     def _check_readable(self) -> None:
         """If the caller polls again without a seek, the batch is fetched again, and the other partitions
@@ -132,7 +132,7 @@ class AsyncConsumer:
         if self._unreadable:
             raise self._unreadable.pop(min(self._unreadable))
 
-    def _hand_out(self, messages_max: int) -> Polled:
+    def _take_fetched(self, messages_max: int) -> Polled:
         messages = [self._fetched.popleft() for _ in range(min(messages_max, len(self._fetched)))]
         for message in messages:
             self._positions[message.partition] = message.number + 1
@@ -160,7 +160,7 @@ class AsyncConsumer:
         """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
         partition, while other partitions keep their positions. Takes turns with polls."""
         arguments.read_from(read_from)
-        async with self._turn:
+        async with self._poll_lock:
             with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
                 await self._ensure_open()
             found = await self._description()
@@ -171,27 +171,27 @@ class AsyncConsumer:
                     raise UnknownPartition(topic=self.topic, partition=number)
             ends = _ends(found)
             first = {each: _first(read_from, each, ends[each], stand.get(each, 1)) for each in chosen}
-            self._begin_at(found, first)
+            self._reset_positions(found, first)
 
     async def positions(self) -> dict[int, int]:
         """The position of the next poll by partition. Also works before the first poll."""
-        async with self._turn:
+        async with self._poll_lock:
             await self._ensure_open()
             return dict(self._positions)
 
     async def commit(self) -> None:
         """Keep the positions now, in the file or group of this consumer."""
-        async with self._turn:
-            await self._keep()
+        async with self._poll_lock:
+            await self._save_positions()
 
-    async def _keep(self) -> None:
-        async with self._keeping:  # a separate lock: `close` does not wait for a poll
-            if self._kept is None or not self._positions:
+    async def _save_positions(self) -> None:
+        async with self._save_lock:  # a separate lock: `close` does not wait for a poll
+            if self._position_store is None or not self._positions:
                 return
-            await self._kept.renew()
+            await self._position_store.renew()
             if self._positions != self._saved:
                 positions = dict(self._positions)
-                await self._kept.save(self._topic_id, positions)
+                await self._position_store.save(self._topic_id, positions)
                 self._saved = positions
 
     async def _fetch(self, wait_s: float, bytes_max: int) -> None:
@@ -201,13 +201,13 @@ class AsyncConsumer:
         answer_by = wait_until + self._connections.timeout_s
         pauses = Pauses()
         while True:
-            await self._look_again()
-            round_s = min(wait_until - loop.time(), self._look_at - loop.time(), ROUND_S_MAX)
-            errors = await self._ask_all(max(0.0, round_s), bytes_max)
+            await self._refresh_metadata()
+            round_s = min(wait_until - loop.time(), self._refresh_at - loop.time(), ROUND_S_MAX)
+            errors = await self._poll_all_owners(max(0.0, round_s), bytes_max)
             if self._fetched or self._unreadable or (not errors and loop.time() >= wait_until):
                 return
             for error in errors:
-                if self._connections.is_closed or not self._may_pass(error):
+                if self._connections.is_closed or not self._may_retry(error):
                     raise error
             if errors:
                 pause = pauses.take()
@@ -216,7 +216,7 @@ class AsyncConsumer:
                 await asyncio.sleep(pause)
                 await self._recover(errors)
 
-    def _may_pass(self, error: MillpondError) -> bool:
+    def _may_retry(self, error: MillpondError) -> bool:
         return error.retriable or (isinstance(error, TopicReplaced) and not self._strict)
 
     async def _recover(self, errors: list[MillpondError]) -> None:
@@ -224,15 +224,15 @@ class AsyncConsumer:
         found = await self._description()
         is_replaced = any(isinstance(error, TopicReplaced) for error in errors)
         if is_replaced and found.topic.id != self._topic_id:
-            self._begin_at(found, dict.fromkeys(self._chosen(found), 1))
+            self._reset_positions(found, dict.fromkeys(self._chosen(found), 1))
         else:
-            self._learn(found)
+            self._update_metadata(found)
 
-    async def _look_again(self) -> None:
+    async def _refresh_metadata(self) -> None:
         """Check from time to time whether partitions were added. If no broker responds, the poll that follows
         reports the error."""
         loop = asyncio.get_running_loop()
-        if loop.time() < self._look_at:
+        if loop.time() < self._refresh_at:
             return
         request = admin_pb2.DescribeTopicRequest(name=self.topic)
         try:
@@ -242,21 +242,21 @@ class AsyncConsumer:
                 timeout_s=self._connections.attempt_s,
             )
         except Unavailable:
-            self._look_at = loop.time() + LOOK_AGAIN_S
+            self._refresh_at = loop.time() + METADATA_REFRESH_S
         else:
-            self._learn(found)
+            self._update_metadata(found)
 
-    def _learn(self, found: admin_pb2.TopicDescription) -> None:
+    def _update_metadata(self, found: admin_pb2.TopicDescription) -> None:
         """Store new owners and added partitions. Only the owner of a partition decides whether the topic is
         still the same: its view is never outdated."""
-        self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        self._refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self._owners |= self._owners_in(found)
         if found.topic.id == self._topic_id:
             for number in self._chosen(found):
                 self._fetch_from.setdefault(number, 1)
                 self._positions.setdefault(number, 1)
 
-    async def _ask_all(self, wait_s: float, bytes_max: int) -> list[MillpondError]:
+    async def _poll_all_owners(self, wait_s: float, bytes_max: int) -> list[MillpondError]:
         """One round of requests to every broker that owns some of the partitions; returns the errors. With
         several brokers, the first requests do not wait; only if none of them has messages does a second round
         wait for the first broker that has."""
@@ -264,17 +264,17 @@ class AsyncConsumer:
         for partition in self._fetch_from:
             by_owner.setdefault(self._owners[partition], []).append(partition)
         if len(by_owner) == 1:
-            return await self._ask_some(by_owner, wait_s, bytes_max, asyncio.ALL_COMPLETED)
-        errors = await self._ask_some(by_owner, 0.0, bytes_max, asyncio.ALL_COMPLETED)
+            return await self._poll_owners(by_owner, wait_s, bytes_max, asyncio.ALL_COMPLETED)
+        errors = await self._poll_owners(by_owner, 0.0, bytes_max, asyncio.ALL_COMPLETED)
         if self._fetched or errors or not wait_s:
             return errors
-        return await self._ask_some(by_owner, wait_s, bytes_max, asyncio.FIRST_COMPLETED)
+        return await self._poll_owners(by_owner, wait_s, bytes_max, asyncio.FIRST_COMPLETED)
 
-    async def _ask_some(
+    async def _poll_owners(
         self, by_owner: Mapping[str, list[int]], wait_s: float, bytes_max: int, until: str
     ) -> list[MillpondError]:
         polls = [
-            asyncio.ensure_future(self._ask(owner, partitions, wait_s, bytes_max))
+            asyncio.ensure_future(self._poll_owner(owner, partitions, wait_s, bytes_max))
             for owner, partitions in by_owner.items()
         ]
         try:
@@ -287,7 +287,7 @@ class AsyncConsumer:
                 self._take(answer)
         return [answer for answer in answers if isinstance(answer, MillpondError)]
 
-    async def _ask(
+    async def _poll_owner(
         self, owner: str, partitions: list[int], wait_s: float, bytes_max: int
     ) -> log_pb2.PollResponse | MillpondError:
         request = log_pb2.PollRequest(
@@ -339,21 +339,21 @@ class AsyncConsumer:
         chosen, ends = self._chosen(found), _ends(found)
         kept = await self._load(found.topic.id)
         first = {each: kept.get(each) or _first(self._start, each, ends[each], 1) for each in chosen}
-        self._begin_at(found, first)
+        self._reset_positions(found, first)
         self._saved = {number: kept[number] for number in chosen if number in kept}
 
     async def _load(self, topic_id: str) -> dict[int, int]:
         try:
-            return await self._kept.load(topic_id) if self._kept is not None else {}
+            return await self._position_store.load(topic_id) if self._position_store is not None else {}
         except TopicReplaced:
             if self._strict:
                 raise
             return {}
 
-    def _begin_at(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
+    def _reset_positions(self, found: admin_pb2.TopicDescription, first: dict[int, int]) -> None:
         self._topic_id = found.topic.id
         self._owners = self._owners_in(found)
-        self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        self._refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
         self._positions, self._fetch_from, self._saved = first, dict(first), {}
         self._fetched.clear()
         self._unreadable.clear()
@@ -370,9 +370,9 @@ class AsyncConsumer:
     def _owners_in(self, found: admin_pb2.TopicDescription) -> dict[int, str]:
         owners = {each.partition: each.owner or self._connections.address for each in found.partitions}
         for owner in owners.values():
-            self._connections.learn(owner)
+            self._connections.add_known_address(owner)
         for broker in found.brokers:
-            self._connections.learn(broker)
+            self._connections.add_known_address(broker)
         return owners
 
     async def _description(self) -> admin_pb2.TopicDescription:
@@ -384,14 +384,14 @@ class AsyncConsumer:
         if self._connections.is_closed:
             return
         try:
-            await self._keep()
+            await self._save_positions()
         finally:
             await self._leave()
 
     async def _leave(self) -> None:
         try:
-            if self._kept is not None:
-                await self._kept.release()
+            if self._position_store is not None:
+                await self._position_store.release()
         finally:
             await self._connections.close()
 

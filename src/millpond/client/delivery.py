@@ -66,7 +66,7 @@ class Acknowledgement:
         if self.outcome is None:
             with _WAITING:
                 event = self._event = self._event or threading.Event()
-            if self.outcome is None and not event.wait(arguments.patience("timeout", timeout)):
+            if self.outcome is None and not event.wait(arguments.optional_seconds("timeout", timeout)):
                 raise TimeoutError
         assert self.outcome is not None, "it is done"
         return self.outcome

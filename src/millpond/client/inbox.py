@@ -38,45 +38,52 @@ OrderScope = tuple[int, bytes | None]
 
 @dataclass(slots=True)
 class _Hold:
-    """Holds deliveries behind `number` until the results of `refusals` nacks have arrived. Then the held ones
+    """Holds deliveries behind `number` until the results of `pending_nacks` nacks have arrived. Then the held ones
     are released, and the others wait until those are taken. This way, a delivery that a worker has already
     looked at does not overtake one that was held."""
 
     number: int
-    refusals: int = 0
+    pending_nacks: int = 0
     held: dict[bytes, BaseDelivery] = field(default_factory=dict)
-    let_go: dict[bytes, BaseDelivery] = field(default_factory=dict)
+    released: dict[bytes, BaseDelivery] = field(default_factory=dict)
 
     def holds(self, delivery: BaseDelivery) -> bool:
-        return delivery.number > self.number and delivery.ack_id not in self.let_go
+        return delivery.number > self.number and delivery.ack_id not in self.released
 
     def refuse(self, number: int) -> None:
         self.number = min(self.number, number)
-        self.refusals += 1
-        self.held, self.let_go = {**self.let_go, **self.held}, {}
+        self.pending_nacks += 1
+        self.held, self.released = {**self.released, **self.held}, {}
 
     def next(self) -> list[BaseDelivery]:
         """The deliveries to release now, in order."""
-        if self.refusals or any(each.is_live for each in self.let_go.values()):
+        if self.pending_nacks or any(each.is_live for each in self.released.values()):
             return []
         live = sorted((each for each in self.held.values() if each.is_live), key=lambda each: each.number)
-        self.held, self.let_go = {}, {each.ack_id: each for each in live}
+        self.held, self.released = {}, {each.ack_id: each for each in live}
         return live
 
     @property
     def is_over(self) -> bool:
-        return not self.refusals and not self.held and not any(each.is_live for each in self.let_go.values())
+        return (
+            not self.pending_nacks
+            and not self.held
+            and not any(each.is_live for each in self.released.values())
+        )
 
 
 class Inbox:
     def __init__(
-        self, give_back: GiveBack, now: Callable[[], float], on_let_go: Callable[[], None] = lambda: None
+        self,
+        return_credit: GiveBack,
+        now: Callable[[], float],
+        on_released: Callable[[], None] = lambda: None,
     ) -> None:
-        """`give_back` is called for each delivery that leaves the inbox, `on_let_go` when held deliveries can
+        """`return_credit` is called for each delivery that leaves the inbox, `on_released` when held deliveries can
         be taken again. Neither may block."""
-        self._give_back = give_back
+        self._give_back = return_credit
         self._now = now
-        self._on_let_go = on_let_go
+        self._on_released = on_released
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[BaseDelivery] = deque()
@@ -92,7 +99,7 @@ class Inbox:
     def arrive(self, partition: int, epoch: int, deliveries: Sequence[BaseDelivery]) -> None:
         with self._changed:
             if self.closed or epoch < self._epochs.get(partition, 0):
-                self._pass_over(deliveries)
+                self._discard(deliveries)
                 return
             if epoch > self._epochs.get(partition, 0):
                 self._epochs[partition] = epoch
@@ -121,7 +128,7 @@ class Inbox:
         with self._changed:
             self.closed = True
             self.failure = self.failure or failure
-            self._pass_over(self._live.values())
+            self._discard(self._live.values())
             self._live.clear()
             self._waiting.clear()
             self._holds.clear()
@@ -137,26 +144,26 @@ class Inbox:
         with self._lock:
             return self._take()
 
-    def take_in_time(self, timeout_s: float | None) -> BaseDelivery | None:
+    def take_with_timeout(self, timeout_s: float | None) -> BaseDelivery | None:
         """For threads: waits. None when the time is up, or the inbox is closed."""
-        return self._in_time(self._take, timeout_s)
+        return self._wait_for(self._take, timeout_s)
 
-    def look(self) -> BaseDelivery | None:
+    def next_unclaimed(self) -> BaseDelivery | None:
         """The next delivery, which can still be dropped: call `claim` before using it."""
         with self._lock:
-            return self._look()
+            return self._next_unclaimed()
 
-    def look_until(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
+    def wait_for_unclaimed(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
         """For threads: waits. None when `is_over` returns true (`wake` makes it check again), or the inbox is
         closed."""
-        return self._in_time(self._look, None, is_over)
+        return self._wait_for(self._next_unclaimed, None, is_over)
 
     def wake(self) -> None:
         """Make waiting threads check again whether they are done."""
         with self._changed:
             self._changed.notify_all()
 
-    def _in_time(
+    def _wait_for(
         self,
         find: Callable[[], BaseDelivery | None],
         timeout_s: float | None,
@@ -176,7 +183,7 @@ class Inbox:
 
     def refuse(self, refused: BaseDelivery) -> None:
         """Hold deliveries that follow this nacked one in order until the broker has responded."""
-        place = self._place(refused)
+        place = self._order_scope(refused)
         if place is not None:
             with self._changed:
                 self._holds.setdefault(place, _Hold(refused.number)).refuse(refused.number)
@@ -184,15 +191,15 @@ class Inbox:
     def release(self, refused: BaseDelivery) -> None:
         """The broker has responded to the nack: the deliveries it revoked are gone by now, and the others may
         be taken."""
-        place = self._place(refused)
+        place = self._order_scope(refused)
         with self._changed:
             hold = self._holds.get(place) if place is not None else None
             if place is None or hold is None:
                 return
-            hold.refusals -= 1
-            self._let_go(place, hold)
+            hold.pending_nacks -= 1
+            self._release_held(place, hold)
 
-    def _place(self, delivery: BaseDelivery) -> OrderScope | None:
+    def _order_scope(self, delivery: BaseDelivery) -> OrderScope | None:
         """The order's scope that a delivery belongs to; None if it is not ordered. A key's deliveries are
         always ordered, even if the key window allowed only one in flight when this subscriber attached: the
         window can be altered."""
@@ -202,7 +209,7 @@ class Inbox:
             return delivery.partition, delivery.key
         return None
 
-    def _look(self) -> BaseDelivery | None:
+    def _next_unclaimed(self) -> BaseDelivery | None:
         while self._waiting:
             found = self._waiting.popleft()
             if found.is_live:
@@ -219,7 +226,7 @@ class Inbox:
     def _claim(self, delivery: BaseDelivery) -> bool:
         if not delivery.is_live:
             return False
-        place = self._place(delivery) if self._holds else None
+        place = self._order_scope(delivery) if self._holds else None
         hold = self._holds.get(place) if place is not None else None
         if hold is not None and hold.holds(delivery):
             hold.held[delivery.ack_id] = delivery
@@ -228,18 +235,18 @@ class Inbox:
         del self._live[delivery.ack_id]
         self._give_back(delivery)
         if hold is not None and place is not None:
-            self._let_go(place, hold)
+            self._release_held(place, hold)
         return delivery.deadline > self._now()
 
-    def _let_go(self, place: OrderScope, hold: _Hold) -> None:
+    def _release_held(self, place: OrderScope, hold: _Hold) -> None:
         if following := hold.next():
             self._waiting.extendleft(reversed(following))
             self._changed.notify_all()
-            self._on_let_go()
+            self._on_released()
         elif hold.is_over:
             del self._holds[place]
 
-    def _pass_over(self, deliveries: Iterable[BaseDelivery]) -> None:
+    def _discard(self, deliveries: Iterable[BaseDelivery]) -> None:
         for each in deliveries:
             each.is_live = False
             if not self.closed:
@@ -251,4 +258,4 @@ class Inbox:
             del self._live[each.ack_id]
             self._give_back(each)
         for place, hold in list(self._holds.items()) if self._holds else ():
-            self._let_go(place, hold)
+            self._release_held(place, hold)

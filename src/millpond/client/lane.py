@@ -75,7 +75,7 @@ class OutBatch:
     in_flight: bool = False
     is_uncertain: bool = False
     """Whether the outcome of an attempt is unknown: the batch may be stored already, or may still be."""
-    is_given_up: bool = False
+    is_abandoned: bool = False
     """Whether its messages have failed, so that no caller waits for its response."""
     failure: MillpondError | None = None
     """Why the last attempt certainly failed."""
@@ -92,7 +92,7 @@ class OutBatch:
         """Fail its messages: no caller waits for it any longer. Returns the bytes that this frees."""
         for entry in self.entries:
             entry.refuse(error)
-        self.is_given_up = True
+        self.is_abandoned = True
         held, self.size = self.size, 0
         return held
 
@@ -111,7 +111,7 @@ class Lane:
         self._waiting_bytes = 0
         self._open: deque[OutBatch] = deque()
         self._has_gap = False
-        self._goes_alone = True
+        self._single_in_flight = True
         self.resume_at = 0.0
 
     # -- adding -----------------------------------------------------------------------------------------------
@@ -136,9 +136,9 @@ class Lane:
         """True at the beginning, and when the epochs of the last identity are used up."""
         return self._identity is None
 
-    def take_identity(self, identity: ProducerIdentity) -> None:
+    def set_identity(self, identity: ProducerIdentity) -> None:
         """Use a fresh identity. All open batches were certainly not stored, and are renumbered."""
-        self._identity, self._sequence, self._has_gap, self._goes_alone = identity, 0, False, True
+        self._identity, self._sequence, self._has_gap, self._single_in_flight = identity, 0, False, True
         for batch in self._open:
             batch.identity, batch.sequence, batch.data = identity, self._advance(len(batch.entries)), b""
 
@@ -160,7 +160,7 @@ class Lane:
         return sum(batch.in_flight for batch in self._open)
 
     def _in_flight_max(self) -> int:
-        return 1 if self._goes_alone else IN_FLIGHT_MAX
+        return 1 if self._single_in_flight else IN_FLIGHT_MAX
 
     def _failed_batch(self) -> OutBatch | None:
         """The first batch to send again, unless a later one is in flight: its response must come first.
@@ -196,7 +196,7 @@ class Lane:
         if self._identity.epoch == EPOCH_MAX:
             self._identity = None
         else:
-            self.take_identity(ProducerIdentity(self._identity.producer_id, self._identity.epoch + 1))
+            self.set_identity(ProducerIdentity(self._identity.producer_id, self._identity.epoch + 1))
 
     def _advance(self, count: int) -> int:
         """Sequences run to 2^31-1 and continue at 0, as Kafka's do."""
@@ -222,12 +222,12 @@ class Lane:
         batch.in_flight = False
         if isinstance(outcome, int):
             self._open.remove(batch)
-            self._goes_alone = False
+            self._single_in_flight = False
             batch.answer(self.partition, outcome)
             return batch.size
         batch.failure = None if isinstance(outcome, UNCERTAIN) else outcome
-        if self._may_go_later(batch, outcome):
-            if batch.is_given_up and not batch.is_uncertain:
+        if self._may_retry(batch, outcome):
+            if batch.is_abandoned and not batch.is_uncertain:
                 self._drop(batch)
             return None
         if isinstance(outcome, InvalidInput) and len(batch.entries) > 1 and not batch.is_uncertain:
@@ -236,7 +236,7 @@ class Lane:
         self._drop(batch)
         return batch.refuse(outcome)
 
-    def _may_go_later(self, batch: OutBatch, error: MillpondError) -> bool:
+    def _may_retry(self, batch: OutBatch, error: MillpondError) -> bool:
         """Whether the batch may be sent again. Every batch behind a failed one gets an out-of-order error.
         Beyond a gap this error also shows that the batch was not stored."""
         if isinstance(error, OutOfOrderSequence) and (self._has_gap or batch is not self._open[0]):
@@ -264,18 +264,18 @@ class Lane:
         not fail."""
         place = self._open.index(batch)
         self._drop(batch)
-        if batch.is_given_up:
+        if batch.is_abandoned:
             return
         middle = len(batch.entries) // 2
         for entries in (batch.entries[middle:], batch.entries[:middle]):
             self._open.insert(place, OutBatch(entries, batch.deadline, batch.identity, batch.sequence))
 
-    def lose_answers(self) -> None:
+    def lose_in_flight(self) -> None:
         """The connection is lost: batches in flight may be stored or not, and are sent again unchanged."""
         for batch in self._open:
             batch.is_uncertain |= batch.in_flight
             batch.in_flight = False
-        self._goes_alone = True
+        self._single_in_flight = True
 
     # -- expiry -----------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Lane:
         """Fail messages past their deadline. Returns the bytes that this frees. A batch that may be stored
         keeps its place until it gets a response, but no caller waits for it any longer."""
         freed = 0
-        for batch in [each for each in self._open if each.deadline <= now and not each.is_given_up]:
+        for batch in [each for each in self._open if each.deadline <= now and not each.is_abandoned]:
             may_be_stored = batch.in_flight or batch.is_uncertain
             freed += batch.refuse(timed_out if may_be_stored else batch.failure or never_sent)
             if not may_be_stored:
@@ -310,6 +310,6 @@ class Lane:
     @property
     def oldest_deadline(self) -> float:
         for batch in self._open:
-            if not batch.is_given_up:
+            if not batch.is_abandoned:
                 return batch.deadline
         return self._waiting[0][1] if self._waiting else float("inf")

@@ -1,7 +1,7 @@
 """A subscriber's stream to one broker: one task writes credit and acknowledgements (acks, nacks, extensions),
 another reads the broker's responses.
 
-Lives on an event loop; only `answer` and `give_back` may be called from any thread. If a broker is silent for
+Lives on an event loop; only `answer` and `return_credit` may be called from any thread. If a broker is silent for
 a while, the link sends an empty request as heartbeat, to which a broker responds no matter how busy it is. If
 the broker stays silent, the link closes the connection.
 """
@@ -24,7 +24,7 @@ from millpond.stubs import queue_pb2 as pb
 
 HEARTBEAT_S: Final = 5.0
 WATCH_S: Final = 1.0
-DUE_PART: Final = 4
+GRANT_DIVISOR: Final = 4
 """Credit is granted again when this part of it (1/4) has been returned."""
 DELAY_MS_MAX: Final = 2**32 - 1
 
@@ -71,12 +71,14 @@ class Credit:
             self._free_bytes += size - self._bytes
             self._messages, self._bytes = messages, size
 
-    def give_back(self, size: int) -> bool:
+    def return_credit(self, size: int) -> bool:
         """Return the credit of one delivery. Returns whether it is time to grant again."""
         with self._changing:
             self._free_messages = messages = self._free_messages + 1
             self._free_bytes = free = self._free_bytes + size
-            return messages > 0 and (messages * DUE_PART >= self._messages or free * DUE_PART >= self._bytes)
+            return messages > 0 and (
+                messages * GRANT_DIVISOR >= self._messages or free * GRANT_DIVISOR >= self._bytes
+            )
 
     def take(self) -> tuple[int, int] | None:
         """The credit to grant now; None if it is too little for a request."""
@@ -90,7 +92,8 @@ class Credit:
 
     def _is_due(self) -> bool:
         return self._free_messages > 0 and (
-            self._free_messages * DUE_PART >= self._messages or self._free_bytes * DUE_PART >= self._bytes
+            self._free_messages * GRANT_DIVISOR >= self._messages
+            or self._free_bytes * GRANT_DIVISOR >= self._bytes
         )
 
 
@@ -116,7 +119,7 @@ class SubscribeLink:
         self.body_of = fetch
         self.attached: pb.Attached | None = None
         self.paused = False
-        self.departs = False
+        self.is_draining = False
         """Whether `leave` has been called."""
         self.credit = credit
         self._connections = connections
@@ -129,13 +132,13 @@ class SubscribeLink:
         self._loop = asyncio.get_running_loop()
         self.outbox = Outbox(self._loop.time)
         self._thread = threading.get_ident()
-        self._news = asyncio.Event()
+        self._write_wakeup = asyncio.Event()
         self._is_waking = False
-        self._told_paused = False
-        self._must_beat = False
+        self._sent_paused = False
+        self._heartbeat_due = False
         self._leaving = False
         self._ended = False
-        self._heard_at = self._loop.time()
+        self._last_received_at = self._loop.time()
         self._lifetime_s = 0.0
         self._idle = asyncio.Event()
 
@@ -150,13 +153,13 @@ class SubscribeLink:
             self._inbox.refuse(delivery)
         self.outbox.add(OutboxItem(kind, delivery, acknowledgement, ms))
         if self._ended:  # checked after adding: `_end` sets it before it empties the outbox
-            self._end_again()
+            self._fail_late_items()
         if not self._is_waking:
             self.wake()
         return acknowledgement
 
-    def give_back(self, delivery: BaseDelivery) -> None:
-        if self.credit.give_back(delivery.size):
+    def return_credit(self, delivery: BaseDelivery) -> None:
+        if self.credit.return_credit(delivery.size):
             self.wake()
 
     def wake(self) -> None:
@@ -164,12 +167,12 @@ class SubscribeLink:
         if not self._is_waking:
             self._is_waking = True
             if threading.get_ident() == self._thread:
-                self._news.set()
+                self._write_wakeup.set()
             else:
                 with contextlib.suppress(RuntimeError):  # the loop is closed, and its writer has ended
-                    self._loop.call_soon_threadsafe(self._news.set)
+                    self._loop.call_soon_threadsafe(self._write_wakeup.set)
 
-    def _end_again(self) -> None:
+    def _fail_late_items(self) -> None:
         """An acknowledgement was added after the end. The next `flushed` must see its outcome, so on the loop
         it is lost immediately."""
         if threading.get_ident() == self._thread:
@@ -201,12 +204,12 @@ class SubscribeLink:
 
     async def leave(self, timeout_s: float) -> None:
         """Detach when the broker has responded to every acknowledgement, or the time is up."""
-        self.departs = True
+        self.is_draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.flushed()
         self._leaving = True
-        self._news.set()
+        self._write_wakeup.set()
 
     async def flushed(self) -> None:
         while not self.outbox.is_idle and not self._ended:
@@ -222,7 +225,7 @@ class SubscribeLink:
 
     async def _read(self, call: Any) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
-            self._heard_at = self._loop.time()
+            self._last_received_at = self._loop.time()
             if response.HasField("deliveries"):
                 self._arrive(response.deliveries)
             elif response.HasField("revoked"):
@@ -240,12 +243,12 @@ class SubscribeLink:
         self._inbox.order = Order.of(config)
         self._lifetime_s = int(config.get("ack_timeout_ms", "0")) / 1000
         self.attached = attached
-        self._news.set()
+        self._write_wakeup.set()
         self._on_arrival()
 
     def _arrive(self, deliveries: pb.Deliveries) -> None:
         partition, epoch, kind = deliveries.partition, deliveries.epoch, self._kind
-        deadline = self._heard_at + self._lifetime_s
+        deadline = self._last_received_at + self._lifetime_s
         made = [kind(self, partition, epoch, raw, deadline) for raw in deliveries.deliveries]
         self._inbox.arrive(partition, epoch, made)
         self._on_arrival()
@@ -256,7 +259,7 @@ class SubscribeLink:
                 self._note(item)
         if self.outbox.is_idle:
             self._idle.set()
-        self._news.set()
+        self._write_wakeup.set()
 
     async def _write(self, call: Any) -> None:
         try:
@@ -271,8 +274,8 @@ class SubscribeLink:
             pass  # the reader raises the reason
 
     async def _wait(self) -> None:
-        await self._news.wait()
-        self._news.clear()
+        await self._write_wakeup.wait()
+        self._write_wakeup.clear()
         self._is_waking = False
 
     async def _watch(self, call: Any) -> None:
@@ -280,14 +283,14 @@ class SubscribeLink:
         while True:
             await asyncio.sleep(min(WATCH_S, HEARTBEAT_S))
             if self.outbox.is_late:
-                self._news.set()
-            silent_s = self._loop.time() - self._heard_at
+                self._write_wakeup.set()
+            silent_s = self._loop.time() - self._last_received_at
             if silent_s > HEARTBEAT_S + self._connections.attempt_s:
-                self._connections.forget(self.address)
+                self._connections.drop_channel(self.address)
                 call.cancel()
-            elif silent_s > HEARTBEAT_S and not self.outbox.beats:
-                self._must_beat = True
-                self._news.set()
+            elif silent_s > HEARTBEAT_S and not self.outbox.has_heartbeat_in_flight:
+                self._heartbeat_due = True
+                self._write_wakeup.set()
 
     def _next_request(self) -> pb.SubscribeRequest | None:
         """Everything that there is to send, or as much of it as fits."""
@@ -302,14 +305,14 @@ class SubscribeLink:
         return pb.SubscribeRequest(flow=flow, answers=answers, credit=credit)
 
     def _next_flow(self) -> pb.Flow | None:
-        if self.paused == self._told_paused:
+        if self.paused == self._sent_paused:
             return None
-        self._told_paused = self.paused
+        self._sent_paused = self.paused
         return pb.Flow(paused=self.paused)
 
     def _next_answers(self) -> pb.Answers | None:
-        if self._must_beat:
-            self._must_beat = False
+        if self._heartbeat_due:
+            self._heartbeat_due = False
             return self.outbox.heartbeat()
         return self.outbox.next_request()
 

@@ -60,7 +60,7 @@ class Sent:
         if not self.done():
             with _WAITING:
                 event = self._event = self._event or threading.Event()
-            if not self.done() and not event.wait(arguments.patience("timeout", timeout)):
+            if not self.done() and not event.wait(arguments.optional_seconds("timeout", timeout)):
                 raise TimeoutError
         if self._error is not None:
             raise self._error

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from millpond.client.delivery import ACK, NACK, OUTCOMES, AckAction, Acknowledgement, BaseDelivery, Outcome
 from millpond.stubs import queue_pb2 as pb
 
-UNDER_WAY_MAX: Final = 4
-ACKS_UNDER_WAY_MAX: Final = 2
+REQUESTS_IN_FLIGHT_MAX: Final = 4
+ACK_REQUESTS_IN_FLIGHT_MAX: Final = 2
 """Requests in flight: one that is being made durable, and one for the broker's next commit, which a third
 would only join."""
 LATE_S: Final = 1.0
 """A request without a response after this time waits for a partition that cannot be saved."""
-UNDER_WAY_WHEN_LATE_MAX: Final = 28
+REQUESTS_IN_FLIGHT_WHEN_LATE_MAX: Final = 28
 """One request for each partition. Brokers stop reading at 32 requests in flight, and a heartbeat must still
 get through."""
 ANSWERS_MAX: Final = 5_000
@@ -48,33 +48,33 @@ class Outbox:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pending: deque[OutboxItem] = deque()
-        self._hurries = False
+        self._is_urgent = False
         """Whether the pending items may include nacks or extends."""
-        self._apart: dict[int, deque[OutboxItem]] = {}
+        self._by_partition: dict[int, deque[OutboxItem]] = {}
         """While a request is late: the pending items, by partition."""
-        self._under_way: dict[int, OutboxRequest] = {}
+        self._in_flight: dict[int, OutboxRequest] = {}
         """The oldest first."""
         self._number = 0
 
     def add(self, item: OutboxItem) -> None:
         self._pending.append(item)
         if item.kind is not ACK:
-            self._hurries = True
+            self._is_urgent = True
 
     @property
     def is_idle(self) -> bool:
-        return not self._pending and not self._apart and not self._under_way
+        return not self._pending and not self._by_partition and not self._in_flight
 
     @property
     def is_late(self) -> bool:
         """Whether a response of the broker is overdue."""
-        oldest = next(iter(self._under_way.values()), None)
+        oldest = next(iter(self._in_flight.values()), None)
         return oldest is not None and oldest.sent_at + LATE_S <= self._now()
 
     @property
-    def beats(self) -> bool:
+    def has_heartbeat_in_flight(self) -> bool:
         """Whether a heartbeat is in flight."""
-        return any(not request.items for request in self._under_way.values())
+        return any(not request.items for request in self._in_flight.values())
 
     def heartbeat(self) -> pb.Answers:
         """An empty request. The broker responds to it like to any other."""
@@ -82,39 +82,39 @@ class Outbox:
 
     def next_request(self) -> pb.Answers | None:
         if self.is_late:
-            self._part()
-            return self._next_apart()
-        if self._apart:
-            self._rejoin()
-        if not self._pending or len(self._under_way) >= self._under_way_max or self._waits_for_company():
+            self._split_by_partition()
+            return self._next_partition_request()
+        if self._by_partition:
+            self._merge_partitions()
+        if not self._pending or len(self._in_flight) >= self._in_flight_max or self._waits_for_more_acks():
             return None
-        hurried, self._hurries = self._hurries, False  # before taking items: another thread may add more
+        hurried, self._is_urgent = self._is_urgent, False  # before taking items: another thread may add more
         request = self._request_of(self._pending)
         if hurried and self._pending:
-            self._hurries = True
+            self._is_urgent = True
         return request
 
-    def _part(self) -> None:
+    def _split_by_partition(self) -> None:
         while self._pending:
             item = self._pending.popleft()
-            self._apart.setdefault(item.delivery.partition, deque()).append(item)
+            self._by_partition.setdefault(item.delivery.partition, deque()).append(item)
 
-    def _rejoin(self) -> None:
+    def _merge_partitions(self) -> None:
         """Within a partition, later items stay behind earlier ones."""
-        apart, self._apart = self._apart, {}
+        apart, self._by_partition = self._by_partition, {}
         self._pending.extendleft(reversed([*chain.from_iterable(apart.values())]))
-        self._hurries = True
+        self._is_urgent = True
 
-    def _next_apart(self) -> pb.Answers | None:
-        if len(self._under_way) >= UNDER_WAY_WHEN_LATE_MAX:
+    def _next_partition_request(self) -> pb.Answers | None:
+        if len(self._in_flight) >= REQUESTS_IN_FLIGHT_WHEN_LATE_MAX:
             return None
-        busy = {request.partition for request in self._under_way.values()}
-        partition = next((each for each in self._apart if each not in busy), None)
+        busy = {request.partition for request in self._in_flight.values()}
+        partition = next((each for each in self._by_partition if each not in busy), None)
         if partition is None:
             return None
-        request = self._request_of(self._apart[partition], partition)
-        if not self._apart[partition]:
-            del self._apart[partition]
+        request = self._request_of(self._by_partition[partition], partition)
+        if not self._by_partition[partition]:
+            del self._by_partition[partition]
         return request
 
     def _request_of(self, pending: deque[OutboxItem], partition: int | None = None) -> pb.Answers:
@@ -132,7 +132,7 @@ class Outbox:
     def settle(self, results: pb.Results) -> list[OutboxItem]:
         """Handle the broker's results. Returns the items that need attention: nacks, and items that the
         broker did not accept."""
-        request = self._under_way.pop(results.request, None)
+        request = self._in_flight.pop(results.request, None)
         if request is None:
             return []
         notable = []
@@ -144,30 +144,30 @@ class Outbox:
 
     def lose(self) -> Sequence[OutboxItem]:
         """The connection is lost, and with it every delivery. Returns the items without a result."""
-        lost = [item for request in self._under_way.values() for item in request.items]
-        lost += chain.from_iterable(self._apart.values())
-        self._under_way, self._apart = {}, {}
+        lost = [item for request in self._in_flight.values() for item in request.items]
+        lost += chain.from_iterable(self._by_partition.values())
+        self._in_flight, self._by_partition = {}, {}
         while self._pending:
             lost.append(self._pending.popleft())
         for item in lost:
             item.acknowledgement.settle(Outcome.LOST)
         return lost
 
-    def _waits_for_company(self) -> bool:
+    def _waits_for_more_acks(self) -> bool:
         """Whether to wait for more acks. A request costs both sides as much as a hundred acks, so a second
         one is sent only when it has as many items as the first."""
-        oldest = next(iter(self._under_way.values()), None)
-        return oldest is not None and not self._hurries and len(self._pending) < len(oldest.items)
+        oldest = next(iter(self._in_flight.values()), None)
+        return oldest is not None and not self._is_urgent and len(self._pending) < len(oldest.items)
 
     @property
-    def _under_way_max(self) -> int:
+    def _in_flight_max(self) -> int:
         """Acks wait until there are more of them. Other items may not fit into one request, and do not wait."""
-        return UNDER_WAY_MAX if self._hurries else ACKS_UNDER_WAY_MAX
+        return REQUESTS_IN_FLIGHT_MAX if self._is_urgent else ACK_REQUESTS_IN_FLIGHT_MAX
 
     def _sent(self, items: list[OutboxItem], request: pb.Answers, partition: int | None = None) -> pb.Answers:
         self._number += 1
         request.request = self._number
-        self._under_way[self._number] = OutboxRequest(self._now(), items, partition)
+        self._in_flight[self._number] = OutboxRequest(self._now(), items, partition)
         return request
 
 

@@ -139,7 +139,7 @@ class AsyncPayloads:
             return
         with self._connections.translating(address):
             call = self._connections.upload_stream(address)
-            await call(_requests(reference, body), timeout=self._patience_s(reference))
+            await call(_requests(reference, body), timeout=self._transfer_timeout_s(reference))
 
     async def _download(self, address: str, reference: PayloadReference) -> bytes:
         place = await self._place(
@@ -156,7 +156,7 @@ class AsyncPayloads:
         with self._connections.translating(address):
             request = pb.DownloadRequest(topic=reference.topic, id=reference.id)
             call = self._connections.download_stream(address)
-            async for response in call(request, timeout=self._patience_s(reference)):
+            async for response in call(request, timeout=self._transfer_timeout_s(reference)):
                 if response.size_bytes != reference.bytes:
                     raise _corrupt(reference, f"it has {response.size_bytes} bytes, not {reference.bytes}")
                 pieces.append(response.data)
@@ -177,11 +177,11 @@ class AsyncPayloads:
                 if not error.retriable or self._connections.is_closed:
                     raise
                 if isinstance(error, Unreachable | TimedOut):
-                    address = self._connections.another(address)
+                    address = self._connections.next_known_address(address)
             await asyncio.sleep(pauses.take())
         return await attempt(address, ATTEMPTS_MAX)
 
-    def _patience_s(self, reference: PayloadReference) -> float:
+    def _transfer_timeout_s(self, reference: PayloadReference) -> float:
         return self._connections.timeout_s + reference.bytes / SLOWEST_BYTES_PER_S
 
 

@@ -53,7 +53,7 @@ class FilePositions:
         self._topic = topic
         self._found: dict[int, int] = {}
         self._found_id = ""
-        self._turn = threading.Lock()  # a save that was cancelled still runs on its thread
+        self._save_lock = threading.Lock()  # a save that was cancelled still runs on its thread
 
     async def load(self, topic_id: str) -> dict[int, int]:
         """Also fails if positions could not be saved later. A file without a topic id was written by an older
@@ -111,7 +111,7 @@ class FilePositions:
         return self._path.with_name(self._path.name + ".new")
 
     def _save(self, topic_id: str, read_from: dict[int, int]) -> None:
-        with self._turn:
+        with self._save_lock:
             kept = {"topic": self._topic, "topic_id": topic_id, "read_from": read_from}
             self._replace(json.dumps(kept))
 

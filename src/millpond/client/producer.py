@@ -26,11 +26,11 @@ from millpond.stubs import admin_pb2
 TIMEOUT_S: Final = 10.0
 BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
-TURN_BYTES: Final = 16 * 1024
+STICKY_BYTES: Final = 16 * 1024
 """Bytes without a key that go to one partition before the next partition is used."""
-LEARN_AGAIN_S: Final = 60.0
+METADATA_REFRESH_S: Final = 60.0
 """How often a producer in use asks for the topic's partitions and limits."""
-LEARN_PLANNED_AGAIN_S: Final = 1.0
+PLANNED_METADATA_REFRESH_S: Final = 1.0
 """The same while the topic is not known to exist: another client may create it with another number of partitions."""
 STALE: Final = (UnknownPartition, RecordTooLarge)
 """Errors of `put` that may be caused by an outdated description of the topic."""
@@ -71,10 +71,10 @@ class AsyncProducer:
         self._exists = False
         """Whether the topic existed when it was last described. If not, the description shows how it would be
         created."""
-        self._turn = 0
-        self._turn_bytes = 0
-        self._learning: asyncio.Task[None] | None = None
-        self._learn_at = 0.0
+        self._sticky_partition = 0
+        self._sticky_bytes = 0
+        self._refresh_task: asyncio.Task[None] | None = None
+        self._refresh_at = 0.0
         self._closed = False
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ class AsyncProducer:
         """Wait until the topic is known and there is room for another message."""
         self._check_open()
         if not self._lanes:
-            await self._learned()
-        elif asyncio.get_running_loop().time() >= self._learn_at:
-            self._begin_learning()
+            await self._ensure_metadata()
+        elif asyncio.get_running_loop().time() >= self._refresh_at:
+            self._start_refresh()
         if not self.has_room:
             await self._sender.room(self._buffer_bytes_max)
 
@@ -148,9 +148,9 @@ class AsyncProducer:
         try:
             self.put(entry, partition, deadline)
         except STALE:
-            if self._learning is not None:
-                await asyncio.wait([self._learning])  # its request may have been sent too early
-            await self._learned()
+            if self._refresh_task is not None:
+                await asyncio.wait([self._refresh_task])  # its request may have been sent too early
+            await self._ensure_metadata()
             self.put(entry, partition, deadline)
 
     def put(self, entry: QueuedRecord, partition: int | None, deadline: float) -> None:
@@ -193,18 +193,18 @@ class AsyncProducer:
     def _keyless_lane(self, size: int) -> Lane:
         """Messages without a key go to one partition after the other: single messages in turn, many messages
         in runs."""
-        lane = self._lanes[self._turn]
-        if self._turn_bytes and (self._turn_bytes >= TURN_BYTES or lane.is_idle):
-            self._turn, self._turn_bytes = (self._turn + 1) % len(self._lanes), 0
-            lane = self._lanes[self._turn]
-        self._turn_bytes += size
+        lane = self._lanes[self._sticky_partition]
+        if self._sticky_bytes and (self._sticky_bytes >= STICKY_BYTES or lane.is_idle):
+            self._sticky_partition, self._sticky_bytes = (self._sticky_partition + 1) % len(self._lanes), 0
+            lane = self._lanes[self._sticky_partition]
+        self._sticky_bytes += size
         return lane
 
     # -- lifecycle --------------------------------------------------------------------------------------------
 
-    async def _learned(self) -> None:
+    async def _ensure_metadata(self) -> None:
         """Describe the topic, once for all callers that need it at the same time."""
-        learning = self._learning or self._begin_learning()
+        learning = self._refresh_task or self._start_refresh()
         try:
             await asyncio.shield(learning)
         except asyncio.CancelledError:
@@ -212,20 +212,20 @@ class AsyncProducer:
                 raise Stopping("The producer is closed.") from None
             raise
 
-    def _begin_learning(self) -> "asyncio.Task[None]":
-        self._learn_at = asyncio.get_running_loop().time() + LEARN_AGAIN_S
-        if self._learning is None:
-            self._learning = asyncio.create_task(self._learn())
-            self._learning.add_done_callback(self._end_learning)
-        return self._learning
+    def _start_refresh(self) -> "asyncio.Task[None]":
+        self._refresh_at = asyncio.get_running_loop().time() + METADATA_REFRESH_S
+        if self._refresh_task is None:
+            self._refresh_task = asyncio.create_task(self._refresh_metadata())
+            self._refresh_task.add_done_callback(self._on_refresh_done)
+        return self._refresh_task
 
-    def _end_learning(self, learning: "asyncio.Task[None]") -> None:
+    def _on_refresh_done(self, learning: "asyncio.Task[None]") -> None:
         """Callers that wait get the error. Without one, the error is ignored: the topic is described again later."""
-        self._learning = None
+        self._refresh_task = None
         if not learning.cancelled():
             learning.exception()
 
-    async def _learn(self) -> None:
+    async def _refresh_metadata(self) -> None:
         """A topic that does not exist is described as it would be created. The first message that the broker
         accepts creates it; a refused one does not. A topic that existed before is not created again, since it
         may have been deleted on purpose."""
@@ -235,10 +235,10 @@ class AsyncProducer:
         found = await self._connections.call(ADMIN, "DescribeTopic", request, admin_pb2.TopicDescription)
         self._exists = bool(found.topic.id)
         if not self._exists:
-            soon_s = min(LEARN_AGAIN_S, LEARN_PLANNED_AGAIN_S)
-            self._learn_at = asyncio.get_running_loop().time() + soon_s
+            soon_s = min(METADATA_REFRESH_S, PLANNED_METADATA_REFRESH_S)
+            self._refresh_at = asyncio.get_running_loop().time() + soon_s
         for broker in found.brokers:
-            self._connections.learn(broker)
+            self._connections.add_known_address(broker)
         self.configs = {each.name: each.value for each in found.configs}
         self._size_max = int(self.configs[MAX_MESSAGE_BYTES])
         batch_bytes = min(self._batch_bytes, self._size_max - HEADER_SIZE)
@@ -275,7 +275,7 @@ class AsyncProducer:
     async def _leave(self) -> None:
         """Fail all waiting messages and stop all tasks."""
         self._sender.abandon(Stopping("The producer was closed before this message was answered."))
-        if (learning := self._learning) is not None:
+        if (learning := self._refresh_task) is not None:
             learning.cancel()
             await asyncio.wait([learning])
         await self._sender.close()

@@ -16,10 +16,10 @@ from typing import Final, Self
 from millpond.client import arguments
 from millpond.client.calls import ServerAddresses
 from millpond.client.message import Placed
+from millpond.client.ordered_turns import OrderedTurns
 from millpond.client.payloads import AsyncPayloads
 from millpond.client.producer import CODECS, TIMEOUT_S, AsyncProducer
 from millpond.client.publishing import Attributes, headers_of, published_record
-from millpond.client.turns import OrderedTurns
 from millpond.model.configs import BY_REFERENCE, LARGE_BY_REFERENCE, MAX_MESSAGE_BYTES, PAYLOAD
 from millpond.model.errors import Stopping
 from millpond.records import Header, Record
@@ -81,16 +81,16 @@ class AsyncPublisher:
         producer = self.producer(topic)
         if key is None:
             return await producer.submit_record(await self.referring(producer, record))
-        if self._turns.is_free((topic, key)) and self._goes_at_once(producer, record):
+        if self._turns.is_free((topic, key)) and self._can_submit_now(producer, record):
             return await producer.submit_record(record)
         with self._turns.take((topic, key)) as turn:
             record = await self.referring(producer, record)
-            await turn.come()
+            await turn.wait_turn()
             return await producer.submit_record(record)
 
-    def _goes_at_once(self, producer: AsyncProducer, record: Record) -> bool:
+    def _can_submit_now(self, producer: AsyncProducer, record: Record) -> bool:
         """Whether the message can be queued without waiting, so that no later one can overtake it."""
-        return producer.is_ready and len(record.value or b"") <= self._carried_by(producer)
+        return producer.is_ready and len(record.value or b"") <= self._inline_bytes_max_of(producer)
 
     def producer(self, topic: str) -> AsyncProducer:
         """The producer for this topic."""
@@ -105,7 +105,7 @@ class AsyncPublisher:
 
     async def referring(self, producer: AsyncProducer, record: Record) -> Record:
         """The message with its body, or with a reference to it if the topic's config requires one."""
-        if not record.value or len(record.value) <= await self._carried_bytes_max(producer):
+        if not record.value or len(record.value) <= await self._ready_inline_bytes_max(producer):
             return record
         reference = await self._payloads.upload(producer.topic, record.value)
         headers: tuple[Header, ...] = (*record.headers, reference.header())
@@ -113,13 +113,13 @@ class AsyncPublisher:
 
     async def carried_bytes_max(self, topic: str) -> int:
         """Bodies of this topic that are larger go to the object store."""
-        return await self._carried_bytes_max(self.producer(topic))
+        return await self._ready_inline_bytes_max(self.producer(topic))
 
-    async def _carried_bytes_max(self, producer: AsyncProducer) -> int:
+    async def _ready_inline_bytes_max(self, producer: AsyncProducer) -> int:
         await producer.ready()
-        return self._carried_by(producer)
+        return self._inline_bytes_max_of(producer)
 
-    def _carried_by(self, producer: AsyncProducer) -> int:
+    def _inline_bytes_max_of(self, producer: AsyncProducer) -> int:
         payload_mode = producer.configs.get(PAYLOAD)
         if payload_mode == BY_REFERENCE:
             return self._inline_bytes_max

@@ -21,7 +21,7 @@ from millpond.model.clock import Clock, SystemClock
 from millpond.model.errors import Defect, MillpondError, TimedOut
 from millpond.stubs import log_pb2
 
-LOOK_EVERY_S: Final = 0.02
+DEADLINE_CHECK_S: Final = 0.02
 """How often deadlines are checked while there is something to send."""
 
 logger = logging.getLogger(__name__)
@@ -65,10 +65,10 @@ class Sender:
     def add(self, lanes: Sequence[Lane]) -> None:
         """Add lanes to drive. The first call starts the sender's task."""
         if not self._lanes:
-            self._begin(self._run_to_the_end())
+            self._begin(self._run_or_fail())
         self._lanes += lanes
         for lane in lanes:
-            self._connections.learn(lane.address)
+            self._connections.add_known_address(lane.address)
 
     def wake(self) -> None:
         """Signal that a lane has something new."""
@@ -104,7 +104,7 @@ class Sender:
 
     # -- scheduling -------------------------------------------------------------------------------------------
 
-    async def _run_to_the_end(self) -> None:
+    async def _run_or_fail(self) -> None:
         """An unexpected error fails all messages, so that no caller waits for ever."""
         try:
             await self._run()
@@ -121,7 +121,7 @@ class Sender:
                 await self._wake.wait()
             self._wake.clear()
             now = asyncio.get_running_loop().time()
-            self._look_at_deadlines(now)
+            self._check_deadlines(now)
             for lane in self._lanes:
                 if not lane.is_idle:
                     self._drive(lane, now)
@@ -130,7 +130,7 @@ class Sender:
     async def _pause(self) -> None:
         if not self._wake.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(DEADLINE_CHECK_S):
                     await self._wake.wait()
         else:
             await asyncio.sleep(0)
@@ -148,7 +148,7 @@ class Sender:
             found = await self._connections.call(LOG, "InitProducer", request, response)
             for lane in self._lanes:
                 if lane.needs_identity:
-                    lane.take_identity(ProducerIdentity(found.producer_id, found.producer_epoch))
+                    lane.set_identity(ProducerIdentity(found.producer_id, found.producer_epoch))
             self._last_error = None
         except MillpondError as error:
             self._last_error = error
@@ -210,15 +210,15 @@ class Sender:
             error = error_of_result(result.error)
             freed = lane.settle(error)
             if error.retriable:
-                self._hold_back(lane, redirect_of(error))
+                self._delay_retry(lane, redirect_of(error))
         if freed:
             self._free(freed)
 
-    def _hold_back(self, lane: Lane, owner: str | None) -> None:
+    def _delay_retry(self, lane: Lane, owner: str | None) -> None:
         """Redirect a lane to the partition's owner, if it is known, and delay its next attempt. The first
         redirect is followed without a delay."""
         if owner is not None and owner != lane.address:
-            self._connections.learn(owner)
+            self._connections.add_known_address(owner)
             lane.address = owner
             if lane not in self._redirected:
                 self._redirected.add(lane)
@@ -235,23 +235,23 @@ class Sender:
         for task in link.tasks:
             if task is not asyncio.current_task():
                 task.cancel()
-        following = self._connections.another(link.address)
+        following = self._connections.next_known_address(link.address)
         for lane in self._lanes:
             if (
                 lane.address == link.address
             ):  # otherwise each lane would discover the failure by itself, one message at a time
                 lane.address = following
         for lane in dict.fromkeys(lane for lane, _ in link.unanswered):
-            lane.lose_answers()
-            self._hold_back(lane, None)
+            lane.lose_in_flight()
+            self._delay_retry(lane, None)
         self._wake.set()
 
     # -- deadlines --------------------------------------------------------------------------------------------
 
-    def _look_at_deadlines(self, now: float) -> None:
+    def _check_deadlines(self, now: float) -> None:
         for link in list(self._links.values()):
             if link.unanswered and link.unanswered[0][1] + self._connections.attempt_s <= now:
-                self._connections.forget(link.address)  # the connection has gone silent
+                self._connections.drop_channel(link.address)  # the connection has gone silent
                 self._lose(link)
         for lane in self._lanes:
             if lane.oldest_deadline <= now:

@@ -49,9 +49,9 @@ PREFETCH: Final = 1_000
 PREFETCH_BYTES: Final = 32 * 1024 * 1024
 VALUE_BYTES_MAX: Final = 256 * 1024
 """Larger values are left out of the delivery, and fetched on demand."""
-LOOK_EVERY_S: Final = 10.0
+REFRESH_INTERVAL_S: Final = 10.0
 """How often the subscriber looks for moved partitions when no broker reports a move."""
-TAKEN_AT_ONCE: Final = 100
+YIELD_EVERY: Final = 100
 """After this many deliveries, acknowledgements and credit are sent, even if there are more deliveries to take."""
 REFUSED_MAX: Final = 1_000
 """How many acknowledgements that were not accepted are remembered until the next flush."""
@@ -83,7 +83,7 @@ class AsyncSubscriber:
     ) -> None:
         self.topic = arguments.topic("topic", topic)
         self.subscription = arguments.label("subscription", subscription)
-        self.consumer = arguments.optional(arguments.text, "consumer", consumer) or _own_name()
+        self.consumer = arguments.optional(arguments.text, "consumer", consumer) or _default_consumer_name()
         self._create = None if create is None else config_texts("create", create)
         self._prefetch = arguments.count("prefetch", prefetch)
         self._prefetch_bytes = arguments.count("prefetch_bytes", prefetch_bytes)
@@ -94,15 +94,17 @@ class AsyncSubscriber:
         self._attaching = Attaching(topic, subscription, self.consumer, value_bytes_max, metadata_only)
         self._clock = clock or SystemClock()
         self._inbox = Inbox(
-            lambda delivery: delivery.link.give_back(delivery), time.monotonic, lambda: self._news.set()
+            lambda delivery: delivery.link.return_credit(delivery),
+            time.monotonic,
+            lambda: self._inbox_changed.set(),
         )
         self._bodies = BodyFetcher(self._connections, topic)
         self._links: dict[str, SubscribeLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._supervising: asyncio.Task[None] | None = None
-        self._look_now = asyncio.Event()
-        self._news = asyncio.Event()
+        self._refresh_requested = asyncio.Event()
+        self._inbox_changed = asyncio.Event()
         self._taken = 0
         self._paused = False
         self._refused: deque[tuple[BaseDelivery, Outcome]] = deque(maxlen=REFUSED_MAX)
@@ -115,11 +117,11 @@ class AsyncSubscriber:
     async def __anext__(self) -> AsyncDelivery:
         """The next delivery; waits for one. The iteration ends when the subscriber is closed."""
         self._taken += 1
-        if self._taken % TAKEN_AT_ONCE == 0:
+        if self._taken % YIELD_EVERY == 0:
             await asyncio.sleep(0)  # nothing is taken yet, so a cancellation here loses no delivery
         found = self._inbox.take()
         while found is None:
-            await self._until_news()
+            await self._wait_for_delivery()
             found = self._inbox.take()
             if found is None and self._inbox.closed:
                 self._check()
@@ -129,7 +131,7 @@ class AsyncSubscriber:
     async def receive(self, wait: float | None = None) -> AsyncDelivery | None:
         """The next delivery. Waits at most `wait` seconds; None when they are over."""
         try:
-            async with asyncio.timeout(arguments.patience("wait", wait)):
+            async with asyncio.timeout(arguments.optional_seconds("wait", wait)):
                 return await anext(self)
         except TimeoutError:
             return self._inbox.take()  # type: ignore[return-value]  # this class creates no other kind
@@ -145,14 +147,14 @@ class AsyncSubscriber:
         arguments.function("handler", handler)
         arguments.count("workers", workers)
         await self._start()
-        await AsyncWorkers(self._inbox, workers, self._until_news).run(handler)
+        await AsyncWorkers(self._inbox, workers, self._wait_for_delivery).run(handler)
         self._check()
 
-    async def _until_news(self) -> None:
+    async def _wait_for_delivery(self) -> None:
         await self._start()
-        self._news.clear()
+        self._inbox_changed.clear()
         if not self._inbox.closed and not self._inbox.has_some:
-            await self._news.wait()
+            await self._inbox_changed.wait()
 
     def _check(self) -> None:
         if self._inbox.failure is not None:
@@ -205,13 +207,13 @@ class AsyncSubscriber:
     async def _supervise(self) -> None:
         """Keep a link to every broker that owns some of the partitions."""
         try:
-            await self._make()
+            await self._create_if_missing()
             while not self._inbox.closed:
-                self._look_now.clear()
-                await self._keep_up(await self._owners())
+                self._refresh_requested.clear()
+                await self._update_links(await self._owners())
                 try:
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._look_now.wait()
+                    async with asyncio.timeout(REFRESH_INTERVAL_S):
+                        await self._refresh_requested.wait()
                 except TimeoutError:
                     continue
         except MillpondError as error:
@@ -228,7 +230,7 @@ class AsyncSubscriber:
             )
             self._fail(Defect(reason=repr(error)))
 
-    async def _make(self) -> None:
+    async def _create_if_missing(self) -> None:
         if self._create is None:
             return
         request = pb.CreateSubscriptionRequest(topic=self.topic, name=self.subscription, config=self._create)
@@ -261,30 +263,30 @@ class AsyncSubscriber:
                     raise
         owners = {each.owner or self._connections.address for each in found.partitions}
         for owner in owners:
-            self._connections.learn(owner)
+            self._connections.add_known_address(owner)
         for broker in found.brokers:
-            self._connections.learn(broker)
+            self._connections.add_known_address(broker)
         return owners
 
-    async def _keep_up(self, owners: set[str]) -> None:
+    async def _update_links(self, owners: set[str]) -> None:
         """Only one link to a broker at a time: a link that leaves has left before the next one starts."""
         share = len(owners)
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
         for address in owners - self._tasks.keys():
-            task = self._tasks[address] = asyncio.create_task(self._stay(address, share))
-            task.add_done_callback(self._on_left)
+            task = self._tasks[address] = asyncio.create_task(self._keep_attached(address, share))
+            task.add_done_callback(self._on_link_ended)
         for address, link in self._links.items():
             if address in owners:
                 link.credit.resize(*self._share(share))
                 link.wake()
-            elif not link.departs:
+            elif not link.is_draining:
                 self._background(link.leave(self._timeout_s))
 
-    def _on_left(self, task: "asyncio.Task[None]") -> None:
+    def _on_link_ended(self, task: "asyncio.Task[None]") -> None:
         """A bug must end iteration, not leave it waiting."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(Defect(reason=repr(error)))
-        self._look_now.set()
+        self._refresh_requested.set()
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -294,7 +296,7 @@ class AsyncSubscriber:
     def _share(self, of: int) -> tuple[int, int]:
         return max(1, self._prefetch // of), max(1, self._prefetch_bytes // of)
 
-    async def _stay(self, address: str, share: int) -> None:
+    async def _keep_attached(self, address: str, share: int) -> None:
         """Stay attached to one broker: attach again after each retriable error."""
         pauses = Pauses()
         while not self._inbox.closed:
@@ -308,12 +310,12 @@ class AsyncSubscriber:
                     return
             finally:
                 self._links.pop(address, None)
-            if link.departs:
+            if link.is_draining:
                 return
             if link.attached is not None:
                 pauses = Pauses()
             await asyncio.sleep(pauses.take())
-            self._look_now.set()
+            self._refresh_requested.set()
 
     def _link(self, address: str, share: int) -> SubscribeLink:
         link = SubscribeLink(
@@ -325,8 +327,8 @@ class AsyncSubscriber:
             kind=self._kind,
             fetch=self._bodies.fetch,
             now_ms=self._clock.now_ms,
-            on_arrival=self._news.set,
-            on_lost=self._look_now.set,
+            on_arrival=self._inbox_changed.set,
+            on_lost=self._refresh_requested.set,
             on_refused=self._on_refused,
         )
         link.paused = self._paused
@@ -339,10 +341,10 @@ class AsyncSubscriber:
     def _fail(self, error: MillpondError) -> None:
         """Nothing more is taken, so brokers must stop sending."""
         self._inbox.close(error)
-        self._news.set()
-        self._look_now.set()
+        self._inbox_changed.set()
+        self._refresh_requested.set()
         for link in self._links.values():
-            if not link.departs:
+            if not link.is_draining:
                 self._background(link.leave(self._timeout_s))
 
     async def close(self) -> None:
@@ -351,7 +353,7 @@ class AsyncSubscriber:
         if self._connections.is_closed:
             return
         self._inbox.close()
-        self._news.set()
+        self._inbox_changed.set()
         if self._supervising is not None:
             self._supervising.cancel()
         for address, task in self._tasks.items():
@@ -383,6 +385,6 @@ class AsyncSubscriber:
         await self.close()
 
 
-def _own_name() -> str:
+def _default_consumer_name() -> str:
     """A name that no other consumer has, and that shows an operator where it runs."""
     return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

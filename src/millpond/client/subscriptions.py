@@ -99,7 +99,7 @@ class SubscriptionCalls:
             **_named(topic, name), config=config_texts("config", config), start=_start(start)
         )
         return _subscription(
-            await self._connections.call_carefully(QUEUE, "CreateSubscription", request, pb.Subscription)
+            await self._connections.call_at_most_once(QUEUE, "CreateSubscription", request, pb.Subscription)
         )
 
     async def alter_subscription(self, topic: str, name: str, config: Configs) -> Subscription:
@@ -111,7 +111,7 @@ class SubscriptionCalls:
 
     async def delete_subscription(self, topic: str, name: str) -> None:
         request = pb.DeleteSubscriptionRequest(**_named(topic, name))
-        await self._connections.call_carefully(
+        await self._connections.call_at_most_once(
             QUEUE, "DeleteSubscription", request, pb.DeleteSubscriptionResponse
         )
 
@@ -139,7 +139,7 @@ class SubscriptionCalls:
     async def reset_subscription(self, topic: str, name: str, start: NewSubscriptionStart) -> None:
         """Start again at another position. Consumers stay attached, and continue from there."""
         request = pb.ResetSubscriptionRequest(**_named(topic, name), start=_start(start))
-        await self._connections.call_carefully(
+        await self._connections.call_at_most_once(
             QUEUE, "ResetSubscription", request, pb.ResetSubscriptionResponse
         )
 
@@ -148,7 +148,7 @@ class SubscriptionCalls:
         Returns how many were sent back."""
         messages_max = arguments.integer("messages_max", messages_max, 0, arguments.UINT32_MAX)
         request = pb.RedriveDeadLettersRequest(**_named(topic, name), messages_max=messages_max)
-        answer = await self._connections.call_carefully(
+        answer = await self._connections.call_at_most_once(
             QUEUE, "RedriveDeadLetters", request, pb.RedriveDeadLettersResponse
         )
         return answer.redriven

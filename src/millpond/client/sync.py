@@ -25,7 +25,7 @@ from millpond.client.admin import (
     Topic,
     TopicDescription,
 )
-from millpond.client.background import background, made, run
+from millpond.client.background import background, on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.cluster import Cluster
 from millpond.client.consumer import BYTES_MAX, FOLLOW_WAIT_S, MESSAGES_MAX, AsyncConsumer, ConsumerStart
@@ -41,7 +41,7 @@ from millpond.records import Buffer, Record, encoded_size_max
 
 INBOX_BYTES_MAX: Final = 1024 * 1024
 """Limit for messages that are submitted and not yet moved to the producer. Beyond it, `submit` waits."""
-MOVED_AT_ONCE: Final = 200
+MOVE_BATCH_MAX: Final = 200
 
 
 class Producer:
@@ -59,7 +59,7 @@ class Producer:
     ) -> None:
         self.topic = topic
         self._producer = run(
-            made(
+            on_background_loop(
                 lambda: AsyncProducer(
                     topic,
                     address=address,
@@ -77,7 +77,7 @@ class Producer:
         self._changing = threading.Lock()
         self._has_room = threading.Condition(self._changing)
         self._is_draining = False
-        self._turn = asyncio.Lock()
+        self._drain_lock = asyncio.Lock()
 
     def send(
         self,
@@ -164,7 +164,7 @@ class Producer:
     async def _drain(self) -> None:
         """Move submitted messages to the producer, in order, until none is left. A message that is submitted
         at the same time is either moved here, or starts another drain, which waits for this one."""
-        async with self._turn:
+        async with self._drain_lock:
             while self._has_more():
                 await self._move_some()
 
@@ -181,7 +181,7 @@ class Producer:
         except Exception as error:  # noqa: BLE001
             refusal = error
         moved_bytes = 0
-        for _ in range(min(MOVED_AT_ONCE, len(self._inbox))):
+        for _ in range(min(MOVE_BATCH_MAX, len(self._inbox))):
             entry, partition, deadline = self._inbox.popleft()
             moved_bytes += entry.size
             try:
@@ -230,7 +230,7 @@ class Consumer:
     ) -> None:
         self.topic = topic
         self._consumer = run(
-            made(
+            on_background_loop(
                 lambda: AsyncConsumer(
                     topic,
                     read_from,
@@ -293,7 +293,7 @@ class Admin:
     """Topics, groups, subscriptions and brokers. Has every method of `AsyncAdmin`."""
 
     def __init__(self, *, address: ServerAddresses = None, timeout: float = TIMEOUT_S) -> None:
-        self._admin = run(made(lambda: AsyncAdmin(address=address, timeout=timeout)))
+        self._admin = run(on_background_loop(lambda: AsyncAdmin(address=address, timeout=timeout)))
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -386,7 +386,7 @@ class Payloads:
     """Bodies by reference. See `AsyncPayloads`."""
 
     def __init__(self, *, address: ServerAddresses = None, timeout: float = TRANSFER_TIMEOUT_S) -> None:
-        self._payloads = run(made(lambda: AsyncPayloads(address=address, timeout=timeout)))
+        self._payloads = run(on_background_loop(lambda: AsyncPayloads(address=address, timeout=timeout)))
 
     def upload(self, topic: str, body: Buffer) -> PayloadReference:
         """Returns when the body is durable. A failed upload leaves nothing, or bytes that are collected later."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from millpond.client import arguments
-from millpond.client.background import made, run
+from millpond.client.background import on_background_loop, run
 from millpond.client.calls import ServerAddresses
 from millpond.client.delivery import BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
@@ -69,7 +69,7 @@ class Subscriber:
         self.subscription = subscription
         self._workers = arguments.count("workers", workers)
         self._subscriber = run(
-            made(
+            on_background_loop(
                 lambda: _OnBackground(
                     servers,
                     topic,
@@ -100,7 +100,7 @@ class Subscriber:
 
     def receive(self, wait: float | None = None) -> Delivery | None:
         """The next delivery. Waits at most `wait` seconds; None when they are over."""
-        found = self._wait(arguments.patience("wait", wait))
+        found = self._wait(arguments.optional_seconds("wait", wait))
         if found is None and self._inbox.closed:
             raise Stopping("The subscriber is closed.")
         return found  # type: ignore[return-value]  # the subscriber creates no other kind
@@ -152,7 +152,7 @@ class Subscriber:
 
     def _wait(self, wait_s: float | None) -> BaseDelivery | None:
         self.start()
-        found = self._inbox.take_in_time(wait_s)
+        found = self._inbox.take_with_timeout(wait_s)
         if found is None:
             self._check()
         return found
@@ -184,7 +184,7 @@ class ThreadWorkers:
             thread.start()
         try:
             while not self._inbox.closed and not self._is_over():
-                delivery = self._inbox.look_until(self._is_over)
+                delivery = self._inbox.wait_for_unclaimed(self._is_over)
                 if delivery is not None:
                     with self._changed:
                         self._lanes.add(delivery, self._inbox.order)
@@ -269,7 +269,7 @@ class Publisher:
         self._timeout_s = timeout
         self._compression = compression
         self._publisher = run(
-            made(
+            on_background_loop(
                 lambda: AsyncPublisher(
                     servers, timeout=timeout, compression=compression, inline_bytes_max=inline_bytes_max
                 )
@@ -294,7 +294,7 @@ class Publisher:
         order of the calls."""
         record = published_record(key, data, headers_of(attributes, deliver_at, delay))
         arguments.topic("topic", topic)
-        producer = self._producers.get(topic) or self._made(topic)
+        producer = self._producers.get(topic) or self._producer_of(topic)
         if record.value and len(record.value) > self._carried_bytes_max[topic]:
             record = run(self._publisher.referring(self._publisher.producer(topic), record))
         return producer.submit_record(record)
@@ -318,7 +318,7 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _made(self, topic: str) -> Producer:
+    def _producer_of(self, topic: str) -> Producer:
         with self._making:
             if topic not in self._producers:
                 self._carried_bytes_max[topic] = run(self._publisher.carried_bytes_max(topic))

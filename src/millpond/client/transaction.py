@@ -102,7 +102,7 @@ class AsyncTransaction(TransactionOperations):
         raises `OutcomeUnknown`, and deliveries that were not acknowledged are redelivered."""
         address, request = self.request()
         self.conclude(
-            await self._connections.call_carefully(
+            await self._connections.call_at_most_once(
                 QUEUE, "Commit", request, pb.CommitResponse, address=address
             )
         )

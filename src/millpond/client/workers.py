@@ -67,11 +67,11 @@ def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
 
 
 class AsyncWorkers:
-    def __init__(self, inbox: Inbox, count: int, until_news: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, inbox: Inbox, count: int, wait_for_delivery: Callable[[], Awaitable[None]]) -> None:
         self._inbox = inbox
         self._lanes = WorkerLanes(count)
         self._count = count
-        self._until_news = until_news
+        self._wait_for_delivery = wait_for_delivery
         self._woken = [asyncio.Event() for _ in range(count)]
 
     async def run(self, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
@@ -80,9 +80,9 @@ class AsyncWorkers:
             for number in range(self._count):
                 tasks.create_task(self._work(number, handler))
             while not self._inbox.closed:
-                while (delivery := self._inbox.look()) is not None:
+                while (delivery := self._inbox.next_unclaimed()) is not None:
                     self._woken[self._lanes.add(delivery, self._inbox.order)].set()
-                await self._until_news()
+                await self._wait_for_delivery()
             for woken in self._woken:
                 woken.set()
 

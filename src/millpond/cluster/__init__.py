@@ -3,7 +3,7 @@
 from millpond.cluster.joining import BrokerIdentity, addresses_of, join, leave, machine_of
 from millpond.cluster.lease import Lease, Shards
 from millpond.cluster.membership import Handover, Membership
-from millpond.cluster.nudges import Nudges
+from millpond.cluster.refresh_requests import Nudges
 
 __all__ = [
     "BrokerIdentity",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millpond.catalog import published as catalog_published
-from millpond.catalog import topology, writers
+from millpond.catalog import published_settings, topology, writers
 from millpond.catalog.database import CatalogTransaction, Database
-from millpond.catalog.published import PublishedSettings
+from millpond.catalog.published_settings import PublishedSettings
 from millpond.catalog.topology import LiveBroker
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
@@ -38,21 +37,21 @@ def join(
     *,
     lease_ms: int,
     clock: Clock,
-    alone: bool,
+    sole_broker: bool,
     published: PublishedSettings | None = None,
 ) -> int:
-    """Register and adopt what has no living owner; returns the node id. `alone` means that no other broker can be
+    """Register and adopt what has no living owner; returns the node id. `sole_broker` means that no other broker can be
     running on this catalog. Living brokers hand over what they have too much of by themselves. `published` are settings
     for jobs that use the catalog without a broker."""
     with database.write() as tx:
-        tx.be_patient()
+        tx.disable_lock_timeout()
         now_ms = clock.now_ms()
-        if alone:
-            writers.bury_other_brokers(tx, identity.session, now_ms)
+        if sole_broker:
+            writers.mark_other_brokers_dead(tx, identity.session, now_ms)
         for other in _predecessors(tx, identity):
-            writers.bury(tx, other.session, now_ms)
-        _bury_silent_namesakes(tx, identity, now_ms)
-        topology.move(tx)
+            writers.mark_dead(tx, other.session, now_ms)
+        _mark_expired_namesakes_dead(tx, identity, now_ms)
+        topology.bump_version(tx)
         node_id = _take_node_id(tx, identity.node_id)
         writers.register(
             tx,
@@ -67,35 +66,35 @@ def join(
         )
         topology.adopt(tx)
         if published is not None:
-            catalog_published.publish(tx, published)
+            published_settings.publish(tx, published)
     return node_id
 
 
 def leave(database: Database, session: Session, *, clock: Clock) -> None:
     """The last step of a shutdown. After it, this session can commit nothing."""
     with database.write() as tx:
-        tx.be_patient()
-        writers.bury(tx, session, clock.now_ms())
-        topology.move(tx)
+        tx.disable_lock_timeout()
+        writers.mark_dead(tx, session, clock.now_ms())
+        topology.bump_version(tx)
         topology.adopt(tx)
 
 
 def addresses_of(member: LiveBroker) -> dict[str, str]:
     """The address of each interface of a broker."""
-    return {name: told for name, told in _told(member).items() if name not in (MACHINE, BOUND)}
+    return {name: value for name, value in _decode_address(member).items() if name not in (MACHINE, BOUND)}
 
 
 def machine_of(member: LiveBroker) -> str:
-    machine: str = _told(member).get(MACHINE, "")
+    machine: str = _decode_address(member).get(MACHINE, "")
     return machine
 
 
 def _bound_of(member: LiveBroker) -> dict[str, str]:
-    bound: dict[str, str] = _told(member).get(BOUND, {})
+    bound: dict[str, str] = _decode_address(member).get(BOUND, {})
     return bound
 
 
-def _told(member: LiveBroker) -> dict[str, Any]:
+def _decode_address(member: LiveBroker) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(member.address) if member.address else {}
     return found
 
@@ -115,14 +114,14 @@ def _predecessors(tx: CatalogTransaction, identity: BrokerIdentity) -> list[Live
     ]
 
 
-def _bury_silent_namesakes(tx: CatalogTransaction, identity: BrokerIdentity, now_ms: int) -> None:
+def _mark_expired_namesakes_dead(tx: CatalogTransaction, identity: BrokerIdentity, now_ms: int) -> None:
     """Declare brokers dead that have the wanted node id and whose lease has expired. If no other broker is alive, no
     other would do so, and the node id would stay taken for ever."""
     namesakes = {each.session for each in topology.members(tx) if each.node_id == identity.node_id}
     silent = [each for each in writers.expired_brokers(tx, identity.session) if each in namesakes]
     if silent:
-        tx.cut_off(silent)
-        writers.bury_expired_brokers(tx, silent, now_ms)
+        tx.terminate_connections(silent)
+        writers.mark_expired_brokers_dead(tx, silent, now_ms)
 
 
 def _take_node_id(tx: CatalogTransaction, wanted: int) -> int:

@@ -20,22 +20,22 @@ no other dead, so if all were late under load, dead brokers would never be repla
 class Lease:
     """Counts from before the renewal was sent, so that it never lasts longer than the lease in the catalog."""
 
-    def __init__(self, clock: Clock, lease_ms: int, *, alone: bool = False) -> None:
-        """A broker that is `alone` holds the data directory, so no other can take anything from it."""
+    def __init__(self, clock: Clock, lease_ms: int, *, sole_broker: bool = False) -> None:
+        """A broker that is `sole_broker` holds the data directory, so no other can take anything from it."""
         self._clock = clock
         self._lease_ms = lease_ms
-        self._alone = alone
-        self._until_ms: float = math.inf if alone else clock.monotonic_ms() + lease_ms
+        self._sole_broker = sole_broker
+        self._until_ms: float = math.inf if sole_broker else clock.monotonic_ms() + lease_ms
         self._steady_since_ms = self._renewed_at_ms = clock.monotonic_ms()
 
     @property
     def held(self) -> bool:
-        return self._alone or self._clock.monotonic_ms() < self._until_ms
+        return self._sole_broker or self._clock.monotonic_ms() < self._until_ms
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the last renewal is older than the lease. A broker that is `alone` loses nothing by that, but its
-        catalog commits nothing."""
+        """Whether the last renewal is older than the lease. A `sole_broker` loses nothing by that, but its catalog
+        commits nothing."""
         return not self.held or self._clock.monotonic_ms() - self._renewed_at_ms > self._lease_ms
 
     @property
@@ -51,12 +51,12 @@ class Lease:
         if not self.held or now_ms - self._renewed_at_ms > self._lease_ms * IN_TIME:
             self._steady_since_ms = now_ms
         self._renewed_at_ms = now_ms
-        if not self._alone:
+        if not self._sole_broker:
             self._until_ms = max(self._until_ms, sent_at_ms + self._lease_ms)
 
     def lapse(self) -> None:
         """Another broker has declared this session dead."""
-        self._alone = False
+        self._sole_broker = False
         self._until_ms = -math.inf
 
 

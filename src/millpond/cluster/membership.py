@@ -17,7 +17,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import Ownership, Topology, topic_of
 from millpond.cluster.joining import addresses_of
 from millpond.cluster.lease import Lease, Shards
-from millpond.cluster.nudges import Nudges
+from millpond.cluster.refresh_requests import Nudges
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, Unavailable, WriterDead
@@ -27,7 +27,7 @@ from millpond.observability.metrics import ClusterMetrics
 
 HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
-GIFTS_PER_STEP: Final = 200
+HANDOVERS_PER_STEP: Final = 200
 """Partitions handed over in one step. They are not served during the handover."""
 HANDOVER_S: Final = 10.0
 """How long partitions may take to finish before a handover. If they take longer, this broker keeps them for now."""
@@ -72,11 +72,11 @@ class Membership:
         self._metrics = metrics
         self._woken = asyncio.Event()
         self._balanced = -1
-        self._giving: set[int] = set()
+        self._shards_in_handover: set[int] = set()
         """Shards in handover. They are not added to `_shards` again before the handover has ended."""
-        self._turn = asyncio.Lock()
-        self._looking: asyncio.Future[None] | None = None
-        self._look_turn = asyncio.Lock()
+        self._balance_lock = asyncio.Lock()
+        self._refreshing: asyncio.Future[None] | None = None
+        self._refresh_lock = asyncio.Lock()
 
     # -- service ----------------------------------------------------------------------------------------------
 
@@ -86,10 +86,10 @@ class Membership:
             duties.create_task(self._repeat_renewal())
             duties.create_task(self._repeat_balance())
 
-    def take_in(self, found: Topology) -> None:
+    def apply(self, found: Topology) -> None:
         """Apply the topology that the log has just read."""
         for shard, owner in found.shards.items():
-            if owner.session == self._session and shard not in self._giving:
+            if owner.session == self._session and shard not in self._shards_in_handover:
                 self._shards[shard] = owner.epoch
             else:
                 self._shards.pop(shard, None)
@@ -99,26 +99,26 @@ class Membership:
     async def look(self) -> None:
         """Refresh from the catalog. Other brokers request it after a change. Calls during a refresh share the next
         one."""
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(self._look())
-        await asyncio.shield(self._looking)
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(self._refresh())
+        await asyncio.shield(self._refreshing)
 
-    async def _look(self) -> None:
-        async with self._look_turn:
-            self._looking = None
+    async def _refresh(self) -> None:
+        async with self._refresh_lock:
+            self._refreshing = None
             await self._log.refresh()
 
-    def tell_others(self) -> None:
+    def notify_brokers(self) -> None:
         self._nudges.send_soon(self._others())
 
-    def tell_owner(self, topic_partition: TopicPartition) -> None:
+    def notify_owner(self, topic_partition: TopicPartition) -> None:
         """Nudge the owner of a partition to which this broker has appended directly."""
         owner = self._log.topology.partitions.get(topic_partition)
         member = self._log.topology.member(owner.session) if owner is not None else None
         if member is not None and (address := addresses_of(member).get("grpc")):
             self._nudges.send_one_soon(address)
 
-    async def nudge_others(self) -> None:
+    async def notify_brokers_and_wait(self) -> None:
         """Returns when all other brokers have refreshed, or did not respond."""
         await self._nudges.send(self._others())
 
@@ -149,10 +149,10 @@ class Membership:
             writers.renew(tx, self._session, self._lease_ms)
             return list(writers.expired_brokers(tx, self._session))
 
-        expired = await self._log.write(renew, alone=True, always=True)
+        expired = await self._log.write(renew, own_commit=True, bypass_limit=True)
         self._lease.renewed(sent_at_ms)
         if expired and self._lease.is_steady:
-            await self._replace([Session(each) for each in expired])
+            await self._take_over([Session(each) for each in expired])
         elif expired:
             brokers = ",".join(str(self._number_of(session)) for session in expired)
             logger.info("takeover postponed; own lease renewal was late", extra={"brokers": brokers})
@@ -162,23 +162,23 @@ class Membership:
         member = self._log.topology.member(session)
         return member.node_id if member is not None else session
 
-    async def _replace(self, expired: Sequence[Session]) -> None:
+    async def _take_over(self, expired: Sequence[Session]) -> None:
         def replace(tx: CatalogTransaction) -> list[str]:
-            tx.cut_off(expired)
-            buried = writers.bury_expired_brokers(tx, expired, self._clock.now_ms())
-            if buried:
-                topology.move(tx)
+            tx.terminate_connections(expired)
+            declared_dead = writers.mark_expired_brokers_dead(tx, expired, self._clock.now_ms())
+            if declared_dead:
+                topology.bump_version(tx)
                 topology.adopt(tx)
-            return list(buried)
+            return list(declared_dead)
 
-        buried = await self._log.write(replace, alone=True)
-        for session in buried:
-            self._metrics.buried.inc()
+        declared_dead = await self._log.write(replace, own_commit=True)
+        for session in declared_dead:
+            self._metrics.declared_dead.inc()
             logger.warning(
                 "broker lease expired; taking over its partitions", extra={"broker": self._number_of(session)}
             )
         await self._log.refresh()
-        self.tell_others()
+        self.notify_brokers()
 
     # -- balancing --------------------------------------------------------------------------------------------
 
@@ -198,15 +198,15 @@ class Membership:
     async def balance(self) -> int:
         """Hand over what other brokers should own; returns how much that was. Does nothing unless the topology has
         changed since the last time."""
-        async with self._turn:
-            given = 0
+        async with self._balance_lock:
+            handed_over = 0
             while self._balanced != self._log.topology.version:
                 version = self._log.topology.version
-                step = await self._give_shards() + await self._give_partitions()
-                given += step
+                step = await self._hand_over_shards() + await self._hand_over_partitions()
+                handed_over += step
                 if step == 0:
                     self._balanced = version
-            return given
+            return handed_over
 
     async def leave(self) -> None:
         """Hand everything over, if there is another broker."""
@@ -215,7 +215,7 @@ class Membership:
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._log.write(
-                    lambda tx: topology.set_leaving(tx, self._session, leaving=True), alone=True
+                    lambda tx: topology.set_leaving(tx, self._session, leaving=True), own_commit=True
                 )
                 await self._log.refresh()
                 await self.balance()
@@ -227,7 +227,7 @@ class Membership:
     def _receivers(self) -> list[str]:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
-    def _shared(self) -> Mapping[TopicPartition, Ownership]:
+    def _movable_partitions(self) -> Mapping[TopicPartition, Ownership]:
         """The partitions to distribute. Excludes those that are halted here: a new owner would not know of the halt and
         would continue to write."""
         owners = self._log.topology.partitions
@@ -242,36 +242,38 @@ class Membership:
             else owners
         )
 
-    async def _give_partitions(self) -> int:
-        owners = self._shared()
+    async def _hand_over_partitions(self) -> int:
+        owners = self._movable_partitions()
         counts = Counter(owner.session or "" for owner in owners.values())
         if not has_too_many(counts, self._receivers(), self._session):
             return 0  # the usual case; computing the moves between other brokers would be slow
         wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
         mine = [
             topic_partition for topic_partition in wanted if owners[topic_partition].session == self._session
-        ][:GIFTS_PER_STEP]
+        ][:HANDOVERS_PER_STEP]
         if not mine:
             return 0
-        gifts = {
+        handovers = {
             topic_partition: (owners[topic_partition].epoch, wanted[topic_partition])
             for topic_partition in mine
         }
         began = self._clock.monotonic_ms()
         try:
-            await self._let_go(mine)
-            given: int = await self._log.write(lambda tx: _give(tx, self._session, gifts), alone=True)
-            await self._told(given)
+            await self._prepare_handover(mine)
+            handed_over: int = await self._log.write(
+                lambda tx: _hand_over(tx, self._session, handovers), own_commit=True
+            )
+            await self._announce_handover(handed_over)
         finally:
             self._handover.done(mine)
-        self._metrics.given.inc(given)
+        self._metrics.handed_over.inc(handed_over)
         logger.info(
             "partitions handed over",
-            extra={"partitions": given, "duration_ms": self._clock.monotonic_ms() - began},
+            extra={"partitions": handed_over, "duration_ms": self._clock.monotonic_ms() - began},
         )
-        return given
+        return handed_over
 
-    async def _let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def _prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
         try:
             async with asyncio.timeout(HANDOVER_S):
                 await self._handover.partitions(topic_partitions)
@@ -279,40 +281,42 @@ class Membership:
             reason = f"{len(topic_partitions)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
             raise Unavailable(reason) from None
 
-    async def _give_shards(self) -> int:
+    async def _hand_over_shards(self) -> int:
         owners = self._log.topology.shards
         wanted = moves(_by_session(owners), self._receivers())
         mine = [shard for shard in wanted if owners[shard].session == self._session]
         if not mine:
             return 0
-        gifts = {shard: (owners[shard].epoch, wanted[shard]) for shard in mine}
-        self._giving.update(mine)
+        handovers = {shard: (owners[shard].epoch, wanted[shard]) for shard in mine}
+        self._shards_in_handover.update(mine)
         for shard in mine:
             self._shards.pop(shard, None)
         try:
             await self._handover.shards(mine)
-            given: int = await self._log.write(lambda tx: _give_shards(tx, self._session, gifts), alone=True)
-            await self._told(given)
+            handed_over: int = await self._log.write(
+                lambda tx: _hand_over_shards(tx, self._session, handovers), own_commit=True
+            )
+            await self._announce_handover(handed_over)
         finally:
-            self._giving.clear()
-            self.take_in(self._log.topology)
-        return given
+            self._shards_in_handover.clear()
+            self.apply(self._log.topology)
+        return handed_over
 
-    async def _told(self, given: int) -> None:
+    async def _announce_handover(self, handed_over: int) -> None:
         await self._log.refresh()
-        if given:
-            self.tell_others()
+        if handed_over:
+            self.notify_brokers()
 
 
 def _by_session(owners: Mapping[Unit, Ownership]) -> dict[Unit, str]:
     return {unit: owner.session or "" for unit, owner in owners.items()}
 
 
-def _give(tx: CatalogTransaction, session: str, gifts: dict[TopicPartition, tuple[int, str]]) -> int:
-    topology.move(tx)
-    return topology.give(tx, session, gifts)
+def _hand_over(tx: CatalogTransaction, session: str, handovers: dict[TopicPartition, tuple[int, str]]) -> int:
+    topology.bump_version(tx)
+    return topology.hand_over(tx, session, handovers)
 
 
-def _give_shards(tx: CatalogTransaction, session: str, gifts: dict[int, tuple[int, str]]) -> int:
-    topology.move(tx)
-    return topology.give_shards(tx, session, gifts)
+def _hand_over_shards(tx: CatalogTransaction, session: str, handovers: dict[int, tuple[int, str]]) -> int:
+    topology.bump_version(tx)
+    return topology.hand_over_shards(tx, session, handovers)

@@ -40,7 +40,7 @@ class ConsumerGroup(GroupState):
         super().__init__(group_id, limits, new_id)
         self._storing: SaveSnapshot | None = None
         self._first_rebalance = False
-        self._another_came = False
+        self._has_new_joiner = False
         self._join_latest_ms = 0
 
     @classmethod
@@ -100,7 +100,7 @@ class ConsumerGroup(GroupState):
             if self.state in (GroupPhase.STABLE, GroupPhase.COMPLETING):
                 self._prepare(now_ms)
             elif self.state is GroupPhase.PREPARING:
-                self._complete_join_if_all_came(now_ms)
+                self._complete_join_if_all_joined(now_ms)
         return outcomes
 
     def check_commit(
@@ -146,7 +146,7 @@ class ConsumerGroup(GroupState):
         self._join_due_ms = self._sync_due_ms = None
         self._sessions = NamedDeadlines()
         for member in self.roster:
-            self._dismiss(member.member_id, NotCoordinator(group=self.group_id))
+            self._fail_pending(member.member_id, NotCoordinator(group=self.group_id))
 
     # -- joining ----------------------------------------------------------------------------------------------
 
@@ -159,9 +159,9 @@ class ConsumerGroup(GroupState):
         if not self._has_room_for(request.member_id):
             if request.member_id in self.roster:
                 self._remove(request.member_id)
-                self._complete_join_if_all_came(now_ms)
+                self._complete_join_if_all_joined(now_ms)
             raise GroupFull(group=self.group_id, limit=self._limits.members_max)
-        if not self._agrees(request):
+        if not self._supports_protocols(request):
             raise InconsistentProtocol(group=self.group_id)
 
     def _has_room_for(self, member_id: str) -> bool:
@@ -173,7 +173,7 @@ class ConsumerGroup(GroupState):
             return member_id in self._joining or len(self._joining) < self._limits.members_max
         return member_id in self.roster or len(self.roster) < self._limits.members_max
 
-    def _agrees(self, request: JoinRequest) -> bool:
+    def _supports_protocols(self, request: JoinRequest) -> bool:
         if self.state is GroupPhase.EMPTY:
             return bool(request.protocol_type and request.protocols)
         same_type = request.protocol_type == self.protocol_type
@@ -186,7 +186,7 @@ class ConsumerGroup(GroupState):
             self._restart(request, holder, member_id, ticket, now_ms)
         elif request.instance_id is None and request.require_known_id:
             self._expected.add(member_id)
-            self._another_came = True  # it will soon join with its id
+            self._has_new_joiner = True  # it will soon join with its id
             self._sessions.set(member_id, now_ms + request.session_timeout_ms)
             raise MemberIdRequired(group=self.group_id, member_id=member_id)
         else:
@@ -198,8 +198,8 @@ class ConsumerGroup(GroupState):
             self.protocol_type = request.protocol_type
         self._wait_to_join(request, member_id, ticket)
         self.leader = self.leader or member_id
-        self._another_came = True
-        self._newcomers.add(member_id)
+        self._has_new_joiner = True
+        self._new_members.add(member_id)
         self._sessions.set(member_id, now_ms + self._limits.new_member_timeout_ms)
         self._rebalance(now_ms)
 
@@ -251,7 +251,7 @@ class ConsumerGroup(GroupState):
 
     def _rebalance(self, now_ms: int) -> None:
         if self.state is GroupPhase.PREPARING:
-            self._complete_join_if_all_came(now_ms)
+            self._complete_join_if_all_joined(now_ms)
         else:
             self._prepare(now_ms)
 
@@ -264,23 +264,23 @@ class ConsumerGroup(GroupState):
         if self._first_rebalance:
             delay_ms = self._limits.initial_rebalance_delay_ms
             longest_ms = min(wait_ms, delay_ms * self._limits.initial_rebalance_delays_max)
-            self._another_came = False
+            self._has_new_joiner = False
             self._join_due_ms = now_ms + delay_ms
             self._join_latest_ms = now_ms + max(delay_ms, longest_ms)
         else:
             self._join_due_ms = now_ms + wait_ms
-            self._complete_join_if_all_came(now_ms)
+            self._complete_join_if_all_joined(now_ms)
 
-    def _complete_join_if_all_came(self, now_ms: int) -> None:
-        if not self._first_rebalance and self._all_came():
+    def _complete_join_if_all_joined(self, now_ms: int) -> None:
+        if not self._first_rebalance and self._all_joined():
             self._complete_join(now_ms)
 
     def _end_join(self, now_ms: int) -> None:
         """The join phase ends, unless this is a new group that members keep joining. So a single member starts almost
         immediately, and members that start together share the first generation."""
         due_ms = min(now_ms + self._repeated_wait_ms(), self._join_latest_ms)
-        if self._first_rebalance and self._another_came and due_ms > now_ms:
-            self._another_came = False
+        if self._first_rebalance and self._has_new_joiner and due_ms > now_ms:
+            self._has_new_joiner = False
             self._join_due_ms = due_ms
         else:
             self._complete_join(now_ms)
@@ -318,7 +318,7 @@ class ConsumerGroup(GroupState):
     def _begin_sync(self, now_ms: int) -> None:
         self.state = GroupPhase.COMPLETING
         self.protocol = self.roster.elect_protocol()
-        self._newcomers.clear()
+        self._new_members.clear()
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
         for member in self.roster:
             self._unsynced.add(member.member_id)
@@ -334,7 +334,7 @@ class ConsumerGroup(GroupState):
             raise InconsistentProtocol(group=self.group_id)
 
     def _wait_for_assignment(self, request: SyncRequest, ticket: int) -> None:
-        self._displace(self._syncing.get(request.member_id))
+        self._fail_superseded(self._syncing.get(request.member_id))
         self._syncing[request.member_id] = ticket
         if request.member_id == self.leader and self._storing is None:
             given = request.assignments
@@ -375,11 +375,11 @@ class ConsumerGroup(GroupState):
         waits = member_id in self._joining or member_id in self._syncing
         if member_id in self._expected:
             self._expected.remove(member_id)
-        elif member_id in self._newcomers or not waits:
+        elif member_id in self._new_members or not waits:
             self._remove(member_id)
             if self.state is not GroupPhase.PREPARING:
                 self._prepare(now_ms)
         else:
             return  # its response will restart the session
-        if self.state is GroupPhase.PREPARING and self._all_came():
+        if self.state is GroupPhase.PREPARING and self._all_joined():
             self._complete_join(now_ms)

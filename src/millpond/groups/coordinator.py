@@ -15,9 +15,10 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.groups import GroupOffset
 from millpond.groups.claims import Claim, Claims
 from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
 from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
-from millpond.groups.memory import GroupMemory, Resident
+from millpond.groups.loaded_groups import GroupMemory, Resident
 from millpond.groups.messages import (
     Description,
     GroupPhase,
@@ -28,7 +29,6 @@ from millpond.groups.messages import (
     SyncRequest,
 )
 from millpond.groups.store import GroupStore
-from millpond.groups.subscription import CONSUMER, subscribed_topics
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -129,7 +129,7 @@ class Groups:
         _check_group_id(group_id)
         resident = await self._find(group_id, member.member_id)
         resident.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
-        self._memory.settle(resident)
+        self._memory.perform_effects(resident)
 
     async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
         """Returns the error of each, in order; None for success."""
@@ -138,7 +138,7 @@ class Groups:
         if resident is None:
             return [UnknownMember(group=group_id, member_id=each.member_id) for each in leaving]
         outcomes = resident.group.leave(leaving, self._now())
-        self._memory.settle(resident)
+        self._memory.perform_effects(resident)
         return outcomes
 
     async def check_member(self, group_id: str, member: CommitSender) -> None:
@@ -163,18 +163,19 @@ class Groups:
         if resident is None:
             raise UnknownGroup(group=group_id)
         _check_commit(resident.group, member, self._now(), transactional=False)
-        self._memory.settle(resident)
+        self._memory.perform_effects(resident)
         outcomes = [self._check_metadata(each) for each in offsets]
         accepted = [each for each, error in zip(offsets, outcomes, strict=True) if error is None]
         if accepted:
             now_ms = self._clock.now_ms()
             await self._memory.write(
-                resident.place, lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms)
+                resident.coordinated,
+                lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms),
             )
         return outcomes
 
     async def committed_offsets(self, group_id: str) -> CommittedOffsets:
-        self._store.place(group_id)
+        self._store.coordinated(group_id)
 
         def read(tx: CatalogTransaction) -> CommittedOffsets:
             # In this order: offsets of a transaction that ends in between are among the committed ones.
@@ -203,9 +204,9 @@ class Groups:
             for topic_partition, error in zip(topic_partitions, outcomes, strict=True)
             if error is None
         ]
-        place = resident.place if resident is not None else self._store.place(group_id)
+        coordinated = resident.coordinated if resident is not None else self._store.coordinated(group_id)
         if free:
-            await self._memory.write(place, lambda tx: catalog.delete_offsets(tx, group_id, free))
+            await self._memory.write(coordinated, lambda tx: catalog.delete_offsets(tx, group_id, free))
         return outcomes
 
     # -- readers that are not members ---------------------------------------------------------------------------
@@ -221,7 +222,7 @@ class Groups:
         return self._limits.reader_lease_ms
 
     async def release(self, claim: Claim, reader: str) -> None:
-        self._store.place(claim.group_id)
+        self._store.coordinated(claim.group_id)
         self._claims.release(claim, reader)
 
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
@@ -240,14 +241,14 @@ class Groups:
         await self._check_has_offsets(group_id)
         return Description(group_id, GroupPhase.EMPTY)
 
-    async def list_groups(self, *, everywhere: bool = False) -> list[GroupListing]:
+    async def list_groups(self, *, all_brokers: bool = False) -> list[GroupListing]:
         """Groups that have or had members, or have offsets, sorted by name. Only those that this broker coordinates;
-        with `everywhere` also those of other brokers, in the state that the catalog has."""
+        with `all_brokers` also those of other brokers, in the state that the catalog has."""
         stored = await self._store.read(catalog.all_groups)
         found = {
             each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
             for each in stored
-            if everywhere or self._store.keeps(each.group_id)
+            if all_brokers or self._store.coordinates(each.group_id)
         }
         for group in (resident.group for resident in self._memory):
             if group.group_id in found or not group.is_idle():
@@ -263,8 +264,8 @@ class Groups:
             if resident.group.state is not GroupPhase.EMPTY:
                 raise GroupNotEmpty(group=group_id)
         known = resident is not None and not resident.group.is_idle()
-        place = resident.place if resident is not None else self._store.place(group_id)
-        known |= await self._memory.write(place, lambda tx: catalog.delete(tx, group_id))
+        coordinated = resident.coordinated if resident is not None else self._store.coordinated(group_id)
+        known |= await self._memory.write(coordinated, lambda tx: catalog.delete(tx, group_id))
         if resident is not None and resident.group.state is GroupPhase.EMPTY:
             self._memory.drop(resident)
         if not known:
@@ -275,16 +276,16 @@ class Groups:
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as duties:
-                duties.create_task(self._memory.keep_time())
+                duties.create_task(self._memory.run_timers())
                 duties.create_task(self._repeat_expiry())
         finally:
             await self._memory.drain()
 
-    async def let_go(self, shards: Collection[int]) -> None:
+    async def prepare_handover(self, shards: Collection[int]) -> None:
         """Finish saves of these shards' groups in flight, and send their members to the new coordinator. The caller
         ensures that new requests for these groups are refused."""
         for resident in self._memory:
-            if resident.place.shard in shards:
+            if resident.coordinated.shard in shards:
                 await self._memory.stored(resident)
                 self._memory.drop(resident)
 
@@ -302,7 +303,7 @@ class Groups:
         for each in await self.list_groups():
             if each.state != GroupPhase.EMPTY and each.group_id not in self._memory:
                 await self._memory.find(each.group_id)
-        self._memory.forget_idle()
+        self._memory.evict_idle()
         if not self._trusts_clock():
             return 0
         unused_since_ms = self._clock.now_ms() - self._limits.offsets_retention_ms

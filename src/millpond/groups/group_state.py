@@ -47,7 +47,7 @@ class GroupState:
         self._new_id = new_id
         self._expected: set[str] = set()
         """Ids issued to new members that have not joined with them yet."""
-        self._newcomers: set[str] = set()
+        self._new_members: set[str] = set()
         """Members whose first join is pending. Only they can time out while a request of theirs is pending."""
         self._unsynced: set[str] = set()
         """Members of the generation that have not requested their assignment."""
@@ -97,7 +97,7 @@ class GroupState:
         if generation != self.generation:
             raise IllegalGeneration(group=self.group_id, generation=generation, current=self.generation)
 
-    def _all_came(self) -> bool:
+    def _all_joined(self) -> bool:
         return len(self._joining) == len(self.roster) and not self._expected
 
     def _rebalance_timeout_ms(self) -> int:
@@ -111,10 +111,10 @@ class GroupState:
         self.roster.remove(member_id)
         self._sessions.clear(member_id)
         self._unsynced.discard(member_id)
-        self._newcomers.discard(member_id)
+        self._new_members.discard(member_id)
         if self.leader == member_id:
             self.leader = self.roster.first()
-        self._dismiss(member_id, UnknownMember(group=self.group_id, member_id=member_id))
+        self._fail_pending(member_id, UnknownMember(group=self.group_id, member_id=member_id))
 
     def _rename(self, member_id: str, new_id: str, now_ms: int) -> GroupMember:
         """Give a static member's place to another id. Requests with the former id are fenced."""
@@ -125,10 +125,10 @@ class GroupState:
         if member_id in self._unsynced:
             self._unsynced.remove(member_id)
             self._unsynced.add(new_id)
-        self._newcomers.discard(member_id)
+        self._new_members.discard(member_id)
         self._sessions.clear(member_id)
         self._keep_alive(new_id, now_ms)
-        self._dismiss(member_id, FencedInstance(group=self.group_id, instance_id=former.instance_id))
+        self._fail_pending(member_id, FencedInstance(group=self.group_id, instance_id=former.instance_id))
         return former
 
     # -- pending requests and responses -----------------------------------------------------------------------
@@ -140,15 +140,15 @@ class GroupState:
             known = self.roster[member_id]
             member = replace(member, instance_id=known.instance_id, assignment=known.assignment)
         self.roster.put(member)
-        self._displace(self._joining.get(member_id))
+        self._fail_superseded(self._joining.get(member_id))
         self._joining[member_id] = ticket
 
-    def _displace(self, ticket: int | None) -> None:
+    def _fail_superseded(self, ticket: int | None) -> None:
         """Respond to a pending request that the same member has sent again; the sender of the first may retry."""
         if ticket is not None:
             self._answer(ticket, RebalanceInProgress(group=self.group_id))
 
-    def _dismiss(self, member_id: str, error: MillpondError) -> None:
+    def _fail_pending(self, member_id: str, error: MillpondError) -> None:
         for waiting in (self._joining, self._syncing):
             if (ticket := waiting.pop(member_id, None)) is not None:
                 self._answer(ticket, error.copy())

@@ -36,13 +36,13 @@ class GroupStore:
         self._lost: dict[int, int] = {}
         """Rejected epochs, by shard. They never become valid again."""
 
-    def keeps(self, group_id: str) -> bool:
+    def coordinates(self, group_id: str) -> bool:
         shard = coordinators.shard_of(group_id)
         return shard in self._epochs and self._epochs[shard] != self._lost.get(shard)
 
-    def place(self, group_id: str) -> CoordinatedGroup:
+    def coordinated(self, group_id: str) -> CoordinatedGroup:
         """Raises `NotCoordinator` if another broker coordinates the group."""
-        if not self.keeps(group_id):
+        if not self.coordinates(group_id):
             raise NotCoordinator(group=group_id)
         shard = coordinators.shard_of(group_id)
         return CoordinatedGroup(group_id, shard, self._epochs[shard])
@@ -50,30 +50,30 @@ class GroupStore:
     async def read(self, function: Callable[[CatalogTransaction], T]) -> T:
         return await self._log.read(function)
 
-    async def write(self, place: CoordinatedGroup, operation: CommitOperation) -> Any:
+    async def write(self, coordinated: CoordinatedGroup, operation: CommitOperation) -> Any:
         """Raises `NotCoordinator`, and changes nothing, if the group has moved to another broker."""
 
         def fenced(tx: CatalogTransaction) -> Any:
-            coordinators.hold(tx, place.shard, self._session, place.epoch)
+            coordinators.hold(tx, coordinated.shard, self._session, coordinated.epoch)
             return operation(tx)
 
         try:
             return await self._log.write(fenced)
         except NotOwner as error:
-            self._lost[place.shard] = place.epoch
-            raise NotCoordinator(group=place.group_id) from error
+            self._lost[coordinated.shard] = coordinated.epoch
+            raise NotCoordinator(group=coordinated.group_id) from error
 
     async def load(self, group_id: str) -> Snapshot | None:
         row = await self._log.read(lambda tx: groups.find(tx, group_id))
         return decode_members(row.generation, row.protocol_type, row.members) if row is not None else None
 
-    async def save(self, place: CoordinatedGroup, snapshot: Snapshot) -> None:
+    async def save(self, coordinated: CoordinatedGroup, snapshot: Snapshot) -> None:
         row = GroupRow(
-            group_id=place.group_id,
+            group_id=coordinated.group_id,
             generation=snapshot.generation,
             protocol_type=snapshot.protocol_type,
             state=GroupPhase.STABLE if snapshot.members else GroupPhase.EMPTY,
             members=encode_members(snapshot),
             updated_at=self._clock.now_ms(),
         )
-        await self.write(place, lambda tx: groups.save(tx, row))
+        await self.write(coordinated, lambda tx: groups.save(tx, row))

@@ -62,11 +62,11 @@ def admit(data: Buffer, config: TopicConfig, *, now_ms: int) -> Admitted:
     return Admitted(data, headers, now_ms, is_trusted=_are_trusted(headers, config, now_ms))
 
 
-def needs_look_inside(admitted: Admitted, config: TopicConfig) -> bool:
+def needs_inspection(admitted: Admitted, config: TopicConfig) -> bool:
     return not admitted.is_trusted or config.compression != AS_PRODUCED or config.compacted
 
 
-def look_inside(admitted: Admitted, config: TopicConfig, *, decompressed_bytes_max: int) -> Admitted:
+def inspect_records(admitted: Admitted, config: TopicConfig, *, decompressed_bytes_max: int) -> Admitted:
     """Perform the steps that need the records themselves: read their timestamps, require keys in a compacted
     topic, recompress with the topic's codec. This may take long."""
     if not admitted.is_trusted:

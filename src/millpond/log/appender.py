@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from millpond.catalog.commits import CommitOperation
-from millpond.log.admission import Admitted, admit, check_times, look_inside, needs_look_inside
+from millpond.log.admission import Admitted, admit, check_times, inspect_records, needs_inspection
 from millpond.log.buffer import AppendResult, Pending, sequence_of
 from millpond.log.flusher import Flusher
-from millpond.log.owned import OwnedPartitions
+from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
@@ -22,9 +22,9 @@ from millpond.model.producers import CommittedBatch
 from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer
 
-LOOKED_AT_ON_LOOP_BYTES = 64 * 1024
+INSPECTED_ON_LOOP_BYTES = 64 * 1024
 """Batches whose records the broker must read: above this decompressed size it does so on a thread."""
-LOOKED_AT_ON_LOOP_RECORDS = 500
+INSPECTED_ON_LOOP_RECORDS = 500
 
 
 class Appender:
@@ -52,17 +52,17 @@ class Appender:
         partition = self._owned.served(topic_partition)
         config = self._topics.config(topic_partition.topic_id)
         admitted = admit(data, config, now_ms=self._clock.now_ms())
-        is_looked_into = needs_look_inside(admitted, config)
-        if not is_looked_into and not partition.turns and not _awaits_sequences(partition, admitted):
+        is_inspected = needs_inspection(admitted, config)
+        if not is_inspected and not partition.queued_appends and not _awaits_sequences(partition, admitted):
             return await self._accept(partition, admitted)
-        partition.turns += 1
+        partition.queued_appends += 1
         try:
-            async with partition.turn:
-                if is_looked_into:
-                    admitted = await self._look_inside(admitted, config)
+            async with partition.append_lock:
+                if is_inspected:
+                    admitted = await self._inspect_records(admitted, config)
                 return await self._accept(partition, admitted)
         finally:
-            partition.turns -= 1
+            partition.queued_appends -= 1
 
     def check(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """See `Log.check`."""
@@ -75,8 +75,8 @@ class Appender:
         self._flusher.check_available(TopicPartition(topic.id, 0))
         self._flusher.check_room()
         admitted = admit(data, config, now_ms=self._clock.now_ms())
-        if needs_look_inside(admitted, config):
-            await self._look_inside(admitted, config)
+        if needs_inspection(admitted, config):
+            await self._inspect_records(admitted, config)
 
     async def _accept(self, partition: LogPartition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
@@ -85,7 +85,7 @@ class Appender:
         await self._flusher.room_for(len(admitted.data))
         sequence = sequence_of(admitted.headers[0][1])
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
-            await partition.learn_of(sequence, self._threads.read)
+            await partition.load_state_for(sequence, self._threads.read)
         self._flusher.check_available(topic_partition)
         if not self._owned.serves(partition):
             raise NotOwner
@@ -96,7 +96,7 @@ class Appender:
                 future.set_result(AppendResult(known.offset, partition.log_start, admitted.timestamp))
                 return future
             if known is None:
-                partition.ongoing.check(sequence)
+                partition.open_transactions.check(sequence)
                 partition.sequences.expect(sequence, future)
                 self._flusher.add(_pending(topic_partition, admitted, future))
             return asyncio.shield(known or future)  # a repeat may share it: one caller must not cancel both
@@ -106,20 +106,20 @@ class Appender:
     # -- several partitions, with any owner -------------------------------------------------------------------
 
     async def append_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
+        self, appends: Mapping[TopicPartition, Buffer], joint_operation: CommitOperation
     ) -> dict[TopicPartition, AppendResult]:
         """See `Log.append_jointly`."""
         pendings = await self._admit_jointly(appends)
-        self._flusher.add_jointly(pendings, also)
+        self._flusher.add_jointly(pendings, joint_operation)
         return await _joint_results(pendings)
 
     async def submit_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
+        self, appends: Mapping[TopicPartition, Buffer], joint_operation: CommitOperation
     ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
         """See `Log.submit_jointly`."""
         pendings = await self._admit_jointly(appends)
         self._flusher.launch_buffered(appends.keys())
-        self._flusher.add_jointly(pendings, also)
+        self._flusher.add_jointly(pendings, joint_operation)
         return asyncio.ensure_future(_joint_results(pendings))
 
     def check_joint(self, topic_partition: TopicPartition, data: Buffer) -> None:
@@ -144,21 +144,21 @@ class Appender:
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if any(header.producer_id >= 0 for _, header in admitted.headers):
             raise InvalidRequest(reason="a joint append takes no batches with sequences")
-        if needs_look_inside(admitted, config):
-            admitted = await self._look_inside(admitted, config)
+        if needs_inspection(admitted, config):
+            admitted = await self._inspect_records(admitted, config)
         return _pending(topic_partition, admitted, asyncio.get_running_loop().create_future())
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    async def _look_inside(self, admitted: Admitted, config: TopicConfig) -> Admitted:
+    async def _inspect_records(self, admitted: Admitted, config: TopicConfig) -> Admitted:
         """Read small batches on the event loop. Read all others on a thread, because they would block the loop."""
         limit = self._decompressed_bytes_max
         if _is_small(admitted):
             with contextlib.suppress(RecordTooLarge):
-                small = min(limit, LOOKED_AT_ON_LOOP_BYTES)
-                return look_inside(admitted, config, decompressed_bytes_max=small)
-        return await self._threads.look_into(
-            lambda: look_inside(admitted, config, decompressed_bytes_max=limit)
+                small = min(limit, INSPECTED_ON_LOOP_BYTES)
+                return inspect_records(admitted, config, decompressed_bytes_max=small)
+        return await self._threads.run_on_batch_threads(
+            lambda: inspect_records(admitted, config, decompressed_bytes_max=limit)
         )
 
 
@@ -170,9 +170,9 @@ def _awaits_sequences(partition: LogPartition, admitted: Admitted) -> bool:
 
 def _is_small(admitted: Admitted) -> bool:
     """Whether this is one batch with few bytes and records. Only decompressing it shows its decompressed size."""
-    if len(admitted.headers) > 1 or len(admitted.data) > LOOKED_AT_ON_LOOP_BYTES:
+    if len(admitted.headers) > 1 or len(admitted.data) > INSPECTED_ON_LOOP_BYTES:
         return False
-    return admitted.headers[0][1].record_count <= LOOKED_AT_ON_LOOP_RECORDS
+    return admitted.headers[0][1].record_count <= INSPECTED_ON_LOOP_RECORDS
 
 
 def _pending(

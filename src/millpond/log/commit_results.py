@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from millpond.catalog.appends import AppendedShare
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.buffer import AppendResult, Pending
-from millpond.log.owned import OwnedPartitions
+from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.tail import TailCache
 from millpond.model.errors import (
@@ -34,7 +34,7 @@ class Landing:
         tails: TailCache,
         metrics: LogMetrics,
         *,
-        tell_owner: Callable[[TopicPartition], None],
+        notify_owner: Callable[[TopicPartition], None],
         on_not_owner: Callable[[], None],
     ) -> None:
         """`on_not_owner` is called when a commit shows that another broker owns a partition that was served
@@ -42,7 +42,7 @@ class Landing:
         self._owned = owned
         self._tails = tails
         self._metrics = metrics
-        self._tell_owner = tell_owner
+        self._notify_owner = notify_owner
         self._on_not_owner = on_not_owner
 
     # -- flushes ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Landing:
                 if pending.sequence is not None:
                     partition.sequences.commit(pending.sequence, offset)
                     if pending.sequence.transactional:
-                        partition.ongoing.wrote(pending.sequence, offset)
+                        partition.open_transactions.wrote(pending.sequence, offset)
                 run = stamped(pending.data, pending.headers, offset, placed.epoch)
                 self._tails.push(partition.tail, run)
             if not pending.future.done():
@@ -72,7 +72,7 @@ class Landing:
         if partition is not None:
             self._owned.grow(partition, placed.base_offset, offset)
         else:
-            self._tell_owner(pendings[0].topic_partition)
+            self._notify_owner(pendings[0].topic_partition)
 
     def failed(self, topic_partition: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._owned.get(topic_partition)
@@ -92,28 +92,28 @@ class Landing:
 
     # -- transactions -----------------------------------------------------------------------------------------
 
-    def take_in_added(
+    def apply_added_partitions(
         self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
     ) -> None:
         """These partitions were added to the producer's open transaction."""
         for topic_partition in topic_partitions:
             if (partition := self._owned.get(topic_partition)) is not None:
-                partition.ongoing.added(producer.producer_id, producer.epoch)
+                partition.open_transactions.added(producer.producer_id, producer.epoch)
 
-    def take_in_markers(self, markers: Markers) -> None:
+    def apply_markers(self, markers: Markers) -> None:
         data = markers.data()
         headers = list(walk(data))
-        for marker in markers.places:
+        for marker in markers.partition_markers:
             partition = self._owned.get(marker.topic_partition)
             if partition is None:
-                self._tell_owner(marker.topic_partition)
+                self._notify_owner(marker.topic_partition)
                 continue
             run = stamped(data, headers, marker.offset, marker.leader_epoch)
             self._tails.push(partition.tail, run)
             if markers.fence:
                 partition.sequences.fence(markers.producer_id, markers.epoch)
             self._owned.grow(partition, marker.offset, run.end_offset)
-            partition.ongoing.ended(markers, marker)
+            partition.open_transactions.ended(markers, marker)
 
 
 def _error_for(pending: Pending, error: MillpondError) -> MillpondError:

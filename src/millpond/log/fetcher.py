@@ -16,8 +16,8 @@ from millpond.catalog import transactions
 from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
+from millpond.log.memory_reservation import Room
 from millpond.log.partition import LogPartition
-from millpond.log.room import Room
 from millpond.log.threads import ReadCatalog
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
@@ -29,7 +29,7 @@ from millpond.records import Buffer
 
 UNKNOWN_OFFSET = -1
 REQUESTS_PER_TURN = 200
-PLACES_REMEMBERED = 4_096
+FETCH_ENDS_MAX = 4_096
 """How many offsets at which lagging readers stopped are remembered. A fetch from one of them continues a fetch."""
 READS_AHEAD_MAX = 32
 """With this many reads in flight, the fetcher does not read ahead: reads that a request waits for come first."""
@@ -104,8 +104,8 @@ class Fetcher:
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
         self._room = Room(limits.gather_bytes_max)
-        self._under_way: dict[FetchPosition, asyncio.Task[list[Run]]] = {}
-        self._left_at: OrderedDict[FetchPosition, None] = OrderedDict()
+        self._in_flight: dict[FetchPosition, asyncio.Task[list[Run]]] = {}
+        self._fetch_ends: OrderedDict[FetchPosition, None] = OrderedDict()
         self.fetched_bytes = 0
 
     async def fetch(
@@ -136,8 +136,8 @@ class Fetcher:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the cached runs. Reads in flight still return to their waiting callers, but are not cached."""
         self._cache.forget(topic_partition)
-        for place in [each for each in self._under_way if each[0] == topic_partition]:
-            del self._under_way[place]
+        for place in [each for each in self._in_flight if each[0] == topic_partition]:
+            del self._in_flight[place]
 
     async def _gather(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -152,7 +152,7 @@ class Fetcher:
 
     def _needs_store(self, request: FetchRequest) -> bool:
         try:
-            return self._is_elsewhere(self._resolve(request.topic_partition), request.offset)
+            return self._is_only_in_store(self._resolve(request.topic_partition), request.offset)
         except MillpondError:
             return False  # the result of this request carries the error
 
@@ -192,12 +192,12 @@ class Fetcher:
     async def _read(
         self, partition: LogPartition, request: FetchRequest, share: FetchBudget, read_committed: bool
     ) -> FetchResult:
-        if read_committed and partition.ongoing.stale:
+        if read_committed and partition.open_transactions.stale:
             await partition.refresh_transactions(self._read_catalog)
         log_start, end = partition.log_start, partition.end_offset
         if not log_start <= request.offset <= end:
             raise OffsetOutOfRange(offset=request.offset, log_start=log_start, end_offset=end)
-        stable = partition.ongoing.last_stable(log_start, end) if read_committed else end
+        stable = partition.open_transactions.last_stable(log_start, end) if read_committed else end
         batches, following = await self._batches(partition, request.offset, share, stable)
         if following < stable and not partition.holds_in_tail(following):
             self._read_ahead(partition, request.offset, following)
@@ -207,7 +207,7 @@ class Fetcher:
         return FetchResult(request.topic_partition, batches, following, log_start, end, stable, aborted)
 
     async def _aborted(self, partition: LogPartition, start: int, end_offset: int) -> list[Aborted]:
-        known = partition.ongoing.aborted(start, end_offset)
+        known = partition.open_transactions.aborted(start, end_offset)
         if known is not None:
             return known
         found = await self._read_catalog(
@@ -229,7 +229,7 @@ class Fetcher:
         budget = share.budget
         while offset < limit and (budget > 0 or (share.must_yield and not taken)):
             must_yield = share.must_yield and not taken
-            batches, following = await self._look(partition, offset, budget, limit, must_yield)
+            batches, following = await self._read_once(partition, offset, budget, limit, must_yield)
             if following == offset:
                 break
             taken.extend(batches)
@@ -239,7 +239,7 @@ class Fetcher:
                 break
         return taken or (), offset
 
-    async def _look(
+    async def _read_once(
         self, partition: LogPartition, offset: int, budget: int, limit: int, must_yield: bool
     ) -> tuple[Sequence[Buffer], int]:
         if partition.holds_in_tail(offset):
@@ -284,26 +284,26 @@ class Fetcher:
 
     def _read_ahead(self, partition: LogPartition, offset: int, following: int) -> None:
         """Start reading what follows `following`, if a reader at `offset` continues an earlier fetch."""
-        if not self._goes_on(partition.topic_partition, offset, following):
+        if not self._continues_fetch(partition.topic_partition, offset, following):
             return
         room = self._limits.read_bytes
         while room > 0 and (run := self._cache.find(partition.topic_partition, following)) is not None:
             room -= len(run.data)
             following = run.end_offset
-        is_free = len(self._under_way) < READS_AHEAD_MAX
-        if room > 0 and is_free and self._is_elsewhere(partition, following):
+        is_free = len(self._in_flight) < READS_AHEAD_MAX
+        if room > 0 and is_free and self._is_only_in_store(partition, following):
             self._start_read(partition.topic_partition, following, self._limits.read_bytes)
 
-    def _goes_on(self, topic_partition: TopicPartition, offset: int, following: int) -> bool:
+    def _continues_fetch(self, topic_partition: TopicPartition, offset: int, following: int) -> bool:
         """Whether an earlier fetch stopped at `offset`. Remembers that the current one stops at `following`."""
-        known = (topic_partition, offset) in self._left_at
-        self._left_at.pop((topic_partition, offset), None)
-        self._left_at[topic_partition, following] = None
-        if len(self._left_at) > PLACES_REMEMBERED:
-            self._left_at.popitem(last=False)
+        known = (topic_partition, offset) in self._fetch_ends
+        self._fetch_ends.pop((topic_partition, offset), None)
+        self._fetch_ends[topic_partition, following] = None
+        if len(self._fetch_ends) > FETCH_ENDS_MAX:
+            self._fetch_ends.popitem(last=False)
         return known
 
-    def _is_elsewhere(self, partition: LogPartition, offset: int) -> bool:
+    def _is_only_in_store(self, partition: LogPartition, offset: int) -> bool:
         """Whether only the store holds the record at `offset`."""
         if not partition.log_start <= offset < partition.end_offset or partition.holds_in_tail(offset):
             return False
@@ -314,22 +314,22 @@ class Fetcher:
     ) -> "asyncio.Task[list[Run]]":
         """Start a read, or return the one in flight: all readers at the same offset share it."""
         place = (topic_partition, offset)
-        task = self._under_way.get(place)
+        task = self._in_flight.get(place)
         if task is None:
             wanted = max(budget, self._limits.read_bytes)
             task = asyncio.create_task(
                 self._in_pool(lambda: self._reader.read_runs(topic_partition, offset, wanted))
             )
-            self._under_way[place] = task
+            self._in_flight[place] = task
             task.add_done_callback(lambda done: self._on_read(place, done))
         return task
 
     def _on_read(self, place: FetchPosition, task: "asyncio.Task[list[Run]]") -> None:
         # Retrieve the exception even if no reader waits for this task: asyncio would log a warning.
         failed = task.cancelled() or task.exception() is not None
-        if self._under_way.get(place) is not task:
+        if self._in_flight.get(place) is not task:
             return  # `forget` was called during the read
-        del self._under_way[place]
+        del self._in_flight[place]
         if not failed:
             for run in task.result():
                 self._cache.put(place[0], run)

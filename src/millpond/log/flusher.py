@@ -64,7 +64,17 @@ class Flight:
     """A sealed buffer in flight to the store and the catalog."""
 
     __slots__ = (
-        *("also", "answer", "buffer", "condemned", "ends", "has_rest", "location", "parts", "predecessors"),
+        *(
+            "joint_operation",
+            "answer",
+            "buffer",
+            "expected_refusals",
+            "ends",
+            "is_partial",
+            "location",
+            "parts",
+            "predecessors",
+        ),
         *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
@@ -78,7 +88,7 @@ class Flight:
         self.location: Location | None = None
         self.predecessors: list[Flight] = []
         self.refused: set[TopicPartition] = set()
-        self.condemned: set[TopicPartition] = set()
+        self.expected_refusals: set[TopicPartition] = set()
         """Partitions that will be refused because of an earlier failure that the event loop already knows."""
         self.uploaded = False
         self.submitted = False
@@ -86,9 +96,9 @@ class Flight:
         """The end offsets of its partitions that were known at submission."""
         self.answer: tuple[Json, list[ShareResult]] | None = None
         """The results, encoded and decoded. Results are decoded again only if the response to COMMIT was lost."""
-        self.also: CommitOperation | None = None
+        self.joint_operation: CommitOperation | None = None
         """An operation in the same commit: either the flight and the operation are committed, or neither."""
-        self.has_rest = False
+        self.is_partial = False
         """Whether other partitions of the same object are still to be committed."""
 
     def split(self, topic_partitions: set[TopicPartition]) -> "Flight":
@@ -96,8 +106,11 @@ class Flight:
         shares = [share for share in self.shares if share.topic_partition in topic_partitions]
         part = Flight(self.buffer.split(topic_partitions), shares, self.parts, self.sealed_at)
         self.shares = [share for share in self.shares if share.topic_partition not in topic_partitions]
-        part.location, part.uploaded, part.has_rest = self.location, self.uploaded, True
-        part.predecessors, part.condemned = list(self.predecessors), self.condemned & topic_partitions
+        part.location, part.uploaded, part.is_partial = self.location, self.uploaded, True
+        part.predecessors, part.expected_refusals = (
+            list(self.predecessors),
+            self.expected_refusals & topic_partitions,
+        )
         return part
 
     @property
@@ -107,7 +120,7 @@ class Flight:
     def refuse_all(self) -> None:
         self.refused = set(self.buffer.appends)
 
-    def doomed(self) -> set[TopicPartition]:
+    def failed_earlier(self) -> set[TopicPartition]:
         """Partitions whose earlier flush has failed."""
         return {
             topic_partition for earlier in self.predecessors for topic_partition in earlier.refused
@@ -155,14 +168,14 @@ class Flusher:
         self._flights: list[Flight] = []
         self._timer: asyncio.TimerHandle | None = None
         self._held_bytes = 0
-        self._turn = asyncio.Lock()
+        self._room_lock = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
         self._refusal: Unavailable | None = None
         self._refuse_until = 0.0
         self._failure: Unavailable | None = None
         self._failed_at = 0.0
         self._drained: asyncio.Event | None = None
-        self._hurried = False
+        self._flush_now = False
         """Whether the open buffer is flushed without waiting for more appends, because `finish` waits for it."""
         self._finishing: asyncio.Future[None] | None = None
         self._journal_key: str | None = None
@@ -177,7 +190,7 @@ class Flusher:
         or while flushes of this partition still fail because of an earlier one."""
         if self._drained is not None:
             raise Stopping
-        if any(topic_partition in flight.condemned for flight in self._flights):
+        if any(topic_partition in flight.expected_refusals for flight in self._flights):
             raise FlushFailed
         if self._refusal is not None:
             if self._loop.time() < self._refuse_until:
@@ -190,10 +203,10 @@ class Flusher:
 
     async def room_for(self, size: int) -> None:
         """Wait until `size` bytes may be buffered; first come, first served."""
-        if self._fits(size) and not self._turn.locked():
+        if self._fits(size) and not self._room_lock.locked():
             return
         try:
-            async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._turn:
+            async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._room_lock:
                 while not self._fits(size):
                     self._room = self._loop.create_future()
                     await self._room
@@ -208,9 +221,9 @@ class Flusher:
         if self._open.bytes >= self._limits.flush_bytes:
             self._full.append(self._open)
             self._open = None
-        self._launch_what_may()
+        self._launch_ready()
 
-    def add_jointly(self, pendings: Sequence[Pending], also: CommitOperation) -> None:
+    def add_jointly(self, pendings: Sequence[Pending], joint_operation: CommitOperation) -> None:
         """Launch a separate flush with an operation in the same commit: if any part of it is refused, all of
         it is. It does not wait for a buffer, and no buffer waits for it: otherwise frequent joint appends
         would starve the others."""
@@ -218,7 +231,7 @@ class Flusher:
         for pending in pendings:
             buffer.add(pending)
         self._held_bytes += buffer.bytes
-        self._launch(buffer, also)
+        self._launch(buffer, joint_operation)
 
     def launch_buffered(self, topic_partitions: AbstractSet[TopicPartition]) -> None:
         """Launch the buffered appends of these partitions, because a joint flush would overtake them."""
@@ -230,8 +243,8 @@ class Flusher:
         caller accepts no more appends for them. Joint appends with the epoch `FOREIGN` are not waited for:
         they may never end."""
         while self._holds(topic_partitions):
-            self._hurried = True
-            self._launch_what_may()
+            self._flush_now = True
+            self._launch_ready()
             if self._finishing is None:
                 self._finishing = self._loop.create_future()
             await asyncio.shield(self._finishing)
@@ -246,7 +259,7 @@ class Flusher:
     async def drain(self) -> None:
         """Accept nothing more, flush what is buffered, and wait until every append has its response."""
         self._drained = asyncio.Event()
-        self._launch_what_may()
+        self._launch_ready()
         self._check_drained()
         await self._drained.wait()
         if self._uploads is not None:
@@ -266,14 +279,14 @@ class Flusher:
 
     # -- launching --------------------------------------------------------------------------------------------
 
-    def _launch_what_may(self) -> None:
+    def _launch_ready(self) -> None:
         while (buffer := self._next_buffer()) is not None:
             self._launch(buffer)
 
     def _next_buffer(self) -> FlushBuffer | None:
         if self._store.appends_are_uploads:
             return self._next_for_upload()
-        flying = sum(1 for flight in self._flights if flight.also is None)
+        flying = sum(1 for flight in self._flights if flight.joint_operation is None)
         if self._full and flying < LOCAL_FLIGHTS_MAX:
             return self._full.popleft()
         return self._take_open() if not flying and not self._full else None
@@ -286,7 +299,7 @@ class Flusher:
         if (small := self._take_small(self._open)) is not None:
             return small
         waited = self._loop.time() - self._open.opened_at
-        if self._hurried or self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
+        if self._flush_now or self._drained is not None or waited * 1000 >= self._limits.flush_delay_ms:
             return self._take_open() if self._uploading() < self._limits.uploads_max else None
         self._wake_up_in(self._limits.flush_delay_ms / 1000 - waited)
         return None
@@ -295,9 +308,11 @@ class Flusher:
         """Take the part of a small buffer that can be committed inline immediately: the partitions that no
         upload holds up. While another inline flush is in flight, the buffer waits for more appends
         instead."""
-        if not self._may_ride(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
+        if not self._may_store_inline(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
             return None
-        if any(flight.inline and flight.submitted and flight.also is None for flight in self._flights):
+        if any(
+            flight.inline and flight.submitted and flight.joint_operation is None for flight in self._flights
+        ):
             return None
         held_up = {
             topic_partition
@@ -310,7 +325,7 @@ class Flusher:
             return self._take_open()
         return buffer.split(free) if free else None
 
-    def _may_ride(self, size: int) -> bool:
+    def _may_store_inline(self, size: int) -> bool:
         return size <= self._limits.inline_bytes_max and self._inline.has_room_for(size)
 
     def _take_open(self) -> FlushBuffer | None:
@@ -319,7 +334,9 @@ class Flusher:
 
     def _uploading(self) -> int:
         return sum(
-            1 for flight in self._flights if not flight.inline and not flight.uploaded and flight.also is None
+            1
+            for flight in self._flights
+            if not flight.inline and not flight.uploaded and flight.joint_operation is None
         )
 
     def _wake_up_in(self, delay_s: float) -> None:
@@ -328,13 +345,13 @@ class Flusher:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._launch_what_may()
+        self._launch_ready()
 
-    def _launch(self, buffer: FlushBuffer, also: CommitOperation | None = None) -> None:
+    def _launch(self, buffer: FlushBuffer, joint_operation: CommitOperation | None = None) -> None:
         if not buffer.appends:
             return
-        flight = self._lay_out(buffer, self._epoch_of if also is None else self._joint_epoch_of)
-        flight.also = also
+        flight = self._lay_out(buffer, self._epoch_of if joint_operation is None else self._joint_epoch_of)
+        flight.joint_operation = joint_operation
         partitions = set(buffer.appends)
         flight.predecessors = [
             each for each in self._flights if not partitions.isdisjoint(each.buffer.appends)
@@ -350,7 +367,7 @@ class Flusher:
 
     def _lay_out(self, buffer: FlushBuffer, epoch_of: EpochOf) -> Flight:
         epochs = {topic_partition: epoch_of(topic_partition) for topic_partition in buffer.appends}
-        if self._may_ride(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
+        if self._may_store_inline(buffer.bytes) and self._budget.take(buffer.bytes, self._loop.time()):
             return Flight(buffer, lay_out_inline(buffer, epochs), None, self._loop.time())
         layout = lay_out(buffer, epochs)
         return Flight(buffer, layout.shares, layout, self._loop.time())
@@ -361,9 +378,9 @@ class Flusher:
             flight.uploaded = True
             flight.location = upload.result()
             self._submit_ready()
-            self._launch_what_may()
+            self._launch_ready()
         else:
-            if flight.also is None:
+            if flight.joint_operation is None:
                 flight.refuse_all()
             refusal = (
                 error if isinstance(error, MillpondError) else FlushFailed(f"The upload failed: {error!r}")
@@ -382,7 +399,7 @@ class Flusher:
                 self._submit(flight)
                 continue
             held_up.update(flight.buffer.appends)
-            if free and flight.also is None:
+            if free and flight.joint_operation is None:
                 self._submit(self._split(flight, free))
 
     def _split(self, flight: Flight, topic_partitions: set[TopicPartition]) -> Flight:
@@ -415,30 +432,31 @@ class Flusher:
         if (
             flight.parts is not None
             and flight.location is None
-            and flight.doomed() != set(flight.buffer.appends)
+            and flight.failed_earlier() != set(flight.buffer.appends)
         ):
             flight.location = self._store.append(flight.parts.parts)
 
     def _append(self, tx: CatalogTransaction, flight: Flight) -> Json:
-        doomed = flight.doomed()
+        failed_earlier = flight.failed_earlier()
         shares = [
             _placed_in(share, flight.location)
             for share in flight.shares
-            if share.topic_partition not in doomed
+            if share.topic_partition not in failed_earlier
         ]
         placed = iter(append(tx, shares, self._new_object(tx, flight), now_ms=self._clock.now_ms()))
         results: list[ShareResult] = [
-            FlushFailed() if share.topic_partition in doomed else next(placed) for share in flight.shares
+            FlushFailed() if share.topic_partition in failed_earlier else next(placed)
+            for share in flight.shares
         ]
         if (
-            not flight.has_rest
+            not flight.is_partial
             and flight.location is not None
             and not any(isinstance(r, AppendedShare) for r in results)
         ):
             seal(tx, flight.location.key)  # an earlier part of the flight may have left the object open
-        if flight.also is not None:
+        if flight.joint_operation is not None:
             _check_all(results)
-            flight.also(tx)
+            flight.joint_operation(tx)
         flight.answer = encode_results(results), results
         return flight.answer[0]
 
@@ -452,12 +470,14 @@ class Flusher:
         size = sum(FRAME_BYTES + share.length for share in flight.shares)
         # While another part of the flight is still to be committed, the object must not be collected as garbage,
         # even if this part fails.
-        sealed = not is_open and not flight.has_rest
+        sealed = not is_open and not flight.is_partial
         return NewObject(location.key, "journal", self._session, size, sealed=sealed)
 
     def _settle(self, flight: Flight, outcome: OperationResult) -> None:
         results = zip(flight.shares, _results(flight, outcome), strict=True)
-        if flight.also is None:  # a joint flight has no sequences, so no later flight depends on it
+        if (
+            flight.joint_operation is None
+        ):  # a joint flight has no sequences, so no later flight depends on it
             flight.refused = {
                 share.topic_partition for share, result in results if not isinstance(result, AppendedShare)
             }
@@ -478,26 +498,26 @@ class Flusher:
                 self.appended_bytes += share.length
                 if flight.inline and share.epoch != FOREIGN:
                     self._inline.add(share.topic_partition, share.length)
-            elif flight.also is not None:
+            elif flight.joint_operation is not None:
                 self._failed(share.topic_partition, pendings, result)
             else:
                 self._fail(flight, share.topic_partition, pendings, result)
         self._count(flight, outcome)
         flight.predecessors = []  # otherwise each flight would keep all earlier flights in memory
         self._release(flight.buffer.bytes)
-        if isinstance(outcome.error, Unavailable) and not _is_its_own(flight, outcome.error):
+        if isinstance(outcome.error, Unavailable) and not _is_isolated_failure(flight, outcome.error):
             self._refusal = self._failure = outcome.error
             self._failed_at = self._loop.time()
             self._refuse_until = self._failed_at + self._limits.refuse_ms / 1000
         elif outcome.error is None:
             self._failure = None
         self._submit_ready()
-        self._launch_what_may()
+        self._launch_ready()
         self._check_drained()
-        self._tell_finishing()
+        self._notify_finish_waiters()
 
-    def _tell_finishing(self) -> None:
-        finishing, self._finishing, self._hurried = self._finishing, None, False
+    def _notify_finish_waiters(self) -> None:
+        finishing, self._finishing, self._flush_now = self._finishing, None, False
         if finishing is not None and not finishing.done():
             finishing.set_result(None)
 
@@ -510,7 +530,7 @@ class Flusher:
         self._metrics.refusals.inc(len(pendings))
         for flight in self._flights:
             if failed in flight.predecessors and topic_partition in flight.buffer.appends:
-                flight.condemned.add(topic_partition)
+                flight.expected_refusals.add(topic_partition)
         buffers = [*self._full, *([self._open] if self._open is not None else [])]
         buffered = [pending for buffer in buffers for pending in buffer.take_partition(topic_partition)]
         if buffered:
@@ -547,9 +567,9 @@ def _placed_in(share: AppendShare, location: Location | None) -> AppendShare:
     return dataclasses.replace(share, position=location.position + share.position)
 
 
-def _is_its_own(flight: Flight, error: MillpondError) -> bool:
+def _is_isolated_failure(flight: Flight, error: MillpondError) -> bool:
     """Whether only this flight failed, by its own operation or behind a failed flight: others are not affected."""
-    return flight.also is not None and isinstance(error, FlushFailed)
+    return flight.joint_operation is not None and isinstance(error, FlushFailed)
 
 
 def _check_all(results: list[ShareResult]) -> None:

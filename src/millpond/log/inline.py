@@ -10,7 +10,7 @@ from typing import Final
 
 from millpond.model.ids import TopicPartition
 
-PRESSING: Final = 0.5
+MERGE_AT_FRACTION: Final = 0.5
 """Above this fraction of the limit, merging runs even if the broker is busy."""
 
 
@@ -24,8 +24,8 @@ class InlineBytes:
         return self.total + size <= self._max
 
     @property
-    def is_pressing(self) -> bool:
-        return self.total > self._max * PRESSING
+    def needs_merging(self) -> bool:
+        return self.total > self._max * MERGE_AT_FRACTION
 
     def add(self, topic_partition: TopicPartition, size: int) -> None:
         self.found(topic_partition, self._kept.get(topic_partition, 0) + size)

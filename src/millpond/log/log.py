@@ -1,9 +1,9 @@
 """The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
 Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `commit_results` (the write path);
-`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned` and `view` (which partitions this
-broker serves, and how it learns of changes); `changes` (topics). Lives on one event loop; its state changes
-only between awaits.
+`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions` and `catalog_view` (which
+partitions this broker serves, and how it learns of changes); `catalog_changes` (topics). Lives on one event loop; its
+state changes only between awaits.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from millpond.catalog.topology import Topology
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
-from millpond.log.changes import CatalogChanges
+from millpond.log.catalog_changes import CatalogChanges
+from millpond.log.catalog_view import CatalogView
 from millpond.log.commit_results import Landing
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
 from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
-from millpond.log.owned import OwnedPartitions
+from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.remote_reader import Elsewhere
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
-from millpond.log.view import CatalogView
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
@@ -66,8 +66,8 @@ class Log:
         on_failure: Callable[[MillpondError], None],
         has_lease: Callable[[], bool] = lambda: True,
         on_topology: Callable[[Topology], None] = lambda _: None,
-        tell_others: Callable[[], Awaitable[None]] = _no_other_brokers,
-        tell_owner: Callable[[TopicPartition], None] = lambda _: None,
+        notify_brokers: Callable[[], Awaitable[None]] = _no_other_brokers,
+        notify_owner: Callable[[TopicPartition], None] = lambda _: None,
         shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
@@ -97,7 +97,7 @@ class Log:
             self.inline,
             metrics,
             has_lease=has_lease,
-            forget_read=lambda topic_partition: self._fetcher.forget(topic_partition),
+            drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
         self._view = CatalogView(
             self._threads,
@@ -116,7 +116,7 @@ class Log:
             metrics,
             self._owned.served,
         )
-        self._elsewhere = Elsewhere(self.reader, self._threads.read, self._threads.in_pool)
+        self._remote_reader = Elsewhere(self.reader, self._threads.read, self._threads.in_pool)
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -127,11 +127,11 @@ class Log:
             on_change=self._view.on_foreign_change,
             on_failure=on_failure,
         )
-        self._landing = Landing(
+        self._commit_results = Landing(
             self._owned,
             self._tails,
             metrics,
-            tell_owner=tell_owner,
+            notify_owner=notify_owner,
             on_not_owner=self._view.on_foreign_change,
         )
         self._flusher = Flusher(
@@ -145,8 +145,8 @@ class Log:
             joint_epoch_of=self._owned.joint_epoch_of,
             end_of=self._owned.end_of,
             inline=self.inline,
-            committed=self._landing.committed,
-            failed=self._landing.failed,
+            committed=self._commit_results.committed,
+            failed=self._commit_results.failed,
             check_room=check_room,
         )
         self._appender = Appender(
@@ -158,7 +158,7 @@ class Log:
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
         self._changes = CatalogChanges(
-            self.writer, self._view, self.topics, clock=clock, tell_others=tell_others
+            self.writer, self._view, self.topics, clock=clock, notify_brokers=notify_brokers
         )
 
     async def start(self) -> None:
@@ -204,18 +204,18 @@ class Log:
         await self._appender.check_planned(topic, data)
 
     async def append_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
+        self, appends: Mapping[TopicPartition, Buffer], joint_operation: CommitOperation
     ) -> dict[TopicPartition, AppendResult]:
         """Append batches to several partitions, regardless of their owners, and run a catalog operation in
         the same commit: either everything happens or nothing. The batches must not carry producer
         sequences."""
-        return await self._appender.append_jointly(appends, also)
+        return await self._appender.append_jointly(appends, joint_operation)
 
     async def submit_jointly(
-        self, appends: Mapping[TopicPartition, Buffer], also: CommitOperation
+        self, appends: Mapping[TopicPartition, Buffer], joint_operation: CommitOperation
     ) -> "asyncio.Future[dict[TopicPartition, AppendResult]]":
         """Like `append_jointly`, but in the order of submits: batches submitted earlier are appended earlier."""
-        return await self._appender.submit_jointly(appends, also)
+        return await self._appender.submit_jointly(appends, joint_operation)
 
     def check_joint(self, topic_partition: TopicPartition, data: Buffer) -> None:
         """Raise the error with which `append_jointly` would immediately refuse these batches."""
@@ -234,22 +234,22 @@ class Log:
         operation: CommitOperation,
         then: Callable[[Any], Any] | None = None,
         *,
-        alone: bool = False,
-        always: bool = False,
+        own_commit: bool = False,
+        bypass_limit: bool = False,
     ) -> Any:
-        """Run a catalog operation through the commit queue. See `Writer.run` for `then` and `always`, and
-        `WriteJob` for `alone`, which an operation that rewrites or removes extents must set."""
-        return await self.writer.run(operation, then, alone=alone, always=always)
+        """Run a catalog operation through the commit queue. See `Writer.run` for `then` and `bypass_limit`, and
+        `WriteJob` for `own_commit`, which an operation that rewrites or removes extents must set."""
+        return await self.writer.run(operation, then, own_commit=own_commit, bypass_limit=bypass_limit)
 
-    def take_in_added(
+    def apply_added_partitions(
         self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
     ) -> None:
         """These partitions were added to the producer's open transaction."""
-        self._landing.take_in_added(producer, topic_partitions)
+        self._commit_results.apply_added_partitions(producer, topic_partitions)
 
-    def take_in_markers(self, markers: Markers) -> None:
+    def apply_markers(self, markers: Markers) -> None:
         """Markers were committed. Must be called in commit order, as `write` calls its `then`."""
-        self._landing.take_in_markers(markers)
+        self._commit_results.apply_markers(markers)
 
     @property
     def moved_bytes(self) -> int:
@@ -284,14 +284,14 @@ class Log:
 
     async def fetch_stored(self, request: FetchRequest, *, read_committed: bool = False) -> FetchResult:
         """Fetch from one partition, regardless of its owner. See `Elsewhere`."""
-        return await self._elsewhere.fetch(request, read_committed=read_committed)
+        return await self._remote_reader.fetch(request, read_committed=read_committed)
 
     async def last_stable_offset(self, topic_partition: TopicPartition) -> int:
         """The first offset whose transaction is still open; the end offset if there is none."""
         partition = self.partition(topic_partition)
-        if partition.ongoing.stale:
+        if partition.open_transactions.stale:
             await partition.refresh_transactions(self._threads.read)
-        return partition.ongoing.last_stable(partition.log_start, partition.end_offset)
+        return partition.open_transactions.last_stable(partition.log_start, partition.end_offset)
 
     async def offset_at(self, topic_partition: TopicPartition, timestamp: int) -> TimedOffset | None:
         """The first record at or after a timestamp."""
@@ -340,15 +340,15 @@ class Log:
         """Drop the cached records of a partition that was compacted: readers must not receive them any more."""
         self._owned.forget_cached(topic_partition)
 
-    async def let_go(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Stop accepting appends for these partitions as their owner, and return when all accepted ones have
         their response. Joint appends continue, as they would to another broker's partition. This broker owns
-        the partitions until the catalog says otherwise; `keep` undoes this call."""
-        self._owned.let_go(topic_partitions)
+        the partitions until the catalog says otherwise; `end_handover` undoes this call."""
+        self._owned.prepare_handover(topic_partitions)
         await self._flusher.finish(set(topic_partitions))
 
-    def keep(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        self._owned.keep(topic_partitions)
+    def end_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        self._owned.end_handover(topic_partitions)
 
     # -- topics -----------------------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class Log:
             await self.catch_up()
         return self.topics.named(name)
 
-    async def place(self, name: str, number: int) -> TopicPartition:
+    async def find_partition(self, name: str, number: int) -> TopicPartition:
         """Return a partition by the name of its topic. See `topic`."""
         known = await self.topic(name)
         if number >= known.partitions:

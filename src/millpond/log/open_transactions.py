@@ -97,9 +97,9 @@ class Ongoing:
         """A batch of a transaction was committed at `offset`."""
         self._change(offset, partial(self._wrote, batch.producer_id, batch.producer_epoch, offset))
 
-    def ended(self, markers: Markers, place: PartitionMarker) -> None:
+    def ended(self, markers: Markers, marker: PartitionMarker) -> None:
         """A marker was committed."""
-        self._change(place.offset, partial(self._ended, markers, place))
+        self._change(marker.offset, partial(self._ended, markers, marker))
 
     # -- the catalog's view -----------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Ongoing:
         while self.stale:
             await self._load(read)
 
-    async def look_again(self, read: ReadTransactions) -> None:
+    async def reload(self, read: ReadTransactions) -> None:
         """Read the catalog although nothing shows that the view is stale: another coordinator may have added
         the partition to a transaction, which changes no offset. A read in flight may have started too early,
         so another one follows it."""
@@ -124,11 +124,11 @@ class Ongoing:
 
     async def _ask(self, read: ReadTransactions) -> None:
         try:
-            self._take_in(await read())
+            self._apply_snapshot(await read())
         finally:
             self._loading, self._missed = None, []
 
-    def _take_in(self, view: PartitionTransactions) -> None:
+    def _apply_snapshot(self, view: PartitionTransactions) -> None:
         self._as_of = view.end_offset
         self._open = dict(view.open)
         self._aborted = list(view.aborted)
@@ -153,11 +153,11 @@ class Ongoing:
             self._open[producer_id] = (epoch, offset)
             self._first = offset if self._first is None else min(self._first, offset)
 
-    def _ended(self, markers: Markers, place: PartitionMarker) -> None:
+    def _ended(self, markers: Markers, marker: PartitionMarker) -> None:
         self._open.pop(markers.producer_id, None)
         self._find_first()
-        if markers.kind is MarkerKind.ABORT and place.first_offset is not None:
-            self._remember(Aborted(markers.producer_id, place.first_offset, place.offset))
+        if markers.kind is MarkerKind.ABORT and marker.first_offset is not None:
+            self._remember(Aborted(markers.producer_id, marker.first_offset, marker.offset))
 
     def _remember(self, aborted: Aborted) -> None:
         if self._aborted and self._aborted[-1].last_offset >= aborted.last_offset:

@@ -30,6 +30,7 @@ class Seen(NamedTuple):
 
 class LogPartition:
     __slots__ = (
+        "append_lock",
         "end_offset",
         "epoch",
         "fenced",
@@ -37,12 +38,11 @@ class LogPartition:
         "leaving",
         "loading",
         "log_start",
-        "ongoing",
+        "open_transactions",
+        "queued_appends",
         "sequences",
         "tail",
         "topic_partition",
-        "turn",
-        "turns",
     )
 
     def __init__(self, row: PartitionRow) -> None:
@@ -54,16 +54,16 @@ class LogPartition:
         self.sequences: Sequences[AppendResult] = Sequences()
         self.loading = asyncio.Lock()
         """Held while the producers' sequences are read: reads on threads finish in any order."""
-        self.ongoing = Ongoing()
+        self.open_transactions = Ongoing()
         self.fenced = False
         self.leaving = False
         """Being handed over: accepted appends are completed, new ones are refused."""
         self.halted = False
         """The catalog has lost state that it had committed: no writes until an operator intervenes."""
-        self.turn = asyncio.Lock()
+        self.append_lock = asyncio.Lock()
         """Held while an append may take long before it joins a buffer: the next append must not overtake it."""
-        self.turns = 0
-        """Appends that hold `turn` or wait for it. While there are any, every other append queues behind
+        self.queued_appends = 0
+        """Appends that hold `append_lock` or wait for it. While there are any, every other append queues behind
         them, because the lock itself is free for a moment when it passes from one append to the next."""
 
     @property
@@ -80,7 +80,7 @@ class LogPartition:
         """Move the log's end to `end`. New offsets below `start` were written by another writer. Returns
         False if the end was already there."""
         if start > self.end_offset:
-            self.ongoing.need(start)
+            self.open_transactions.need(start)
         grown = end > self.end_offset
         self.end_offset = max(self.end_offset, end)
         return grown
@@ -91,15 +91,17 @@ class LogPartition:
 
     # -- reads from the catalog -------------------------------------------------------------------------------
 
-    async def learn_of(self, batch: SequencedBatch, read: ReadCatalog) -> None:
+    async def load_state_for(self, batch: SequencedBatch, read: ReadCatalog) -> None:
         """Read from the catalog what is needed to check this batch, unless it is known already."""
         if self.sequences.stale:
             await self._load_sequences(read)
-        if batch.transactional and not self.ongoing.includes(batch.producer_id, batch.producer_epoch):
-            await self.ongoing.look_again(lambda: self._read_transactions(read))
+        if batch.transactional and not self.open_transactions.includes(
+            batch.producer_id, batch.producer_epoch
+        ):
+            await self.open_transactions.reload(lambda: self._read_transactions(read))
 
     async def refresh_transactions(self, read: ReadCatalog) -> None:
-        await self.ongoing.refresh(lambda: self._read_transactions(read))
+        await self.open_transactions.refresh(lambda: self._read_transactions(read))
 
     async def _load_sequences(self, read: ReadCatalog) -> None:
         """Read the state of the partition's producers from the catalog. No batch of theirs is in flight

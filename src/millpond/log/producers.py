@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from millpond.model.errors import OutOfOrderSequence
-from millpond.model.producers import CommittedBatch, ProducerState, SequencedBatch, judge
+from millpond.model.producers import CommittedBatch, ProducerState, SequencedBatch, check_sequence
 
 T = TypeVar("T")
 
@@ -51,8 +51,8 @@ class Sequences(Generic[T]):
         """None: the batch is next. A committed batch or a future: the batch is a repeat, and this is its result."""
         state = self._expected.get(batch.producer_id)
         if state is None:
-            self._check_goes_on(batch)
-        known = judge(state, batch)
+            self._check_continues(batch)
+        known = check_sequence(state, batch)
         if known is None or known.offset != UNKNOWN_OFFSET:
             return known
         waiting = self._pending[batch.producer_id]
@@ -61,7 +61,7 @@ class Sequences(Generic[T]):
     def expect(self, batch: SequencedBatch, future: "asyncio.Future[T]") -> None:
         """The batch has joined a buffer."""
         self._pending.setdefault(batch.producer_id, deque()).append((batch, future))
-        self._foresee(batch.producer_id)
+        self._recompute_expected(batch.producer_id)
 
     def commit(self, batch: SequencedBatch, offset: int) -> None:
         """The oldest pending batch of this producer was committed at `offset`."""
@@ -72,7 +72,7 @@ class Sequences(Generic[T]):
         state = _after(self._committed.get(producer_id), batch._replace(offset=offset))
         self._committed[producer_id] = state
         self._failed.pop(producer_id, None)
-        self._foresee(producer_id)
+        self._recompute_expected(producer_id)
 
     def fail(self, batch: SequencedBatch, future: "asyncio.Future[T]") -> None:
         """The batch was refused. Batches that its producer sent behind it fail, too, and are removed here."""
@@ -83,14 +83,14 @@ class Sequences(Generic[T]):
             return  # it was removed together with an earlier one
         self._pending[batch.producer_id] = deque(before)
         self._failed[batch.producer_id] = batch
-        self._foresee(batch.producer_id)
+        self._recompute_expected(batch.producer_id)
 
     def fence(self, producer_id: int, epoch: int) -> None:
         """A transaction marker carries this epoch: lower epochs are fenced, and the next sequence under it is 0."""
         state = self._committed.get(producer_id)
         if state is None or state.epoch < epoch:
             self._committed[producer_id] = ProducerState(producer_id, epoch)
-            self._foresee(producer_id)
+            self._recompute_expected(producer_id)
 
     def forget_committed(self) -> None:
         """Producers have expired: read the remaining ones from the catalog, as soon as no batch is in flight."""
@@ -98,7 +98,7 @@ class Sequences(Generic[T]):
         if not self._pending:
             self._committed, self._expected = {}, {}
 
-    def _check_goes_on(self, batch: SequencedBatch) -> None:
+    def _check_continues(self, batch: SequencedBatch) -> None:
         """A producer without state may start with any sequence, unless its previous batch has just failed."""
         failed = self._failed.get(batch.producer_id)
         if failed is None or failed.producer_epoch != batch.producer_epoch:
@@ -108,7 +108,7 @@ class Sequences(Generic[T]):
                 producer_id=batch.producer_id, sequence=batch.base_sequence, expected=failed.base_sequence
             )
 
-    def _foresee(self, producer_id: int) -> None:
+    def _recompute_expected(self, producer_id: int) -> None:
         """Compute the producer's state after all its pending batches are committed."""
         state = self._committed.get(producer_id)
         for batch, _ in self._pending.get(producer_id, ()):

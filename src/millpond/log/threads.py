@@ -41,7 +41,7 @@ class Threads:
         """Run a function that reads the store or takes long."""
         return await self._in(self._pool, function)
 
-    async def look_into(self, function: Callable[[], T]) -> T:
+    async def run_on_batch_threads(self, function: Callable[[], T]) -> T:
         """Run a function that reads the records of an incoming batch."""
         return await self._in(self._batch_pool, function)
 

@@ -71,13 +71,13 @@ class Transactions:
         self._clock = clock
         self._limits = limits
         self._ids: Iterator[int] = iter(())
-        self._ids_turn = asyncio.Lock()
+        self._ids_lock = asyncio.Lock()
 
     # -- producers --------------------------------------------------------------------------------------------
 
     async def new_producer_id(self) -> int:
         """A unique id for a producer that is idempotent but not transactional."""
-        async with self._ids_turn:
+        async with self._ids_lock:
             while (found := next(self._ids, None)) is None:
                 start = await self._log.write(lambda tx: producers.take_ids(tx, self._limits.id_block).start)
                 self._ids = iter(range(start, start + self._limits.id_block))
@@ -122,7 +122,7 @@ class Transactions:
         missing = [
             topic_partition
             for topic_partition in topic_partitions
-            if not self._log.partition(topic_partition).ongoing.includes(*producer.identity)
+            if not self._log.partition(topic_partition).open_transactions.includes(*producer.identity)
         ]
         shard = coordinators.shard_of(producer.transactional_id)
         if missing:
@@ -160,7 +160,7 @@ class Transactions:
             self._hold_group(tx, group_id, producer.transactional_id)
             transactions.add_offsets(tx, producer, group_id, offsets, now_ms=now_ms, opens=opens)
 
-        await self._log.write(add, alone=not self._is_ours(producer))
+        await self._log.write(add, own_commit=not self._is_ours(producer))
 
     async def end(
         self, producer: TransactionalProducer, *, commit: bool, bump_epoch: bool
@@ -233,8 +233,10 @@ class Transactions:
             hold(tx)
             transactions.add_partitions(tx, producer, topic_partitions, now_ms=now_ms)
 
-        alone = not self._is_ours(producer)
-        await self._log.write(add, lambda _: self._log.take_in_added(producer, topic_partitions), alone=alone)
+        own_commit = not self._is_ours(producer)
+        await self._log.write(
+            add, lambda _: self._log.apply_added_partitions(producer, topic_partitions), own_commit=own_commit
+        )
 
     def _hold_group(self, tx: CatalogTransaction, group_id: str, transactional_id: str) -> None:
         """Lock in the order of shard numbers: another broker may lock the same two shards, in opposite roles."""
@@ -267,13 +269,13 @@ class Transactions:
             transition = act(tx)
             return None if transition is None else encode_transition(transition)
 
-        def take_in(encoded: object) -> Transition | None:
+        def apply(encoded: object) -> Transition | None:
             transition = None if encoded is None else decode_transition(encoded)
             if transition is not None and transition.markers is not None:
-                self._log.take_in_markers(transition.markers)
+                self._log.apply_markers(transition.markers)
             return transition
 
-        transition: Transition | None = await self._log.write(operation, take_in)
+        transition: Transition | None = await self._log.write(operation, apply)
         return transition
 
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class WriteJob:
     """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
     called on the event loop. A job with `starts_commit` does not share a commit with an earlier such job. A
-    job that is `alone` does not share a commit with any other job."""
+    job with `own_commit` does not share a commit with any other job."""
 
     operation: CommitOperation
     done: Callable[[OperationResult], None]
@@ -48,7 +48,7 @@ class WriteJob:
     settled: Callable[[OperationResult], None] | None = None
     """Called on the writer thread when the outcome is known, before the next job starts."""
     starts_commit: bool = False
-    alone: bool = False
+    own_commit: bool = False
 
 
 class Writer:
@@ -91,18 +91,20 @@ class Writer:
         operation: CommitOperation,
         then: Callable[[Any], Any] | None = None,
         *,
-        alone: bool = False,
-        always: bool = False,
+        own_commit: bool = False,
+        bypass_limit: bool = False,
     ) -> Any:
         """Run one operation through the commit queue; returns its value, or raises its error. `then` computes
         the result from the value. It is called in commit order, before the outcome of any later commit is
         delivered, even if the caller is gone. While `JOBS_WAITING_MAX` operations wait, `run` raises
-        `Overloaded`, unless `always`."""
-        if not always and (waiting := self._jobs.qsize()) >= JOBS_WAITING_MAX:
+        `Overloaded`, unless `bypass_limit`."""
+        if not bypass_limit and (waiting := self._jobs.qsize()) >= JOBS_WAITING_MAX:
             message = f"{waiting} operations wait for the catalog; the limit is {JOBS_WAITING_MAX}."
             raise Overloaded(message, waiting=waiting, limit=JOBS_WAITING_MAX)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(WriteJob(operation, lambda outcome: _answer(future, outcome, then), alone=alone))
+        self.submit(
+            WriteJob(operation, lambda outcome: _answer(future, outcome, then), own_commit=own_commit)
+        )
         return await future
 
     async def stop(self) -> None:
@@ -119,7 +121,7 @@ class Writer:
             for pause_s in self._perform(jobs) if jobs else ():
                 time.sleep(pause_s)
             try:
-                self._look_around(time.monotonic())
+                self._check_foreign_commits(time.monotonic())
             except Exception as error:  # an unexpected error here must not stop the commits
                 logger.exception("unexpected error in check for foreign commits", extra={"error": error})
             if stop:
@@ -129,11 +131,13 @@ class Writer:
         jobs = [self._held_back] if self._held_back is not None else []
         self._held_back = None
         try:
-            while len(jobs) < JOBS_PER_COMMIT and not any(each.alone for each in jobs):
+            while len(jobs) < JOBS_PER_COMMIT and not any(each.own_commit for each in jobs):
                 job = self._jobs.get_nowait() if jobs else self._jobs.get(timeout=self._foreign_check_s)
                 if job is None:
                     return jobs, True
-                if jobs and (job.alone or (job.starts_commit and any(each.starts_commit for each in jobs))):
+                if jobs and (
+                    job.own_commit or (job.starts_commit and any(each.starts_commit for each in jobs))
+                ):
                     self._held_back = job
                     break
                 jobs.append(job)
@@ -168,12 +172,12 @@ class Writer:
             logger.exception("unexpected error in commit", extra={"error": error})
             return [OperationResult(error=CatalogUnavailable(reason=repr(error)))] * len(operations)
 
-    def _look_around(self, now: float) -> None:
+    def _check_foreign_commits(self, now: float) -> None:
         if now - self._checked_at < self._foreign_check_s or self._failed is not None:
             return
         self._checked_at = now
         try:
-            changed = self._database.changed_elsewhere()
+            changed = self._database.has_foreign_commits()
         except MillpondError:
             return
         if changed:

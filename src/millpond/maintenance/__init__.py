@@ -3,7 +3,7 @@
 Each duty is a pure plan and a short function that performs it through the log's commit queue.
 """
 
-from millpond.maintenance.pausing import resume
+from millpond.maintenance.retention_pause import resume
 from millpond.maintenance.service import Maintenance, MaintenanceLimits
 
 __all__ = ["Maintenance", "MaintenanceLimits", "resume"]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
+from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
 from millpond.log.log import Log
 from millpond.log.partition import LogPartition
-from millpond.maintenance.clockguard import ClockGuard
+from millpond.maintenance.clock_guard import ClockGuard
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -41,11 +41,11 @@ CHUNK_BYTES: Final = 256 * 1024
 """Number of bytes decoded between two checks of the rate: some milliseconds of work."""
 BYTES_PER_PASS: Final = 256 * 1024 * 1024
 """Once a pass has read this much, it starts no further partition."""
-LOOK_AGAIN_MS: Final = 10 * 60 * 1000
+RECHECK_MS: Final = 10 * 60 * 1000
 """How often a partition that has not grown is checked: its configs may have changed."""
-LAG_LOOK_AGAIN_MS: Final = 30 * 1000
+LAG_RECHECK_MS: Final = 30 * 1000
 """How often it is checked if its configs set a compaction lag."""
-NAP_S: Final = 0.05
+SLEEP_S_MAX: Final = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ class Pacer:
 
     def pause(self, size: int) -> None:
         """`size` bytes have been processed. Earlier idle time is not made up for."""
-        self._free_at = max(self._free_at, self._timer() - NAP_S) + size / self._bytes_per_second
+        self._free_at = max(self._free_at, self._timer() - SLEEP_S_MAX) + size / self._bytes_per_second
         while not self._log.waiters.closed and (left_s := self._free_at - self._timer()) > 0:
-            self._sleep(min(left_s, NAP_S))
+            self._sleep(min(left_s, SLEEP_S_MAX))
         if self._log.waiters.closed:
             raise Stopping
 
@@ -114,19 +114,19 @@ class Compaction:
         self._keys_bytes_max = keys_bytes_max
         self._metrics = metrics
         self._make_pacer = make_pacer
-        self._looks: dict[TopicPartition, CompactionCheck] = {}
-        self._turns: dict[TopicPartition, int] = {}
+        self._checks: dict[TopicPartition, CompactionCheck] = {}
+        self._compacted_at: dict[TopicPartition, int] = {}
 
     async def run_once(self) -> int:
         """Compact the partitions that are worth it, the longest waiting first; returns how many records were
         removed."""
         removed, room = 0, BYTES_PER_PASS
-        for partition in sorted(self._compacted_partitions(), key=self._turn_of):
+        for partition in sorted(self._compacted_partitions(), key=self._last_compacted_ms):
             # The clock may have jumped during the previous compaction: a tombstone would be removed too early.
             if room <= 0 or not self._guard.trusts_clock():
                 break
             if not partition.fenced and self._is_due(partition):
-                done = await self._look_at(partition)
+                done = await self._compact_if_due(partition)
                 if done is not None:
                     removed += done.records_read - done.records_kept
                     room -= done.plan.total_bytes
@@ -136,14 +136,14 @@ class Compaction:
     def _compacted_partitions(self) -> list[LogPartition]:
         found = [p for p in self._log.partitions() if self._config(p.topic_partition).compacted]
         living = {partition.topic_partition for partition in found}
-        self._looks = {
-            topic_partition: look
-            for topic_partition, look in self._looks.items()
+        self._checks = {
+            topic_partition: check
+            for topic_partition, check in self._checks.items()
             if topic_partition in living
         }
-        self._turns = {
+        self._compacted_at = {
             topic_partition: turn
-            for topic_partition, turn in self._turns.items()
+            for topic_partition, turn in self._compacted_at.items()
             if topic_partition in living
         }
         return found
@@ -151,16 +151,16 @@ class Compaction:
     def _config(self, topic_partition: TopicPartition) -> TopicConfig:
         return self._log.topics.config(topic_partition.topic_id)
 
-    def _turn_of(self, partition: LogPartition) -> int:
-        return self._turns.get(partition.topic_partition, 0)
+    def _last_compacted_ms(self, partition: LogPartition) -> int:
+        return self._compacted_at.get(partition.topic_partition, 0)
 
     def _is_due(self, partition: LogPartition) -> bool:
-        look = self._looks.get(partition.topic_partition)
-        if look is None or self._clock.now_ms() >= look.due_ms:
+        check = self._checks.get(partition.topic_partition)
+        if check is None or self._clock.now_ms() >= check.due_ms:
             return True
-        return look.end_offset is not None and look.end_offset != partition.end_offset
+        return check.end_offset is not None and check.end_offset != partition.end_offset
 
-    async def _look_at(self, partition: LogPartition) -> Compacted | None:
+    async def _compact_if_due(self, partition: LogPartition) -> Compacted | None:
         """A partition that cannot be compacted is left for a later pass: it must not stop the others."""
         topic_partition, end_offset, now_ms = (
             partition.topic_partition,
@@ -174,24 +174,24 @@ class Compaction:
                 state, config, now_ms=now_ms, broker_defaults=self._log.topics.broker_defaults
             )
             if plan is None:
-                self._looks[topic_partition] = CompactionCheck(
+                self._checks[topic_partition] = CompactionCheck(
                     end_offset, _next_due_ms(state.points, config, now_ms)
                 )
                 return None
-            self._turns[topic_partition] = self._clock.monotonic_ms()
+            self._compacted_at[topic_partition] = self._clock.monotonic_ms()
             done = await self._compact(plan)
             if done is not None and done.clean_end == plan.clean_end:
                 points = points_after(done, self._clock.now_ms())
-                self._looks[topic_partition] = CompactionCheck(
+                self._checks[topic_partition] = CompactionCheck(
                     end_offset, _next_due_ms(points, config, now_ms)
                 )
             else:
-                self._looks.pop(
+                self._checks.pop(
                     topic_partition, None
                 )  # there is more to do, or the compaction must be repeated
             return done
         except Unavailable:
-            self._looks.pop(topic_partition, None)
+            self._checks.pop(topic_partition, None)
             raise  # the other partitions would fail, too
         except MillpondError as error:
             logger.warning(
@@ -202,19 +202,19 @@ class Compaction:
                     "error": str(error),
                 },
             )
-            self._looks[topic_partition] = CompactionCheck(None, now_ms + LOOK_AGAIN_MS)
+            self._checks[topic_partition] = CompactionCheck(None, now_ms + RECHECK_MS)
             return None
 
     async def _compact(self, plan: CompactionPlan) -> Compacted | None:
         """Returns None if the extents to replace have changed during the compaction, or if there is no room yet."""
         stored: list[str] = []
-        with self._merging.spare(plan.topic_partition, plan.extents[-1].end_offset):
+        with self._merging.exclude_below(plan.topic_partition, plan.extents[-1].end_offset):
             try:
                 done = await self._log.in_pool(lambda: self._perform(plan, stored))
                 if done is None:
                     return None
                 expired = await self._log.write(
-                    lambda tx: register(tx, done, now_ms=self._clock.now_ms()), alone=True
+                    lambda tx: register(tx, done, now_ms=self._clock.now_ms()), own_commit=True
                 )
             except (OutcomeUnknown, CatalogFailed):
                 raise  # the catalog may refer to the segments, or may do so when it is opened again
@@ -282,7 +282,7 @@ class Compaction:
 
 def _next_due_ms(points: Sequence[CompactionPoint], config: TopicConfig, now_ms: int) -> int:
     """When there may be work although nothing is appended."""
-    speaks_of_time = config.min_compaction_lag_ms or config.max_compaction_lag_ms < LOOK_AGAIN_MS
-    again_ms = now_ms + (LAG_LOOK_AGAIN_MS if speaks_of_time else LOOK_AGAIN_MS)
-    waiting = (p.compacted_at for p in points if p.compacted_at != TOMBSTONES_GONE)
+    has_compaction_lag = config.min_compaction_lag_ms or config.max_compaction_lag_ms < RECHECK_MS
+    again_ms = now_ms + (LAG_RECHECK_MS if has_compaction_lag else RECHECK_MS)
+    waiting = (p.compacted_at for p in points if p.compacted_at != TOMBSTONES_REMOVED)
     return min((again_ms, *(at + config.delete_retention_ms for at in waiting)))

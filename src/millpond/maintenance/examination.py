@@ -15,7 +15,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
 from millpond.maintenance.compaction import Pacer
-from millpond.maintenance.space import SpaceCheck
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -108,7 +108,7 @@ class Examination:
             catalog_extents.replace(tx, [extent], row, new_object, now_ms=now_ms)
 
         try:
-            await self._log.write(replace, alone=True)
+            await self._log.write(replace, own_commit=True)
         except (OutcomeUnknown, CatalogFailed):
             raise  # the catalog may refer to the segment, or may do so when it is opened again
         except MillpondError:

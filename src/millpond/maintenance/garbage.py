@@ -41,8 +41,10 @@ class Garbage:
 
     async def run_once(self) -> int:
         """Collect garbage; returns how many objects were deleted."""
-        await self._log.write(lambda tx: writers.bury_expired_tools(tx, self._session, self._clock.now_ms()))
-        await self._seal_left_journals()
+        await self._log.write(
+            lambda tx: writers.mark_expired_tools_dead(tx, self._session, self._clock.now_ms())
+        )
+        await self._seal_closed_journals()
         for topic_id, partitions in await self._log.read(topics.deleted):
             await self._remove_topic(topic_id, partitions)
         collected = await self._collect_dead()
@@ -50,23 +52,23 @@ class Garbage:
             collected += await self._sweep(dead)
         return collected
 
-    async def _seal_left_journals(self) -> None:
+    async def _seal_closed_journals(self) -> None:
         """A journal that the store has closed does not grow any more. Usually the next flush records that. On
-        a full disk there is no next flush, and deleted data could not be collected. The commit is `alone`: no
-        flush is then between storing its bytes and committing its rows. (An upload may be, but it seals its
-        object itself.)"""
+        a full disk there is no next flush, and deleted data could not be collected. Sealing has a commit of its
+        own (`own_commit`): no flush is then between storing its bytes and committing its rows. (An upload may
+        be, but it seals its object itself.)"""
         if self._store.appends_are_uploads:
             return
         keys = await self._log.read(lambda tx: objects.unsealed_journals(tx, self._session))
         if all(self._store.is_open(key) for key in keys):
             return
 
-        def seal_left(tx: CatalogTransaction) -> None:
+        def seal_closed(tx: CatalogTransaction) -> None:
             for key in objects.unsealed_journals(tx, self._session):
                 if not self._store.is_open(key):
                     objects.seal(tx, key)
 
-        await self._log.write(seal_left, alone=True)
+        await self._log.write(seal_closed, own_commit=True)
 
     async def _remove_topic(self, topic_id: TopicId, partitions: int) -> None:
         for number in range(partitions):
@@ -82,7 +84,7 @@ class Garbage:
                 tx, topic_partition, OFFSET_MAX, limit=EXTENTS_PER_STEP, now_ms=now_ms
             )
 
-        while await self._log.write(remove, alone=True) == EXTENTS_PER_STEP:
+        while await self._log.write(remove, own_commit=True) == EXTENTS_PER_STEP:
             pass
 
     async def _collect_dead(self) -> int:

@@ -11,7 +11,7 @@ from millpond.catalog import extents as catalog_extents
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.objects import NewObject
 from millpond.log.log import Log
-from millpond.maintenance.space import SpaceCheck
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.model.clock import Clock
 from millpond.model.errors import (
     CatalogFailed,
@@ -35,7 +35,7 @@ from millpond.rewriting.merging import (
 )
 
 DUTY: Final = "merging"
-EXTENTS_PER_LOOK: Final = 4_000
+EXTENTS_PER_PAGE: Final = 4_000
 BYTES_PER_PASS: Final = 64 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -56,18 +56,18 @@ class Merging:
         self._from: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._due: set[TopicPartition] = set()
-        self._spared: dict[TopicPartition, int] = {}
+        self._excluded_below: dict[TopicPartition, int] = {}
         self.attempts = count(1)
         """Numbers that distinguish the session's segments for one range. Compaction uses them, too."""
 
     @contextmanager
-    def spare(self, topic_partition: TopicPartition, end_offset: int) -> Iterator[None]:
+    def exclude_below(self, topic_partition: TopicPartition, end_offset: int) -> Iterator[None]:
         """Skip extents below `end_offset` for the duration of the block: the caller is about to replace them."""
-        self._spared[topic_partition] = end_offset
+        self._excluded_below[topic_partition] = end_offset
         try:
             yield
         finally:
-            del self._spared[topic_partition]
+            del self._excluded_below[topic_partition]
 
     async def run_once(self) -> int:
         """Merge what is worth merging, up to a budget of bytes; returns how many extents were replaced."""
@@ -127,21 +127,21 @@ class Merging:
     async def _step(self, topic_partition: TopicPartition) -> "Step":
         start = self._from[topic_partition]
         rows = await self._log.read(
-            lambda tx: catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK)
+            lambda tx: catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_PAGE)
         )
         self._log.inline.found(topic_partition, sum(row.length for row in rows if row.key is None))
-        spared = self._spared.get(topic_partition, 0)
-        groups = plan_merges([row for row in rows if row.base_offset >= spared])
+        excluded_below = self._excluded_below.get(topic_partition, 0)
+        groups = plan_merges([row for row in rows if row.base_offset >= excluded_below])
         if not rows:
             del self._from[
                 topic_partition
             ]  # expired or deleted; if the partition grows again, merging starts there
             return Step(0, 0, has_more=False)
-        if not groups and spared:
+        if not groups and excluded_below:
             return Step(0, 0, has_more=False, is_due=True)
         if not groups:
             self._from[topic_partition] = last_small_run(rows)
-            return Step(0, 0, has_more=len(rows) == EXTENTS_PER_LOOK)
+            return Step(0, 0, has_more=len(rows) == EXTENTS_PER_PAGE)
         sizes = [(len(group), await self._merge(group)) for group in groups]
         written = sum(size for _, size in sizes)
         return Step(
@@ -166,7 +166,7 @@ class Merging:
             catalog_extents.replace(tx, group, segment.row, new_object, now_ms=self._clock.now_ms())
 
         try:
-            await self._log.write(replace, alone=True)
+            await self._log.write(replace, own_commit=True)
         except (OutcomeUnknown, CatalogFailed):
             raise  # the catalog may refer to the segment, or may do so when it is opened again
         except MillpondError as error:

@@ -22,7 +22,7 @@ from uuid import UUID
 from millpond.catalog import extents, topics
 from millpond.catalog.database import CatalogTransaction
 from millpond.log.log import Log
-from millpond.maintenance.clockguard import JUMP_MS, ClockGuard
+from millpond.maintenance.clock_guard import JUMP_MS, ClockGuard
 from millpond.maintenance.compaction import Pacer
 from millpond.model.clock import Clock
 from millpond.model.errors import Damaged, InvalidInput
@@ -41,7 +41,7 @@ READ_BYTES: Final = 1024 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum decompressed size of one stored batch. The references in a larger batch are unknown."""
 SWEEPS_PER_AGE: Final = 4
-UNDER_WAY_MS: Final = JUMP_MS
+UNCOMMITTED_MS_MAX: Final = JUMP_MS
 """Messages that were accepted and have no row yet are younger than this, despite small steps of the clock."""
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class PayloadCollector:
         self._guard = guard
         self._age_ms = age_ms
         self._bytes_per_second = bytes_per_second
-        self._lines: dict[TopicId, int] = {}
+        self._cutoffs: dict[TopicId, int] = {}
         self._sweep_due_ms: int | None = None
 
     async def run_once(self) -> int:
@@ -77,26 +77,26 @@ class PayloadCollector:
     # -- with their messages ------------------------------------------------------------------------------------
 
     async def expire(self) -> int:
-        owned = [topic for topic in self._log.topics.all() if self._looks_after(topic.id)]
-        self._lines = {topic.id: self._lines.get(topic.id, 0) for topic in owned}
+        owned = [topic for topic in self._log.topics.all() if self._collects_for(topic.id)]
+        self._cutoffs = {topic.id: self._cutoffs.get(topic.id, 0) for topic in owned}
         return sum([await self._expire(topic) for topic in owned])
 
     async def _expire(self, topic: Topic) -> int:
         oldest_ms = await self._log.read(lambda tx: extents.oldest_timestamp(tx, topic.id))
         if oldest_ms is None:
             return 0  # without messages only age decides
-        line_ms = oldest_ms - self._age_ms // 2 - UNDER_WAY_MS
-        if line_ms <= self._lines[topic.id]:
+        cutoff_ms = oldest_ms - self._age_ms // 2 - UNCOMMITTED_MS_MAX
+        if cutoff_ms <= self._cutoffs[topic.id]:
             return 0
-        deleted = await self._log.in_pool(lambda: self._delete(self._made_before(topic.id, line_ms)))
+        deleted = await self._log.in_pool(lambda: self._delete(self._created_before(topic.id, cutoff_ms)))
         if self._guard.trusts_clock():
-            self._lines[topic.id] = line_ms
+            self._cutoffs[topic.id] = cutoff_ms
         return deleted
 
-    def _made_before(self, topic_id: TopicId, line_ms: int) -> Iterator[PayloadKey]:
+    def _created_before(self, topic_id: TopicId, cutoff_ms: int) -> Iterator[PayloadKey]:
         """Keys sort by creation time."""
         return takewhile(
-            lambda key: key.created_ms < line_ms, _payloads(self._store, payload_prefix(topic_id))
+            lambda key: key.created_ms < cutoff_ms, _payloads(self._store, payload_prefix(topic_id))
         )
 
     # -- payloads without a message -------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ class PayloadCollector:
         return deleted
 
     async def _sweep_topic(self, topic: Topic, keys: list[PayloadKey]) -> int:
-        if not self._looks_after(topic.id):
+        if not self._collects_for(topic.id):
             return 0
-        line_ms = self._clock.now_ms() - self._age_ms
-        old = {key.identifier: key for key in keys if key.created_ms < line_ms}
+        cutoff_ms = self._clock.now_ms() - self._age_ms
+        old = {key.identifier: key for key in keys if key.created_ms < cutoff_ms}
         if not old:
             return 0
         try:
@@ -138,7 +138,7 @@ class PayloadCollector:
     def _unreferenced(self, topic: Topic, ids: set[UUID]) -> set[UUID]:
         """The ids to which no message refers, among the messages accepted while a reference was possible."""
         times = [each.int >> 80 for each in ids]
-        start_ms = min(times) - AHEAD_MS_MAX - UNDER_WAY_MS
+        start_ms = min(times) - AHEAD_MS_MAX - UNCOMMITTED_MS_MAX
         pacer = Pacer(self._log, self._bytes_per_second)
         for number in range(topic.partitions):
             topic_partition = TopicPartition(topic.id, number)
@@ -189,7 +189,7 @@ class PayloadCollector:
             deleted += len(some)
         return deleted
 
-    def _looks_after(self, topic_id: TopicId) -> bool:
+    def _collects_for(self, topic_id: TopicId) -> bool:
         """Whether this broker owns the topic's first partition, and the topic accepts payloads."""
         topic_partition = TopicPartition(topic_id, 0)
         if not self._log.topics.knows_id(topic_id) or not self._log.topics.config(topic_id).payloads:

@@ -9,15 +9,21 @@ from millpond.catalog import extents as catalog_extents
 from millpond.catalog.partitions import read as read_partition
 from millpond.log.log import Log
 from millpond.maintenance.examination import Examination
-from millpond.maintenance.pausing import RetentionPause
+from millpond.maintenance.retention_pause import RetentionPause
 from millpond.model.clock import Clock
 from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, StoreFull, Unavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
-from millpond.rewriting.expiry import AgeLimit, ExpiryPoint, expired_by_age, expired_by_size, line_inside
+from millpond.rewriting.expiry import (
+    AgeLimit,
+    ExpiryPoint,
+    expired_by_age,
+    expired_by_size,
+    expiry_point_inside,
+)
 
-EXTENTS_PER_LOOK: Final = 500
+EXTENTS_PER_PAGE: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000
 CHECK_AT_MOST_MS: Final = 30_000
 EXAMINED_BYTES_PER_PASS: Final = 8 * 1024 * 1024
@@ -77,7 +83,7 @@ class Retention:
             }
         for partition in partitions:
             if not partition.fenced:  # it may have been deleted since the pass began
-                moved += await self._look_at(partition.topic_partition, now_ms)
+                moved += await self._expire_if_due(partition.topic_partition, now_ms)
         self._examination.end_pass()
         return moved
 
@@ -86,7 +92,7 @@ class Retention:
         self._checks.clear()
         return await self.run_once()
 
-    async def _look_at(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+    async def _expire_if_due(self, topic_partition: TopicPartition, now_ms: int) -> bool:
         config = self._log.topics.config(topic_partition.topic_id)
         return self._is_due(topic_partition, config, now_ms) and await self._expire_all(
             topic_partition, config, now_ms
@@ -103,7 +109,7 @@ class Retention:
         return (check.retention_ms, check.retention_bytes) != (config.retention_ms, config.retention_bytes)
 
     async def _expire_all(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> bool:
-        """Checks repeatedly, because one check reads at most `EXTENTS_PER_LOOK` extents. First removes what a
+        """Checks repeatedly, because one check reads at most `EXTENTS_PER_PAGE` extents. First removes what a
         crash during an earlier pass left below the log start: otherwise a check might read nothing else."""
         try:
             log_start = self._log.partition(topic_partition).log_start
@@ -132,17 +138,17 @@ class Retention:
         """Returns whether another check may find more."""
         log_start = self._log.partition(topic_partition).log_start
         try:
-            look = await self._log.in_pool(lambda: self._look(topic_partition, config, now_ms))
+            result = await self._log.in_pool(lambda: self._find_expired(topic_partition, config, now_ms))
         except ObjectMissing:
             return False  # a merge replaced the object: the next pass sees the new extents
         self._checks[topic_partition] = NextCheck(
-            _next_due(look.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
+            _next_due(result.due_ms, config, now_ms), config.retention_ms, config.retention_bytes
         )
         try:
-            if look.target > log_start:
-                await self._log.delete_records(topic_partition, look.target, bytes_seen=look.bytes_seen)
+            if result.target > log_start:
+                await self._log.delete_records(topic_partition, result.target, bytes_seen=result.bytes_seen)
                 return True
-            return look.unexamined is not None and await self._examine(look.unexamined)
+            return result.unexamined is not None and await self._examine(result.unexamined)
         except (ExtentsChanged, ObjectMissing):
             self._checks.pop(
                 topic_partition, None
@@ -166,41 +172,47 @@ class Retention:
             oldest = catalog_extents.facts(tx, topic_partition, 0, 1)
             return bool(oldest) and oldest[0].end_offset <= read_partition(tx, topic_partition).log_start
 
-    def _look(self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int) -> RetentionResult:
+    def _find_expired(
+        self, topic_partition: TopicPartition, config: TopicConfig, now_ms: int
+    ) -> RetentionResult:
         with self._log.database.read() as tx:
-            rows = catalog_extents.facts(tx, topic_partition, 0, EXTENTS_PER_LOOK)
+            rows = catalog_extents.facts(tx, topic_partition, 0, EXTENTS_PER_PAGE)
             row = read_partition(
                 tx, topic_partition
             )  # second: it may count more bytes than the extents, never fewer
         if rows and rows[0].end_offset <= row.log_start:
             # A deletion is in progress: the row still counts the bytes of extents below the log start.
             return RetentionResult(row.log_start, now_ms)
-        line = ExpiryPoint(row.log_start, now_ms + CHECK_AT_MOST_MS)
+        expiry_point = ExpiryPoint(row.log_start, now_ms + CHECK_AT_MOST_MS)
         if config.retention_ms != WITHOUT_LIMIT:
-            line = self._line_by_age(
+            expiry_point = self._expiry_point_by_age(
                 rows, row.log_start, AgeLimit(now_ms, config.retention_ms, self._grace_ms)
             )
         if config.retention_bytes != WITHOUT_LIMIT:
             by_size = expired_by_size(rows, row.log_start, row.bytes - config.retention_bytes)
-            if by_size > line.offset:
-                return RetentionResult(by_size, line.due_ms, row.bytes)
-        return RetentionResult(line.offset, line.due_ms, unexamined=line.unexamined)
+            if by_size > expiry_point.offset:
+                return RetentionResult(by_size, expiry_point.due_ms, row.bytes)
+        return RetentionResult(expiry_point.offset, expiry_point.due_ms, unexamined=expiry_point.unexamined)
 
-    def _line_by_age(self, rows: Sequence[Extent], log_start: int, limit: AgeLimit) -> ExpiryPoint:
-        line = expired_by_age(rows, log_start, limit)
-        if line.boundary is None:
-            return line
+    def _expiry_point_by_age(self, rows: Sequence[Extent], log_start: int, limit: AgeLimit) -> ExpiryPoint:
+        expiry_point = expired_by_age(rows, log_start, limit)
+        if expiry_point.boundary is None:
+            return expiry_point
         with self._log.database.read() as tx:
             whole = catalog_extents.find(
-                tx, line.boundary.topic_partition, line.boundary.base_offset, bytes_max=1, extents_max=1
+                tx,
+                expiry_point.boundary.topic_partition,
+                expiry_point.boundary.base_offset,
+                bytes_max=1,
+                extents_max=1,
             )
-        if not whole or _place(whole[0]) != _place(line.boundary):
-            return line
-        offset, due_ms = line_inside(self._log.reader, whole[0], limit)
-        return ExpiryPoint(max(line.offset, offset), due_ms)
+        if not whole or _extent_identity(whole[0]) != _extent_identity(expiry_point.boundary):
+            return expiry_point
+        offset, due_ms = expiry_point_inside(self._log.reader, whole[0], limit)
+        return ExpiryPoint(max(expiry_point.offset, offset), due_ms)
 
 
-def _place(extent: Extent) -> tuple[int, int, int]:
+def _extent_identity(extent: Extent) -> tuple[int, int, int]:
     return extent.base_offset, extent.end_offset, extent.appended_at
 
 

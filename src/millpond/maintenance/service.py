@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from millpond.catalog import producers
 from millpond.catalog.database import CatalogTransaction
-from millpond.catalog.published import PublishedSettings
+from millpond.catalog.published_settings import PublishedSettings
 from millpond.log.log import Log
-from millpond.maintenance.clockguard import ClockGuard
+from millpond.maintenance.clock_guard import ClockGuard
 from millpond.maintenance.compaction import Compaction
+from millpond.maintenance.disk_space import FreeBytes, SpaceCheck, without_limit
 from millpond.maintenance.examination import Examination
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.pausing import ResumedGuard, RetentionPause
 from millpond.maintenance.payloads import PayloadCollector
 from millpond.maintenance.retention import Retention
-from millpond.maintenance.space import FreeBytes, SpaceCheck, without_limit
+from millpond.maintenance.retention_pause import ResumedGuard, RetentionPause
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
@@ -144,7 +144,7 @@ class Maintenance:
 
     async def merge_unless_busy(self) -> int:
         """If inline bytes fill the catalog, merging runs even if the broker is busy."""
-        is_time = self._merge_turns.take(self._limits) or self._log.inline.is_pressing
+        is_time = self._merge_turns.take(self._limits) or self._log.inline.needs_merging
         return await self.merging.run_once() if is_time else 0
 
     async def collect_if_first(self) -> int:

@@ -3,14 +3,14 @@
 import ipaddress
 from typing import Final
 
-FACES: Final = ("kafka", "grpc", "http")
+INTERFACES: Final = ("kafka", "grpc", "http")
 LOCALHOST: Final = "localhost"
 DEFAULT_ADDRESS: Final = "127.0.0.1:9999"
 """The address to which clients connect unless one is set: the gRPC interface of a local broker."""
 LOOPBACK: Final = "127.0.0.1"
 PORT_MAX: Final = 65_535
 ADDRESS_FORM: Final = "host:port of a broker's gRPC listener, for example 127.0.0.1:9999"
-EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # used for comparison only
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # noqa: S104  # used for comparison only
 
 
 def is_loopback(host: str) -> bool:
@@ -30,9 +30,9 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def is_everywhere(address: str) -> bool:
+def is_wildcard(address: str) -> bool:
     """Whether it is an address to listen on that cannot be connected to."""
-    return split_address(address)[0] in EVERYWHERE
+    return split_address(address)[0] in WILDCARD_HOSTS
 
 
 def parse_addresses(text: str) -> list[str]:

@@ -45,13 +45,13 @@ from typing import Any, ClassVar, Final, Self
 
 FACT_CHARS_MAX = 500
 """Of a text from outside, such as a topic's name, no more goes into a message: responses and logs are bounded, too."""
-_TWO_STOPS: Final = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
+_DOUBLE_PERIOD: Final = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
 """A fact that ends its sentence, and the full stop of the sentence around it. An ellipsis is left alone."""
 
 
-def single_stops(text: str) -> str:
+def without_double_periods(text: str) -> str:
     """The text without a full stop behind a full stop, a question mark or an exclamation mark."""
-    return _TWO_STOPS.sub(r"\1", text)
+    return _DOUBLE_PERIOD.sub(r"\1", text)
 
 
 class MillpondError(Exception):
@@ -70,7 +70,7 @@ class MillpondError(Exception):
     def _default_message(self) -> str:
         template = " ".join((type(self).__doc__ or "").split())
         facts = _Facts({name: _short(fact) for name, fact in self.facts.items()})
-        return single_stops(template.format_map(facts))
+        return without_double_periods(template.format_map(facts))
 
 
 class _Facts(dict[str, Any]):

@@ -48,7 +48,7 @@ def new_payload_id(now_ms: int, random: Randomness = os.urandom) -> UUID:
     return UUID(int=now_ms << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
 
 
-def made_at_ms(payload_id: UUID) -> int:
+def created_at_ms(payload_id: UUID) -> int:
     return payload_id.int >> 80
 
 
@@ -80,7 +80,7 @@ def referred_to(headers: Iterable[tuple[str, bytes | None]]) -> set[UUID]:
 
 def check_age(payload_id: UUID, now_ms: int, age_ms_max: int) -> None:
     """Refuse an id that was created too long ago to be used for the first time, or by a clock that is ahead."""
-    ahead_ms = made_at_ms(payload_id) - now_ms
+    ahead_ms = created_at_ms(payload_id) - now_ms
     if -ahead_ms > age_ms_max:
         reason = f"it was made {-ahead_ms} ms ago by the broker's clock, and {age_ms_max} ms are allowed"
         raise InvalidPayload(payload=str(payload_id), reason=reason)

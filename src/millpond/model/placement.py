@@ -26,19 +26,19 @@ def spread(
     loads: Mapping[str, int],
     *,
     family: Family = one_family,
-    kin: Mapping[tuple[str, Hashable], int] | None = None,
+    family_counts: Mapping[tuple[str, Hashable], int] | None = None,
 ) -> dict[Unit, str]:
-    """A broker for each unit without one. `loads` is the number of units each broker has, `kin` the number it
+    """A broker for each unit without one. `loads` is the number of units each broker has, `family_counts` the number it
     has of a family."""
     counts = {broker: loads.get(broker, 0) for broker in brokers}
-    relatives = dict(kin or {})
+    counts_by_family = dict(family_counts or {})
     placed: dict[Unit, str] = {}
     for unit in units if brokers else ():
         group = family(unit)
-        chosen = _with_most_room(unit, group, counts, relatives)
+        chosen = _with_most_room(unit, group, counts, counts_by_family)
         placed[unit] = chosen
         counts[chosen] += 1
-        relatives[chosen, group] = relatives.get((chosen, group), 0) + 1
+        counts_by_family[chosen, group] = counts_by_family.get((chosen, group), 0) + 1
     return placed
 
 
@@ -46,13 +46,13 @@ def _with_most_room(
     unit: Hashable,
     group: Hashable,
     counts: Mapping[str, int],
-    relatives: Mapping[tuple[str, Hashable], int],
+    counts_by_family: Mapping[tuple[str, Hashable], int],
 ) -> str:
     fewest = min(counts.values())
-    roomy = [broker for broker, count in counts.items() if count == fewest]
-    kin = [relatives.get((broker, group), 0) for broker in roomy]
-    least = min(kin)
-    tied = [broker for broker, count in zip(roomy, kin, strict=True) if count == least]
+    least_loaded = [broker for broker, count in counts.items() if count == fewest]
+    family_counts = [counts_by_family.get((broker, group), 0) for broker in least_loaded]
+    least = min(family_counts)
+    tied = [broker for broker, count in zip(least_loaded, family_counts, strict=True) if count == least]
     return tied[0] if len(tied) == 1 else max(tied, key=_scores(unit))
 
 
@@ -64,18 +64,18 @@ def moves(
     if not brokers:
         return {}
     owned: dict[str, list[Unit]] = {broker: [] for broker in brokers}
-    homeless: list[Unit] = []
+    unassigned: list[Unit] = []
     for unit, owner in owners.items():
-        owned.get(owner, homeless).append(unit)
+        owned.get(owner, unassigned).append(unit)
     counts = {broker: len(units) for broker, units in owned.items()}
-    if not homeless and max(counts.values()) - min(counts.values()) <= 1:
+    if not unassigned and max(counts.values()) - min(counts.values()) <= 1:
         return {}
     quotas = _quotas(counts, len(owners))
-    kin = Counter((broker, family(unit)) for broker, units in owned.items() for unit in units)
+    family_counts = Counter((broker, family(unit)) for broker, units in owned.items() for unit in units)
     for broker, units in owned.items():
-        homeless += _surplus(broker, units, len(units) - quotas[broker], family, kin)
+        unassigned += _surplus(broker, units, len(units) - quotas[broker], family, family_counts)
     loads = {broker: min(len(units), quotas[broker]) for broker, units in owned.items()}
-    return spread(sorted(homeless), brokers, loads, family=family, kin=kin)  # type: ignore[type-var]
+    return spread(sorted(unassigned), brokers, loads, family=family, family_counts=family_counts)  # type: ignore[type-var]
 
 
 def has_too_many(counts: Mapping[str, int], brokers: Collection[str], broker: str) -> bool:
@@ -102,7 +102,7 @@ def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def _surplus(
-    broker: str, units: list[Unit], count: int, family: Family, kin: Counter[tuple[str, Hashable]]
+    broker: str, units: list[Unit], count: int, family: Family, family_counts: Counter[tuple[str, Hashable]]
 ) -> list[Unit]:
     """The units a broker gives up: from its largest families, those with its lowest rendezvous scores."""
     if count <= 0:
@@ -118,7 +118,7 @@ def _surplus(
         size, index = heap[0]
         heapreplace(heap, (size + 1, index))
         given.append(ranked[index].pop())
-        kin[broker, family(given[-1])] -= 1
+        family_counts[broker, family(given[-1])] -= 1
     return given
 
 

@@ -54,7 +54,7 @@ def next_sequence(sequence: int) -> int:
     return 0 if sequence == SEQUENCE_MAX else sequence + 1
 
 
-def judge(state: ProducerState | None, batch: SequencedBatch) -> CommittedBatch | None:
+def check_sequence(state: ProducerState | None, batch: SequencedBatch) -> CommittedBatch | None:
     """Returns None if the batch is next and may be appended, or the committed batch that it repeats.
 
     Raises `ProducerFenced` for an old epoch and `OutOfOrderSequence` for a gap. Without state, any first

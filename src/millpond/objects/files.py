@@ -33,7 +33,7 @@ def write_all(descriptor: int, parts: Sequence[Buffer], position: int) -> None:
         position = _write_some(descriptor, list(parts[first : first + _GATHER_MAX]), position)
 
 
-def write_gently(descriptor: int, parts: Sequence[Buffer]) -> None:
+def write_in_synced_pieces(descriptor: int, parts: Sequence[Buffer]) -> None:
     """Write the parts from the start in small pieces, and sync each piece before the next. A concurrent
     append's fsync then waits for one piece, not for the whole object."""
     piece: list[Buffer] = []

@@ -7,10 +7,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from millpond.model.errors import InvalidSettings, NotInstalled
 from millpond.model.ids import Session
-from millpond.objects.file import FileStore
+from millpond.objects.disk_reserve import Reserve
+from millpond.objects.file_store import FileStore
 from millpond.objects.instrumented import Instrumented
 from millpond.objects.memory import MemoryStore
-from millpond.objects.reserve import Reserve
 from millpond.objects.retrying import Retrying, RetryPolicy
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics

@@ -69,10 +69,10 @@ class ClusterMetrics:
         self.brokers = Gauge(
             "millpond_cluster_brokers", "Live brokers, this one included.", registry=registry
         )
-        self.given = Counter(
+        self.handed_over = Counter(
             "millpond_cluster_given", "Partitions handed over to other brokers.", registry=registry
         )
-        self.buried = Counter(
+        self.declared_dead = Counter(
             "millpond_cluster_buried", "Brokers that this one has declared dead.", registry=registry
         )
 
@@ -246,9 +246,9 @@ class KafkaMetrics:
 class AnswerMetrics:
     """Responses of one interface, by operation and status."""
 
-    def __init__(self, registry: CollectorRegistry, face: str, name: str) -> None:
+    def __init__(self, registry: CollectorRegistry, interface: str, name: str) -> None:
         self._counter = Counter(
-            f"millpond_{face}_requests",
+            f"millpond_{interface}_requests",
             f"{name} responses, by operation and status.",
             ["operation", "status"],
             registry=registry,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.protocol import primitives
+from millpond.protocol.function_source import FunctionSource, format_of, is_fixed, runs
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, default_of, fields_in
-from millpond.protocol.source import FunctionSource, format_of, is_fixed, runs
 
 _READ = {
     Sized.TEXT: "str(b[i:j], 'utf-8')",

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.protocol import primitives
+from millpond.protocol.function_source import FunctionSource, format_of, is_fixed, runs
 from millpond.protocol.primitives import UUID_BYTES
 from millpond.protocol.schema import FieldSpec, Fixed, Sized, Struct, fields_in
-from millpond.protocol.source import FunctionSource, format_of, is_fixed, runs
 
 
 def write_encoder(cls: type[Struct], version: int, flexible: bool) -> Callable[..., Any]:

@@ -203,7 +203,7 @@ def _made(cls: type[S]) -> type[S]:
 FieldType = Fixed | Sized | type[Struct]
 
 
-_UNDERSTOOD: dict[type[Struct], dict[str, tuple[FieldType, bool, bool]]] = {}
+_PARSED_HINTS: dict[type[Struct], dict[str, tuple[FieldType, bool, bool]]] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -250,21 +250,21 @@ def default_of(declared: "dataclasses.Field[Any]") -> Any:
 
 def _hints(cls: type[Struct]) -> dict[str, tuple[FieldType, bool, bool]]:
     """The declared types by field, parsed once per class."""
-    if cls not in _UNDERSTOOD:
+    if cls not in _PARSED_HINTS:
         hints = typing.get_type_hints(cls, include_extras=True)
-        _UNDERSTOOD[cls] = {name: _understood(hints[name]) for name in _names(cls)}
-    return _UNDERSTOOD[cls]
+        _PARSED_HINTS[cls] = {name: _parse_hint(hints[name]) for name in _names(cls)}
+    return _PARSED_HINTS[cls]
 
 
-def _understood(hint: Any) -> tuple[FieldType, bool, bool]:
+def _parse_hint(hint: Any) -> tuple[FieldType, bool, bool]:
     """Returns the kind, whether it is an array, and whether it is nullable."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not types.NoneType)
-        kind, array, _ = _understood(inner)
+        kind, array, _ = _parse_hint(inner)
         return kind, array, True
     if origin is list:
-        return _understood(arguments[0])[0], True, False
+        return _parse_hint(arguments[0])[0], True, False
     if origin is Annotated and isinstance(arguments[1], Fixed | Sized):
         return arguments[1], False, False
     if isinstance(hint, type) and issubclass(hint, Struct):

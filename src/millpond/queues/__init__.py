@@ -1,13 +1,13 @@
 """Subscriptions: consume a topic as a queue, with acknowledgements, retries, key order and dead letters."""
 
-from millpond.queues.active import Active
+from millpond.queues.active_subscription import Active
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
-from millpond.queues.describing import ConsumerStatus, PartitionStatus, SubscriptionStatus
+from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import AckResult
-from millpond.queues.pulling import Pulled, PullerName, Pulling
+from millpond.queues.pull_consumers import Pulled, PullerName, Pulling
 from millpond.queues.queues import Queues
-from millpond.queues.stored import EARLIEST, StartAt, SubscriptionStart
+from millpond.queues.stored_subscriptions import EARLIEST, StartAt, SubscriptionStart
+from millpond.queues.subscription_status import ConsumerStatus, PartitionStatus, SubscriptionStatus
 
 __all__ = [
     "EARLIEST",

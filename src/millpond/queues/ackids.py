@@ -15,8 +15,8 @@ from millpond.catalog.subscriptions import SubscriptionId
 
 VERSION: Final = 1
 _BODY: Final = struct.Struct(">BIIQQ")
-SEAL_BYTES: Final = 8
-ACK_ID_BYTES: Final = _BODY.size + SEAL_BYTES
+MAC_BYTES: Final = 8
+ACK_ID_BYTES: Final = _BODY.size + MAC_BYTES
 
 
 class AckId(NamedTuple):
@@ -32,26 +32,26 @@ class AckIdCodec:
     def __init__(self, secret: bytes, subscription_id: SubscriptionId, member: str) -> None:
         seed = subscription_id + member.encode()
         key = hashlib.blake2b(seed, key=secret[:64], digest_size=32).digest()
-        self._keyed = hashlib.blake2b(key=key, digest_size=SEAL_BYTES)
+        self._keyed = hashlib.blake2b(key=key, digest_size=MAC_BYTES)
 
     def encode(self, partition: int, epoch: int, offset: int, token: int) -> bytes:
         body = _BODY.pack(VERSION, partition, epoch, offset, token)
-        return body + self._seal(body)
+        return body + self._mac(body)
 
     def decode(self, ack_id: bytes) -> AckId | None:
         """None if this cluster did not create the id, or created it for another subscription."""
         if len(ack_id) != ACK_ID_BYTES:
             return None
         body = ack_id[: _BODY.size]
-        if not hmac.compare_digest(self._seal(body), ack_id[_BODY.size :]):
+        if not hmac.compare_digest(self._mac(body), ack_id[_BODY.size :]):
             return None
         version, partition, epoch, offset, token = _BODY.unpack(body)
         return AckId(partition, epoch, offset, token) if version == VERSION else None
 
-    def _seal(self, body: bytes) -> bytes:
-        seal = self._keyed.copy()  # faster than a new keyed hash
-        seal.update(body)
-        return seal.digest()
+    def _mac(self, body: bytes) -> bytes:
+        mac = self._keyed.copy()  # faster than a new keyed hash
+        mac.update(body)
+        return mac.digest()
 
 
 def to_text(ack_id: bytes) -> str:

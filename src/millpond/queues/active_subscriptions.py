@@ -27,20 +27,20 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.active import Active, ActiveKey
+from millpond.queues.active_subscription import Active, ActiveKey
 from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
 from millpond.queues.partition_queue import PartitionQueue
 from millpond.queues.saver import Saver
-from millpond.queues.stored import StoredSubscriptions
+from millpond.queues.stored_subscriptions import StoredSubscriptions
 
-LOOK_EVERY_S: Final = 1.0
-TAKEN_PER_COMMIT: Final = 250
+CHECK_EVERY_S: Final = 1.0
+PARTITIONS_PER_COMMIT: Final = 250
 """Partitions that start in one commit. The limit leaves room for other writers."""
-LAST_ANSWERS_S: Final = 0.25
+FINAL_ACKS_S: Final = 0.25
 """During a handover, how long a partition keeps accepting acknowledgements while unsaved ones remain."""
-LET_GO_S: Final = 2.0
+HANDOVER_SAVE_S: Final = 2.0
 """During a handover, how long to wait for acknowledgements to be saved."""
 STOP_S: Final = 5.0
 """During shutdown, how long to wait for acknowledgements to be saved."""
@@ -71,7 +71,7 @@ class AtWork:
         self._active: dict[ActiveKey, Active] = {}
         self._leaving: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._look_now = asyncio.Event()
+        self._check_requested = asyncio.Event()
         self.stopping = False
         metrics.leased.set_function(self._count_leased)
         metrics.consumers.set_function(self._count_consumers)
@@ -91,19 +91,19 @@ class AtWork:
     ) -> Active:
         """Returns the active subscription or member; creates it if there is none."""
         new = Active(subscription, topic, member, addressing)
-        return self._active.setdefault(new.place, new)
+        return self._active.setdefault(new.key, new)
 
     def has(self, active: Active) -> bool:
         """Whether this instance is still active."""
-        return self._active.get(active.place) is active
+        return self._active.get(active.key) is active
 
-    def take_in(self, subscription: StoredSubscription) -> None:
+    def apply(self, subscription: StoredSubscription) -> None:
         """Apply an altered subscription config."""
         for active in self.of(subscription.id):
-            active.take_in(subscription)
+            active.apply(subscription)
 
     def end(self, active: Active, error: MillpondError) -> None:
-        self._active.pop(active.place, None)
+        self._active.pop(active.key, None)
         active.end(error)
 
     def _count_leased(self) -> int:
@@ -117,23 +117,25 @@ class AtWork:
 
     # -- starting partitions ----------------------------------------------------------------------------------
 
-    async def fill(self, active: Active) -> None:
+    async def start_partitions(self, active: Active) -> None:
         """Start the partitions that this broker owns and that are not active yet, and attach consumers to them. The
-        caller must hold the subscription's `turn`."""
+        caller must hold the subscription's `lock`."""
         now = self._now()
         active.remove_ended(now)
-        standings = [
+        state_keys = [
             StateKey(active.subscription.id, active.member, number)
             for number in active.missing(now)
             if self._owns(TopicPartition(active.topic.id, number))
         ]
-        for start in range(0, len(standings), TAKEN_PER_COMMIT):
-            taken = await self._take(active, standings[start : start + TAKEN_PER_COMMIT])
+        for start in range(0, len(state_keys), PARTITIONS_PER_COMMIT):
+            taken = await self._take(active, state_keys[start : start + PARTITIONS_PER_COMMIT])
             if self.stopping:
                 raise Stopping
-            for standing, loaded in taken.items():
-                if self._owns(TopicPartition(active.topic.id, standing.partition)):  # it may have moved since
-                    self._begin(active, standing, loaded)
+            for state_key, loaded in taken.items():
+                if self._owns(
+                    TopicPartition(active.topic.id, state_key.partition)
+                ):  # it may have moved since
+                    self._begin(active, state_key, loaded)
         active.connect()
 
     def _owns(self, topic_partition: TopicPartition) -> bool:
@@ -145,7 +147,7 @@ class AtWork:
             return False
         return True
 
-    async def _take(self, active: Active, standings: Sequence[StateKey]) -> dict[StateKey, Loaded]:
+    async def _take(self, active: Active, state_keys: Sequence[StateKey]) -> dict[StateKey, Loaded]:
         """Take the partitions in one commit and load their state. If one of them has moved to another broker, take each
         in a separate commit and skip those that moved. A partition that another broker took between `take` and `load`
         is skipped, because its loaded epoch differs from the one taken here."""
@@ -153,31 +155,31 @@ class AtWork:
 
         def take(tx: CatalogTransaction) -> list[int]:
             return [
-                catalog.take(tx, subscription, standing, owner=self._session, topic=topic)
-                for standing in standings
+                catalog.take(tx, subscription, state_key, owner=self._session, topic=topic)
+                for state_key in state_keys
             ]
 
         try:
             epochs = await self._log.write(take)
         except (NotOwner, UnknownPartition):
-            if len(standings) == 1:
+            if len(state_keys) == 1:
                 return {}
-            taken = [await self._take(active, [standing]) for standing in standings]
-            return {standing: loaded for each in taken for standing, loaded in each.items()}
-        loaded = await self._log.read(lambda tx: [catalog.load(tx, each) for each in standings])
-        taken_now = zip(standings, epochs, loaded, strict=True)
+            taken = [await self._take(active, [state_key]) for state_key in state_keys]
+            return {state_key: loaded for each in taken for state_key, loaded in each.items()}
+        loaded = await self._log.read(lambda tx: [catalog.load(tx, each) for each in state_keys])
+        taken_now = zip(state_keys, epochs, loaded, strict=True)
         return {
-            standing: state
-            for standing, epoch, state in taken_now
+            state_key: state
+            for state_key, epoch, state in taken_now
             if state is not None and state.epoch == epoch
         }
 
-    def _begin(self, active: Active, standing: StateKey, loaded: Loaded) -> None:
+    def _begin(self, active: Active, state_key: StateKey, loaded: Loaded) -> None:
         queue = PartitionQueue(
             self._log,
             self._feed,
             active.subscription,
-            standing,
+            state_key,
             loaded,
             active.addressing,
             topic=active.topic.name,
@@ -186,10 +188,10 @@ class AtWork:
             limits=self._limits,
             metrics=self._metrics,
         )
-        active.queues[standing.partition] = queue
-        self.keep_task(queue.run())
+        active.queues[state_key.partition] = queue
+        self.start_task(queue.run())
 
-    def keep_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task; `stop` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -199,24 +201,24 @@ class AtWork:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.critical("unexpected error in subscription task", exc_info=error, extra={"error": error})
-        self.look_again()
+        self.check_now()
 
     # -- service loop -----------------------------------------------------------------------------------------
 
-    def look_again(self) -> None:
+    def check_now(self) -> None:
         """Run the next check immediately."""
-        self._look_now.set()
+        self._check_requested.set()
 
     async def run(self) -> None:
         """Detect partitions that were gained or lost, altered subscriptions, and subscriptions without consumers."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._look_now.wait()
-            self._look_now.clear()
+                async with asyncio.timeout(CHECK_EVERY_S):
+                    await self._check_requested.wait()
+            self._check_requested.clear()
             for active in self.all():
                 try:
-                    await self._look_at(active)
+                    await self._update(active)
                 except (UnknownTopic, UnknownSubscription) as error:
                     self.end(active, error)
                 except MillpondError as error:
@@ -238,8 +240,8 @@ class AtWork:
                         },
                     )
 
-    async def _look_at(self, active: Active) -> None:
-        async with active.turn:
+    async def _update(self, active: Active) -> None:
+        async with active.lock:
             if not self.has(active):
                 return
             if not active.attachments:
@@ -250,26 +252,26 @@ class AtWork:
                 raise UnknownSubscription(topic=active.topic.name, subscription=found.name)
             if found.version != active.subscription.version:
                 await self._close_replaced(active)
-                self.take_in(found)
+                self.apply(found)
             active.topic = self._log.topics.named(active.topic.name)
-            await self.fill(active)
+            await self.start_partitions(active)
             if self._now() - active.balanced_at >= self._limits.balance_ms:
                 active.balance(self._now())
 
     async def _close_replaced(self, active: Active) -> None:
         """Close queues of partitions that another broker has reset. Without unsaved changes they would not notice."""
-        epochs = await self._log.read(lambda tx: catalog.epochs(tx, *active.place))
+        epochs = await self._log.read(lambda tx: catalog.epochs(tx, *active.key))
         active.close_replaced(epochs)
 
     def _leave_if_done(self, active: Active) -> None:
         if any(queue.dispatcher.is_dirty for queue in active.open_queues()):
             return
         active.close_queues(Stopping())
-        del self._active[active.place]
+        del self._active[active.key]
 
     # -- closing partitions -----------------------------------------------------------------------------------
 
-    async def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
+    async def prepare_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
         leaving = set(topic_partitions)
         self._leaving |= leaving
@@ -279,16 +281,16 @@ class AtWork:
             for queue in active.open_queues()
             if queue.topic_partition in leaving
         ]
-        with _warning_of_unsaved(LET_GO_S):
-            async with asyncio.timeout(LET_GO_S):
+        with _warning_of_unsaved(HANDOVER_SAVE_S):
+            async with asyncio.timeout(HANDOVER_SAVE_S):
                 await asyncio.gather(*map(_finish, queues))
         for queue in queues:
             queue.close(NotOwner())
 
-    def keep(self, topic_partitions: Collection[TopicPartition]) -> None:
+    def end_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
         """The handover of these partitions has completed or failed; owned partitions may start again."""
         self._leaving -= set(topic_partitions)
-        self.look_again()
+        self.check_now()
 
     async def stop(self) -> None:
         """Start no more partitions, save acknowledgements, and close all queues."""
@@ -308,10 +310,10 @@ class AtWork:
 
 async def _finish(queue: PartitionQueue) -> None:
     """Stop delivery, and close the queue once nothing is unsaved. Acknowledgements may arrive while others are being
-    saved, and each of them needs a response, so this saves repeatedly for up to `LAST_ANSWERS_S`."""
+    saved, and each of them needs a response, so this saves repeatedly for up to `FINAL_ACKS_S`."""
     for name in queue.consumers:
         queue.pause(name, paused=True)
-    until = asyncio.get_running_loop().time() + LAST_ANSWERS_S
+    until = asyncio.get_running_loop().time() + FINAL_ACKS_S
     with contextlib.suppress(MillpondError):
         while queue.dispatcher.is_dirty and asyncio.get_running_loop().time() < until:
             await queue.saved()

@@ -12,30 +12,30 @@ from millpond.model.ids import TopicId
 from millpond.records import Header, Record
 
 REDRIVE_TO: Final = "millpond-redrive-to"
-SEAL_BYTES: Final = 16
+MAC_BYTES: Final = 16
 
 
 class Addressing:
     """Creates and checks the address headers of one topic's messages."""
 
     def __init__(self, secret: bytes, topic_id: TopicId) -> None:
-        self._keyed = hashlib.blake2b(topic_id, key=secret[:64], digest_size=SEAL_BYTES, person=b"redrive")
+        self._keyed = hashlib.blake2b(topic_id, key=secret[:64], digest_size=MAC_BYTES, person=b"redrive")
 
     def header(self, subscription: str, record: Record) -> Header:
         """The header that addresses a message to this subscription only."""
         name = subscription.encode()
-        return REDRIVE_TO, name + b":" + self._seal(name, record)
+        return REDRIVE_TO, name + b":" + self._mac(name, record)
 
     def addressee(self, record: Record) -> str | None:
         """The only subscription that receives the message; None if all receive it."""
         value = dict(record.headers).get(REDRIVE_TO)
         if value is None:
             return None
-        name, _, seal = value.rpartition(b":")
-        return name.decode() if hmac.compare_digest(seal, self._seal(name, record)) else None
+        name, _, mac = value.rpartition(b":")
+        return name.decode() if hmac.compare_digest(mac, self._mac(name, record)) else None
 
-    def _seal(self, name: bytes, record: Record) -> bytes:
-        seal = self._keyed.copy()
+    def _mac(self, name: bytes, record: Record) -> bytes:
+        mac = self._keyed.copy()
         for part in (name, record.key, record.value):
-            seal.update(b"-" if part is None else b"+%d:" % len(part) + part)
-        return seal.hexdigest().encode()
+            mac.update(b"-" if part is None else b"+%d:" % len(part) + part)
+        return mac.hexdigest().encode()

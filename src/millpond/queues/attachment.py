@@ -9,9 +9,9 @@ from typing import Final
 from millpond.catalog.subscriptions import StoredSubscription
 from millpond.model.errors import MillpondError
 from millpond.queues.ackids import AckId, AckIdCodec
-from millpond.queues.outcomes import OK, AckResult, Revoked
+from millpond.queues.dispatcher_results import OK, AckResult, Revoked
+from millpond.queues.dispatcher_state import ConsumerCredit
 from millpond.queues.partition_queue import Delivered, PartitionQueue
-from millpond.queues.tracked import ConsumerCredit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Attachment:
         self.topic = topic
         self.name = name
         self.member = member
-        self.purse = ConsumerCredit()
+        self.consumer_credit = ConsumerCredit()
         self.queues: dict[int, PartitionQueue] = {}
         self.ended: MillpondError | None = None
         self.paused = False
@@ -77,7 +77,7 @@ class Attachment:
     # -- called by partitions ---------------------------------------------------------------------------------
 
     def deliver(self, queue: PartitionQueue, deliveries: Sequence[Delivered]) -> None:
-        partition, epoch = queue.standing.partition, queue.dispatcher.epoch
+        partition, epoch = queue.state_key.partition, queue.dispatcher.epoch
         encode, known = self._ack_ids.encode, self._known
         if len(known) + len(deliveries) > KNOWN_MAX:
             known.clear()
@@ -91,19 +91,19 @@ class Attachment:
         if isinstance(last, Deliveries) and last.partition == partition and last.epoch == epoch:
             last.deliveries.extend(sealed)
         else:
-            self._tell(Deliveries(partition, epoch, sealed))
+            self._enqueue(Deliveries(partition, epoch, sealed))
 
     def revoke(self, queue: PartitionQueue, revoked: Sequence[Revoked]) -> None:
-        partition, epoch = queue.standing.partition, queue.dispatcher.epoch
+        partition, epoch = queue.state_key.partition, queue.dispatcher.epoch
         ids = [self._ack_ids.encode(partition, epoch, each.offset, each.token) for each in revoked]
-        self._tell(Revocation(partition, ids))
+        self._enqueue(Revocation(partition, ids))
 
-    def lose(self, queue: PartitionQueue, error: MillpondError) -> None:
-        self.queues.pop(queue.standing.partition, None)
-        self._tell(PartitionLost(queue.standing.partition, error))
+    def on_partition_lost(self, queue: PartitionQueue, error: MillpondError) -> None:
+        self.queues.pop(queue.state_key.partition, None)
+        self._enqueue(PartitionLost(queue.state_key.partition, error))
         self._on_lost()
 
-    def has_room_again(self) -> None:
+    def on_credit_returned(self) -> None:
         """A partition used credit and then had nothing to deliver. Other partitions may use that credit now."""
         for queue in self.queues.values():
             queue.wake()
@@ -113,7 +113,7 @@ class Attachment:
         self.ended = self.ended or error
         self._news.set()
 
-    def _tell(self, event: Event) -> None:
+    def _enqueue(self, event: Event) -> None:
         self._events.append(event)
         self._news.set()
 
@@ -144,9 +144,9 @@ class Attachment:
         self._events.extendleft(reversed(events))
 
     def grant(self, messages: int, size: int | None = None) -> None:
-        self.purse.add(messages, size)
+        self.consumer_credit.add(messages, size)
         for queue in self.queues.values():
-            queue.hear(self.name)
+            queue.mark_alive(self.name)
 
     def pause(self, *, paused: bool) -> None:
         self.paused = paused
@@ -181,7 +181,7 @@ class Attachment:
             answers += self._each(nacks, lambda queue, *which: queue.nack(*which, delay_ms), touched)
         if extends:
             answers += self._each(extends, lambda queue, *which: queue.extend(*which, by_ms))
-        lost = await _lost_of([(queue.standing.partition, queue.saved()) for queue in touched])
+        lost = await _lost_of([(queue.state_key.partition, queue.saved()) for queue in touched])
         if not lost:
             return answers
         ids = [*acks, *nacks, *extends]
@@ -215,7 +215,7 @@ class Attachment:
                 if touched is not None:
                     touched[queue] = None
             elif answer is AckResult.STALE:
-                queue.hear(self.name)  # too late to count, but it shows that the consumer is alive
+                queue.mark_alive(self.name)  # too late to count, but it shows that the consumer is alive
         return answers
 
     def _unless_lost(self, answer: AckResult, ack_id: bytes, lost: set[int]) -> AckResult:

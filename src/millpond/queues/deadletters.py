@@ -27,9 +27,9 @@ from millpond.model.ids import TopicPartition, check_topic_name
 from millpond.model.payloads import HEADER as PAYLOAD_HEADER
 from millpond.model.subscriptions import RESERVED_HEADERS, ExhaustedAction, SubscriptionConfig
 from millpond.model.topics import Topic
-from millpond.queues.bodies import CopyBody, has_body, nothing_to_copy, with_bodies_in
+from millpond.queues.dispatcher_results import Dead
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import Dead
+from millpond.queues.payload_copies import CopyBody, has_body, nothing_to_copy, with_bodies_in
 from millpond.records import NO_OFFSET, NO_TIMESTAMP, Header, Record, build_batch, iter_records
 
 SOURCE_TOPIC: Final = "millpond-source-topic"
@@ -37,7 +37,7 @@ SOURCE_PARTITION: Final = "millpond-source-partition"
 SOURCE_OFFSET: Final = "millpond-source-offset"
 SUBSCRIPTION: Final = "millpond-subscription"
 ATTEMPTS: Final = "millpond-attempts"
-LETTER_BYTES_MORE: Final = 64 * 1024
+LETTER_OVERHEAD_BYTES: Final = 64 * 1024
 """Bytes that the headers of a letter may add to its message."""
 BYTES_PER_APPEND: Final = 4 * 1024 * 1024
 """Size of letters that are moved in one append; a single larger letter is moved by itself."""
@@ -73,14 +73,14 @@ def _topic_named(config: SubscriptionConfig, topic: str, name: str) -> str:
 
 
 def letter_of(
-    record: Record, dead: Dead, standing: StateKey, subscription: StoredSubscription, topic: str, now_ms: int
+    record: Record, dead: Dead, state_key: StateKey, subscription: StoredSubscription, topic: str, now_ms: int
 ) -> DeadLetter:
     """The letter keeps its message's timestamp. It gets the current time instead if the message has no timestamp or one
     in the future, since producers can set any."""
     kept = [header for header in record.headers if is_public(header[0])]
     added: list[Header] = [
         (SOURCE_TOPIC, topic.encode()),
-        (SOURCE_PARTITION, str(standing.partition).encode()),
+        (SOURCE_PARTITION, str(state_key.partition).encode()),
         (SOURCE_OFFSET, str(record.offset).encode()),
         (SUBSCRIPTION, subscription.name.encode()),
         (ATTEMPTS, str(dead.attempts).encode()),
@@ -88,7 +88,7 @@ def letter_of(
     timestamp = min(record.timestamp, now_ms) if record.timestamp >= 0 else NO_TIMESTAMP
     letter = record._replace(headers=(*kept, *added), offset=NO_OFFSET, timestamp=timestamp)
     batch = build_batch([letter], now_ms=now_ms)
-    return DeadLetter(standing, record.offset, topic_of(subscription, topic), now_ms, batch)
+    return DeadLetter(state_key, record.offset, topic_of(subscription, topic), now_ms, batch)
 
 
 def is_public(header: str) -> bool:
@@ -132,7 +132,7 @@ class DeadLetters:
         while letters := await self._read(letters[-1] if letters else None):
             targets = sorted({letter.target for letter in letters} - refused)
             for target in targets:
-                for some in _cut([letter for letter in letters if letter.target == target]):
+                for some in _split_by_size([letter for letter in letters if letter.target == target]):
                     if target not in refused and not await self._move(target, some):
                         refused.add(target)
 
@@ -151,7 +151,7 @@ class DeadLetters:
                 "dead letter rejected by its topic; will retry",
                 extra={
                     "topic": target,
-                    "source_partition": letters[0].standing.partition,
+                    "source_partition": letters[0].state_key.partition,
                     "source_offset": letters[0].offset,
                     "error": str(error),
                 },
@@ -165,19 +165,21 @@ class DeadLetters:
         return True
 
     async def _append(self, target: str, letters: Sequence[DeadLetter]) -> None:
-        topic_partition = await self._places(target, letters)
+        topic_partition = await self._target_partitions(target, letters)
         batches: dict[TopicPartition, list[bytes]] = {}
         for letter in letters:
             batches.setdefault(topic_partition[letter], []).append(await self._with_body(letter))
         appends = {place: b"".join(each) for place, each in batches.items()}
         await self._log.append_jointly(appends, lambda tx: _remove(tx, letters))
 
-    async def _places(self, target: str, letters: Sequence[DeadLetter]) -> dict[DeadLetter, TopicPartition]:
+    async def _target_partitions(
+        self, target: str, letters: Sequence[DeadLetter]
+    ) -> dict[DeadLetter, TopicPartition]:
         if not self._log.topics.knows(target):
             await self._make(target, {self._payloads_of(_source(_record(letter))) for letter in letters})
         topic = self._log.topics.named(target)
         return {
-            letter: TopicPartition(topic.id, letter.standing.partition % topic.partitions)
+            letter: TopicPartition(topic.id, letter.state_key.partition % topic.partitions)
             for letter in letters
         }
 
@@ -204,7 +206,7 @@ class DeadLetters:
         """Create the dead-letter topic. It accepts bodies by reference if a source topic of its first letters does,
         even if none of these letters has such a body."""
         sizes = [topic.config().max_message_bytes for topic in self._log.topics.all()]
-        configs = {"max.message.bytes": str(max(sizes) + LETTER_BYTES_MORE)} if sizes else {}
+        configs = {"max.message.bytes": str(max(sizes) + LETTER_OVERHEAD_BYTES)} if sizes else {}
         for kind in (BY_REFERENCE, LARGE_BY_REFERENCE):
             if kind in payloads:
                 configs[PAYLOAD] = kind
@@ -214,7 +216,7 @@ class DeadLetters:
             await self._log.refresh()
 
 
-def _cut(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+def _split_by_size(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """Split letters into groups that fit one append."""
     piece: list[DeadLetter] = []
     size = 0

@@ -16,7 +16,7 @@ of a key are leased, all to one consumer, and never a message before an earlier 
 earlier message must be durably settled first. A key that moves to another consumer is not dispatched until the old
 consumer has no more leases on it.
 
-The base class in `schedule.py` decides which message is next. `ledger.py` holds what is to be stored.
+The base class in `schedule.py` decides which message is next. `unsaved_changes.py` holds what is to be stored.
 """
 
 import heapq
@@ -24,14 +24,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig
-from millpond.queues.assignment import Assignment, FirstCome, KeyAssignment
-from millpond.queues.ledger import Ledger
-from millpond.queues.outcomes import OK, AckResult, QueueDelivery, Retry, Revoked, StateChanges
-from millpond.queues.schedule import Schedule, richest_of
-from millpond.queues.tracked import (
+from millpond.queues.dispatcher_results import OK, AckResult, QueueDelivery, Retry, Revoked, StateChanges
+from millpond.queues.dispatcher_state import (
     ACKED,
-    FAR,
     LEASED,
+    NEVER,
     READY,
     SETTLING,
     AttachedConsumer,
@@ -41,6 +38,9 @@ from millpond.queues.tracked import (
     TrackedKey,
     TrackedMessage,
 )
+from millpond.queues.key_assignment import Assignment, FirstCome, KeyAssignment
+from millpond.queues.schedule import Schedule, consumer_with_most_credit
+from millpond.queues.unsaved_changes import Ledger
 
 TRACKED_MAX: Final = 50_000
 SPAN_MAX: Final = 16 * 1024 * 1024
@@ -118,7 +118,7 @@ class Dispatcher(Schedule):
             expected = next_offset
         self.frontier = self.settled.next_open(expected)
 
-    def recall(self, entries: Iterable[LogEntry], start: int, end: int) -> None:
+    def retrack(self, entries: Iterable[LogEntry], start: int, end: int) -> None:
         """Track messages between these offsets again, for keys of which only some messages were tracked. Untracked
         offsets that are no longer in `entries` become void."""
         behind = [
@@ -135,7 +135,11 @@ class Dispatcher(Schedule):
                 continue
             self._void_untracked(expected, offset)
             expected = offset + 1
-            if entry.key is not None and offset >= resume.get(entry.key, FAR) and offset not in self.settled:
+            if (
+                entry.key is not None
+                and offset >= resume.get(entry.key, NEVER)
+                and offset not in self.settled
+            ):
                 self._track(entry)
         self._void_untracked(expected, end)
         for key in behind:
@@ -144,7 +148,7 @@ class Dispatcher(Schedule):
                 key.resume_from = max(end, resume[key.hash])
             if key.resume_from is None:
                 del self._lagging[key.hash]
-            self._consider(key)
+            self._schedule_key(key)
 
     def forget_below(self, log_start: int) -> None:
         """The log now starts here: everything below is settled, delivered or not."""
@@ -176,7 +180,7 @@ class Dispatcher(Schedule):
             self._ledger.forgotten.append(offset)
         self._ledger.void(offset, offset + 1)
         if message.key is not None:
-            self._consider(message.key)
+            self._schedule_key(message.key)
 
     @property
     def is_full(self) -> bool:
@@ -237,7 +241,7 @@ class Dispatcher(Schedule):
 
     def dispatch(self, now: int) -> list[QueueDelivery]:
         """Lease and return everything that may be delivered now, in log order. No eligible message is left out."""
-        self._pass_time(now)
+        self._advance_clock(now)
         deliveries: list[QueueDelivery] = []
         able = [each for each in self._consumers.values() if each.may_take]
         takers = [(each.suspended, -each.credit, each.number, each) for each in able]
@@ -247,11 +251,11 @@ class Dispatcher(Schedule):
         leases_max, due = self._config.leases_max, self.now + self._config.ack_timeout_ms
         bucket = self._deadlines.bucket(due) if takers else set()
         while self.leased < leases_max:
-            loose = self._next_loose() if self._loose else None
-            if loose is not None and takers and (not heads or loose.offset < heads[0][0]):
-                if (richest := richest_of(takers)) is not None:
-                    heapq.heappop(self._loose)
-                    deliveries.append(self._lease(loose, richest, due, bucket))
+            unordered = self._next_unordered() if self._unordered else None
+            if unordered is not None and takers and (not heads or unordered.offset < heads[0][0]):
+                if (chosen := consumer_with_most_credit(takers)) is not None:
+                    heapq.heappop(self._unordered)
+                    deliveries.append(self._lease(unordered, chosen, due, bucket))
             elif heads:
                 _, number, consumer = heads[0]
                 if (message := self._next_queued(consumer)) is not None and consumer.may_take:
@@ -269,12 +273,12 @@ class Dispatcher(Schedule):
         message = self._messages.get(delivery.offset)
         return message is not None and message.state is LEASED and message.token == delivery.token
 
-    def give_back(self, delivery: QueueDelivery) -> None:
+    def restore(self, delivery: QueueDelivery) -> None:
         """The delivery did not happen: no attempt is charged, and the consumer gets its credit back."""
         message = self._messages.get(delivery.offset)
         if message is not None and message.state is LEASED and message.token == delivery.token:
             if message.consumer is not None:
-                message.consumer.purse.give_back(message.size)
+                message.consumer.consumer_credit.restore(message.size)
             self._release(message)
             if message.key is not None:
                 self._revoke_after(message, message.key)
@@ -292,7 +296,7 @@ class Dispatcher(Schedule):
         key.holder = consumer
         delivery = self._lease(message, consumer, due, bucket)
         if not self._strict:
-            self._consider(key)
+            self._schedule_key(key)
         return delivery
 
     def _lease(
@@ -308,7 +312,7 @@ class Dispatcher(Schedule):
         bucket.add(offset)
         self.leased += 1
         consumer.leases.add(offset)
-        consumer.purse.take(message.size)
+        consumer.consumer_credit.take(message.size)
         return QueueDelivery(offset, consumer.name, message.attempts, token)
 
     # -- acknowledgements -------------------------------------------------------------------------------------
@@ -367,19 +371,19 @@ class Dispatcher(Schedule):
 
     def _unblock(self, offset: int) -> bool:
         ledger = self._ledger
-        if (retry := ledger.retries.get(offset)) is not None and retry.not_before >= FAR:
+        if (retry := ledger.retries.get(offset)) is not None and retry.not_before >= NEVER:
             ledger.forget_retry(offset)
             return True
         message = self._messages.get(offset)
-        if message is None or message.not_before < FAR or message.state is not READY:
+        if message is None or message.not_before < NEVER or message.state is not READY:
             return False
         message.attempts = message.not_before = 0
         ledger.failed.pop(offset, None)
         ledger.forgotten.append(offset)
         if message.key is None:
-            heapq.heappush(self._loose, offset)
+            heapq.heappush(self._unordered, offset)
         else:
-            self._consider(message.key)
+            self._schedule_key(message.key)
         return True
 
     def _answered(self, offset: int, epoch: int, token: int) -> TrackedMessage | AckResult:
@@ -392,7 +396,7 @@ class Dispatcher(Schedule):
             return AckResult.STALE
         consumer = message.consumer
         if consumer is not None and (consumer.suspended or consumer.starved_since is not None):
-            self._heard_of(consumer)
+            self._mark_alive(consumer)
         return message
 
     # -- time -------------------------------------------------------------------------------------------------
@@ -400,7 +404,7 @@ class Dispatcher(Schedule):
     def expire(self, now: int) -> None:
         """Fail deliveries whose ack timeout has passed. A consumer that lets a lease expire, or that has no credit for
         that long while its keys wait, loses its keys until it sends something."""
-        self._pass_time(now)
+        self._advance_clock(now)
         silent: list[AttachedConsumer] = []
         for offset in self._deadlines.candidates(self.now):
             message = self._messages.get(offset)
@@ -435,7 +439,7 @@ class Dispatcher(Schedule):
             key = message.key
             if key is not None:
                 key.settling -= 1
-                self._consider(key)
+                self._schedule_key(key)
 
     # -- internals --------------------------------------------------------------------------------------------
 
@@ -466,7 +470,7 @@ class Dispatcher(Schedule):
             rest = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
             self._retry(message, self.now + rest)
         elif config.on_exhausted is ExhaustedAction.BLOCK:
-            self._retry(message, FAR)
+            self._retry(message, NEVER)
         else:
             message.token = 0
             dropped = config.on_exhausted is ExhaustedAction.DROP
@@ -501,4 +505,4 @@ class Dispatcher(Schedule):
         if key is not None:
             key.settling += 1
             if not self._strict:  # a strict key is considered when this is durable
-                self._consider(key)
+                self._schedule_key(key)

@@ -12,9 +12,9 @@ from millpond.model.ids import TopicPartition
 from millpond.model.subscriptions import DELAY, DELIVER_AT, SubscriptionConfig, SubscriptionMode
 from millpond.model.units import parse_duration_ms
 from millpond.queues.addressing import REDRIVE_TO, Addressing
-from millpond.queues.assignment import key_hash
+from millpond.queues.dispatcher_state import LogEntry
+from millpond.queues.key_assignment import key_hash
 from millpond.queues.limits import QueueLimits
-from millpond.queues.tracked import LogEntry
 from millpond.reading.visible import visible
 from millpond.records import Codec, Record, iter_records, walk
 

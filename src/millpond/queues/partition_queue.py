@@ -18,14 +18,14 @@ from millpond.queues.ackids import AckId
 from millpond.queues.addressing import Addressing
 from millpond.queues.deadletters import letter_of
 from millpond.queues.dispatcher import Dispatcher
+from millpond.queues.dispatcher_results import AckResult, QueueDelivery, Retry, Revoked, StateChanges
+from millpond.queues.dispatcher_state import ConsumerCredit
 from millpond.queues.feed import Feed, FeedChunk, FoundMessage, entries_of, size_of
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import AckResult, QueueDelivery, Retry, Revoked, StateChanges
 from millpond.queues.save_lock import SaveLock
-from millpond.queues.tracked import ConsumerCredit
 from millpond.records import Record
 
-READ_AGAIN_S = 0.5
+READ_RETRY_S = 0.5
 ALARM_MS_MAX = 3_600_000
 """The longest sleep. Later events are checked again in between."""
 logger = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class Receiver(Protocol):
 
     def revoke(self, queue: "PartitionQueue", revoked: Sequence[Revoked]) -> None: ...
 
-    def lose(self, queue: "PartitionQueue", error: MillpondError) -> None: ...
+    def on_partition_lost(self, queue: "PartitionQueue", error: MillpondError) -> None: ...
 
-    def has_room_again(self) -> None: ...
+    def on_credit_returned(self) -> None: ...
 
 
 class PartitionQueue:
@@ -55,7 +55,7 @@ class PartitionQueue:
         log: Log,
         feed: Feed,
         subscription: StoredSubscription,
-        standing: StateKey,
+        state_key: StateKey,
         loaded: Loaded,
         addressing: Addressing,
         *,
@@ -66,9 +66,9 @@ class PartitionQueue:
         metrics: QueueMetrics,
     ) -> None:
         self.subscription = subscription
-        self.standing = standing
+        self.state_key = state_key
         self.topic = topic
-        self.topic_partition = TopicPartition(subscription.topic_id, standing.partition)
+        self.topic_partition = TopicPartition(subscription.topic_id, state_key.partition)
         self.dispatcher = Dispatcher(
             subscription.config,
             epoch=loaded.epoch,
@@ -94,20 +94,20 @@ class PartitionQueue:
         """The floor at the last `_forget_settled`: no held message was below it then."""
         self._is_full = False
         self._woken = asyncio.Event()
-        self._hungry = True
+        self._wake_on_growth = True
         """Whether growth of the log wakes the task."""
         self._save: StateSave | None = None
         self._changes: StateChanges | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._saving: list[asyncio.Future[None]] = []
-        self.save_turn = SaveLock()
+        self.save_lock = SaveLock()
         """Held while state of this partition is being saved."""
 
     # -- consumers --------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, receiver: Receiver, purse: ConsumerCredit) -> None:
+    def attach(self, name: str, receiver: Receiver, consumer_credit: ConsumerCredit) -> None:
         self._receivers[name] = receiver
-        self.dispatcher.attach(name, purse)
+        self.dispatcher.attach(name, consumer_credit)
         self.wake()
 
     def detach(self, name: str, *, graceful: bool) -> None:
@@ -119,8 +119,8 @@ class PartitionQueue:
     def consumers(self) -> Sequence[str]:
         return list(self._receivers)
 
-    def hear(self, name: str) -> None:
-        self.dispatcher.hear(name)
+    def mark_alive(self, name: str) -> None:
+        self.dispatcher.mark_alive(name)
         self.wake()
 
     def pause(self, name: str, *, paused: bool) -> None:
@@ -136,7 +136,7 @@ class PartitionQueue:
         answer = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
         if answer is AckResult.OK:
             self._metrics.nacks.inc()
-            self._tell_revoked()  # now: the nack may be durable, and its response sent, while a round is reading
+            self._send_revocations()  # now: the nack may be durable, and its response sent, while a round is reading
         return answer
 
     def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> AckResult:
@@ -183,7 +183,7 @@ class PartitionQueue:
                     "error": str(error),
                 },
             )
-            await asyncio.sleep(READ_AGAIN_S)
+            await asyncio.sleep(READ_RETRY_S)
         except MillpondError as error:
             self.close(error)
         except Exception as error:  # a bug must detach the consumers, not leave them waiting
@@ -200,28 +200,28 @@ class PartitionQueue:
 
     async def _round(self) -> None:
         self._woken.clear()
-        self._hungry = False
+        self._wake_on_growth = False
         now = self._now()
         self._forget_below(self._log.partition(self.topic_partition).log_start)
         self._expire(now)
         deliveries = self.dispatcher.dispatch(now)
-        self._tell_revoked()
+        self._send_revocations()
         if deliveries:
             self._delivered_at = now
             await self._deliver(deliveries)
         if self.dispatcher.is_dirty:
             self._mark_dirty(self)
-        self._tell_if_full()
+        self._warn_if_full()
         if self._woken.is_set():
             return
-        if (start := self.dispatcher.recalls_from) is not None:
-            await self._recall(start)
-        elif self.dispatcher.wants_more and self._rests_until() <= now:
-            await self._read_on()
+        if (start := self.dispatcher.retrack_from) is not None:
+            await self._retrack(start)
+        elif self.dispatcher.wants_more and self._read_paused_until() <= now:
+            await self._read_ahead_of_dispatch()
         else:
             await self._wait()
 
-    def _tell_if_full(self) -> None:
+    def _warn_if_full(self) -> None:
         """Log a warning once when delivery stops because too much is unsettled, so that operators find the reason."""
         was_full, self._is_full = self._is_full, self.dispatcher.is_full
         if self._is_full and not was_full:
@@ -236,7 +236,7 @@ class PartitionQueue:
                 },
             )
 
-    def _rests_until(self) -> int:
+    def _read_paused_until(self) -> int:
         """Until when reading ahead pauses. While many tracked messages wait, messages further on would only have to be
         read twice."""
         is_crowded = self.dispatcher.tracked * 4 >= self._limits.tracked_max
@@ -257,8 +257,8 @@ class PartitionQueue:
         if ended := leased - dispatcher.leased:
             self._metrics.timeouts.inc(ended - (len(dispatcher.revoked) - revoked))
 
-    async def _read_on(self) -> None:
-        self._hungry = True
+    async def _read_ahead_of_dispatch(self) -> None:
+        self._wake_on_growth = True
         if self.dispatcher.frontier >= self._log.partition(self.topic_partition).end_offset:
             await self._wait()
             return
@@ -271,8 +271,8 @@ class PartitionQueue:
     async def _wait(self) -> None:
         """Until a consumer sends something, a timer is due, or the log has grown."""
         due = self.dispatcher.next_event()
-        if self.dispatcher.wants_more and (rests_until := self._rests_until()) > self._now():
-            due = rests_until if due is None else min(due, rests_until)
+        if self.dispatcher.wants_more and (paused_until := self._read_paused_until()) > self._now():
+            due = paused_until if due is None else min(due, paused_until)
         alarm = None
         if due is not None:
             delay_ms = min(max(due - self._now(), 1), ALARM_MS_MAX)
@@ -284,7 +284,7 @@ class PartitionQueue:
                 alarm.cancel()
 
     def _on_growth(self) -> None:
-        if self._hungry:
+        if self._wake_on_growth:
             self.wake()
 
     def _index(self, piece: FeedChunk) -> None:
@@ -297,14 +297,14 @@ class PartitionQueue:
         name, config = self.subscription.name, self.subscription.config
         return entries_of(records, config, name, self._addressing, delay_ms_max=self._limits.delay_ms_max)
 
-    async def _recall(self, start: int) -> None:
+    async def _retrack(self, start: int) -> None:
         end = self.dispatcher.frontier
         piece = await self._feed.read(self.topic_partition, start)
         reached = piece.next_offset if piece.next_offset > start else end
         found = self._entries(piece.records)
         held, settled = self._held, self.dispatcher.settled
         self._hold([each for each in found if each[1].offset not in held and each[1].offset not in settled])
-        self.dispatcher.recall([entry for _, entry in found], start, min(reached, end))
+        self.dispatcher.retrack([entry for _, entry in found], start, min(reached, end))
 
     # -- delivery ---------------------------------------------------------------------------------------------
 
@@ -319,20 +319,20 @@ class PartitionQueue:
         """Deliver messages of which some must be read again. A message that cannot be read now is released as if it had
         never been delivered, together with later ones of its key; a message that no longer exists becomes void."""
         receivers = dict(self._receivers)
-        purses = {each.name: each.purse for each in self.dispatcher.consumers}
+        consumer_credits = {each.name: each.consumer_credit for each in self.dispatcher.consumers}
         refusal: MillpondError | None = None
         read: Mapping[int, Record] = {}
         try:
             read = await self._read_again(missing)
         except MillpondError as error:
             refusal = error
-        deliveries = self._still_wanted(deliveries, read, purses, receivers)
+        deliveries = self._still_leased(deliveries, read, consumer_credits, receivers)
         without = [each for each in deliveries if each.offset not in self._held and each.offset not in read]
         if without:
-            self._take_back(without, are_gone=refusal is None)
+            self._release_deliveries(without, are_gone=refusal is None)
             rest = [each for each in deliveries if each.offset in self._held or each.offset in read]
-            deliveries = self._still_wanted(rest, read, purses, receivers)
-            self._forget_revoked(rest)
+            deliveries = self._still_leased(rest, read, consumer_credits, receivers)
+            self._discard_revocations(rest)
         self._hand_out(deliveries, read, receivers)
         if refusal is not None:
             raise refusal
@@ -356,11 +356,11 @@ class PartitionQueue:
                 receiver.deliver(self, delivered)  # a consumer that has left has no leases any more
                 self._metrics.deliveries.inc(len(delivered))
 
-    def _still_wanted(
+    def _still_leased(
         self,
         deliveries: Sequence[QueueDelivery],
         read: Mapping[int, Record],
-        purses: Mapping[str, ConsumerCredit],
+        consumer_credits: Mapping[str, ConsumerCredit],
         receivers: Mapping[str, Receiver],
     ) -> list[QueueDelivery]:
         """The deliveries that are still leased, and none if the partition was closed. Consumers never see the others,
@@ -372,23 +372,23 @@ class PartitionQueue:
                 continue
             held, record = self._held.get(each.offset), read.get(each.offset)
             size = held[1].size if held is not None else size_of(record) if record is not None else 0
-            purses[each.consumer].give_back(size)
+            consumer_credits[each.consumer].restore(size)
         for name in sorted({each.consumer for each in deliveries}) if len(wanted) < len(deliveries) else ():
             if (receiver := receivers.get(name)) is not None:
-                receiver.has_room_again()
+                receiver.on_credit_returned()
         return wanted
 
-    def _take_back(self, deliveries: Sequence[QueueDelivery], *, are_gone: bool) -> None:
+    def _release_deliveries(self, deliveries: Sequence[QueueDelivery], *, are_gone: bool) -> None:
         """Release these deliveries and return the credit, which other partitions may use. Goes from the last to the
         first: releasing an earlier message of a key revokes the later ones as if they had been delivered."""
         for delivery in reversed(deliveries):
-            self.dispatcher.give_back(delivery)
+            self.dispatcher.restore(delivery)
             if are_gone:
                 self.dispatcher.void(delivery.offset)
                 self._metrics.voided.inc()
         for name in sorted({delivery.consumer for delivery in deliveries}):
             if (receiver := self._receivers.get(name)) is not None:
-                receiver.has_room_again()
+                receiver.on_credit_returned()
 
     async def _read_again(self, offsets: Sequence[int]) -> dict[int, Record]:
         """Messages that are not kept in memory. Messages that are close together share a read."""
@@ -408,7 +408,7 @@ class PartitionQueue:
         self._held_bytes -= entry.size
         return record
 
-    def _tell_revoked(self) -> None:
+    def _send_revocations(self) -> None:
         revoked, self.dispatcher.revoked = self.dispatcher.revoked, []
         if revoked:
             self._metrics.revoked.inc(len(revoked))
@@ -416,7 +416,7 @@ class PartitionQueue:
             if (receiver := self._receivers.get(name)) is not None:
                 receiver.revoke(self, [each for each in revoked if each.consumer == name])
 
-    def _forget_revoked(self, deliveries: Sequence[QueueDelivery]) -> None:
+    def _discard_revocations(self, deliveries: Sequence[QueueDelivery]) -> None:
         """Drop the revocations of these deliveries: they were not handed out, so consumers do not know them."""
         offsets = {each.offset for each in deliveries}
         self.dispatcher.revoked = [each for each in self.dispatcher.revoked if each.offset not in offsets]
@@ -507,12 +507,12 @@ class PartitionQueue:
         self._saving, self._waiting = [], []
         receivers, self._receivers = self._receivers, {}
         for receiver in receivers.values():
-            receiver.lose(self, error)
+            receiver.on_partition_lost(self, error)
         self.wake()
 
     def _as_save(self, changes: StateChanges, letters: Sequence[DeadLetter]) -> StateSave:
         return StateSave(
-            self.standing,
+            self.state_key,
             self.subscription.topic_id,
             self.dispatcher.epoch,
             changes.settled.floor,
@@ -525,14 +525,14 @@ class PartitionQueue:
 
     async def _letters(self, changes: StateChanges) -> list[DeadLetter]:
         letters: list[DeadLetter] = []
-        buried = [dead.offset for dead in changes.dead if not dead.dropped]
-        records = await self._read_again(buried) if buried else {}
+        dead_offsets = [dead.offset for dead in changes.dead if not dead.dropped]
+        records = await self._read_again(dead_offsets) if dead_offsets else {}
         for dead in changes.dead:
             if dead.dropped:
                 continue
             record = records.get(dead.offset)
             if record is not None:
                 letters.append(
-                    letter_of(record, dead, self.standing, self.subscription, self.topic, self._now())
+                    letter_of(record, dead, self.state_key, self.subscription, self.topic, self._now())
                 )
         return letters

@@ -1,7 +1,7 @@
 """The interface to subscriptions: create, alter, describe and delete them, and attach consumers.
 
-`stored` changes their rows in the catalog, `active_subscriptions` holds those that are active here. This module passes
-changes from one to the other, and decides which consumers may attach. Lives on one event loop.
+`stored_subscriptions` changes their rows in the catalog, `active_subscriptions` holds those that are active here. This
+module passes changes from one to the other, and decides which consumers may attach. Lives on one event loop.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from millpond.catalog import exclusivity
+from millpond.catalog import exclusive_consumers
 from millpond.catalog.schema import read_meta
-from millpond.catalog.subscriptions import EVERYBODY, StoredSubscription, SubscriptionId
+from millpond.catalog.subscriptions import SHARED_MEMBER, StoredSubscription, SubscriptionId
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import (
@@ -29,31 +29,31 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
+from millpond.queues.ack_transactions import CommitOutcome, answer_of, commit
 from millpond.queues.ackids import AckIdCodec
-from millpond.queues.active import Active
+from millpond.queues.active_subscription import Active
 from millpond.queues.active_subscriptions import AtWork
 from millpond.queues.addressing import Addressing
 from millpond.queues.attachment import Attachment
-from millpond.queues.bodies import CopyBody, nothing_to_copy
-from millpond.queues.committing import CommitOutcome, answer_of, commit
 from millpond.queues.deadletters import DeadLetters
 from millpond.queues.deadletters import topic_of as dead_letter_topic_of
-from millpond.queues.describing import (
-    PartitionStatus,
-    SubscriptionStatus,
-    consumer_standings,
-    partition_standings,
-    read_stored,
-)
+from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
-from millpond.queues.outcomes import AckResult
+from millpond.queues.payload_copies import CopyBody, nothing_to_copy
 from millpond.queues.redriving import redrive
 from millpond.queues.saver import Saver
-from millpond.queues.stored import EARLIEST, StoredSubscriptions, SubscriptionStart
+from millpond.queues.stored_subscriptions import EARLIEST, StoredSubscriptions, SubscriptionStart
+from millpond.queues.subscription_status import (
+    PartitionStatus,
+    SubscriptionStatus,
+    consumer_statuses,
+    partition_statuses,
+    read_stored,
+)
 from millpond.records import Buffer
 
-RELEASE_AGAIN_S: Final = 0.5
+RELEASE_RETRY_S: Final = 0.5
 """Delay before retrying to release an exclusive subscription in the catalog."""
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Queues:
         self._copy_body = copy_body
         self.dead_letters = DeadLetters(log, limits, copy_body)
         self._stored = StoredSubscriptions(log, clock=clock, limits=limits)
-        self._at_work = AtWork(
+        self._active_subscriptions = AtWork(
             log,
             session,
             self._stored,
@@ -118,26 +118,26 @@ class Queues:
 
     async def alter(self, topic: str, name: str, values: Mapping[str, Any]) -> StoredSubscription:
         altered = await self._stored.alter(topic, name, values)
-        self._at_work.take_in(altered)
+        self._active_subscriptions.apply(altered)
         return altered
 
     async def delete(self, topic: str, name: str) -> None:
         deleted = await self._stored.delete(topic, name)
         gone = UnknownSubscription(topic=topic, subscription=name)
-        for active in self._at_work.of(deleted.id):
-            self._at_work.end(active, gone)
+        for active in self._active_subscriptions.of(deleted.id):
+            self._active_subscriptions.end(active, gone)
 
     async def reset(self, topic: str, name: str, start: SubscriptionStart) -> None:
         """Move all members to a new start. Deliveries in flight are discarded; consumers continue from there."""
         subscription = await self._stored.reset(topic, name, start)
-        for active in self._at_work.of(subscription.id):
+        for active in self._active_subscriptions.of(subscription.id):
             active.close_queues(SubscriptionReplaced(subscription=name))
-        self._at_work.look_again()
+        self._active_subscriptions.check_now()
 
     async def unblock(self, topic: str, name: str) -> int:
         """Release blocked messages of partitions that are active here. Returns how many there were."""
         subscription = await self.find(topic, name)
-        return sum(active.unblock() for active in self._at_work.of(subscription.id))
+        return sum(active.unblock() for active in self._active_subscriptions.of(subscription.id))
 
     async def redrive(self, topic: str, name: str, messages_max: int = 0) -> int:
         """Send dead letters back to this subscription. Returns how many there were."""
@@ -158,55 +158,59 @@ class Queues:
     async def describe(self, topic: str, name: str, keys_max: int = 10) -> SubscriptionStatus:
         subscription = await self.find(topic, name)
         stored = await self._log.read(lambda tx: read_stored(tx, subscription))
-        queues = [queue for active in self._at_work.of(subscription.id) for queue in active.open_queues()]
-        at_work = {(queue.standing.member, queue.standing.partition): queue for queue in queues}
-        standings = partition_standings(stored, at_work, keys_max)
+        queues = [
+            queue
+            for active in self._active_subscriptions.of(subscription.id)
+            for queue in active.open_queues()
+        ]
+        at_work = {(queue.state_key.member, queue.state_key.partition): queue for queue in queues}
+        statuses = partition_statuses(stored, at_work, keys_max)
         return SubscriptionStatus(
             subscription,
             topic,
-            [await self._with_age(each, subscription) for each in standings],
-            consumer_standings(queues),
+            [await self._with_age(each, subscription) for each in statuses],
+            consumer_statuses(queues),
             dead_letter_topic_of(subscription, topic),
             stored.dead_letters_waiting,
         )
 
-    async def _with_age(self, standing: PartitionStatus, subscription: StoredSubscription) -> PartitionStatus:
+    async def _with_age(self, status: PartitionStatus, subscription: StoredSubscription) -> PartitionStatus:
         """Adds the age of the first unsettled message, if this broker can read it."""
-        if not standing.at_work or standing.backlog <= 0:
-            return standing
-        topic_partition = TopicPartition(subscription.topic_id, standing.partition)
+        if not status.at_work or status.backlog <= 0:
+            return status
+        topic_partition = TopicPartition(subscription.topic_id, status.partition)
         try:
-            piece = await self._feed.read(topic_partition, standing.floor)
+            piece = await self._feed.read(topic_partition, status.floor)
         except MillpondError:
-            return standing
+            return status
         if not piece.records:
-            return standing
-        return replace(standing, oldest_age_ms=max(0, self._clock.now_ms() - piece.records[0].timestamp))
+            return status
+        return replace(status, oldest_age_ms=max(0, self._clock.now_ms() - piece.records[0].timestamp))
 
     async def floors(self, subscription: StoredSubscription) -> dict[tuple[str, int], int]:
         return await self._stored.floors(subscription)
 
     def at_work(self, subscription_id: SubscriptionId) -> list[Active]:
         """The active subscription on this broker, or its active members."""
-        return self._at_work.of(subscription_id)
+        return self._active_subscriptions.of(subscription_id)
 
     # -- consumers --------------------------------------------------------------------------------------------
 
     async def attach(self, topic: str, name: str, consumer: str) -> Attachment:
         """Attach a consumer. An attached consumer of the same name is considered dead and is detached."""
-        if self._at_work.stopping:
+        if self._active_subscriptions.stopping:
             raise Stopping
         if not consumer or len(consumer) > 200:
             raise InvalidSubscription(reason="a consumer needs a name of 1 to 200 characters")
         subscription = await self.find(topic, name)
-        member = EVERYBODY
+        member = SHARED_MEMBER
         if subscription.config.mode is SubscriptionMode.MULTICAST:
             member = consumer
             await self._check_members(subscription, member)
         secret, found = await self._read_secret(), self._log.topics.named(topic)
-        active = self._at_work.join(subscription, found, member, Addressing(secret, found.id))
-        async with active.turn:
-            if not self._at_work.has(active):  # it ended while this call waited for the lock
+        active = self._active_subscriptions.join(subscription, found, member, Addressing(secret, found.id))
+        async with active.lock:
+            if not self._active_subscriptions.has(active):  # it ended while this call waited for the lock
                 return await self.attach(topic, name, consumer)
             self._check_room(active, consumer)
             if consumer in active.attachments:
@@ -217,7 +221,7 @@ class Queues:
                 consumer,
                 member,
                 AckIdCodec(secret, subscription.id, member),
-                self._at_work.look_again,
+                self._active_subscriptions.check_now,
                 secrets.token_hex(8),
             )
             await self._join(active, attachment)
@@ -228,7 +232,7 @@ class Queues:
         try:
             await self._hold(attachment)
             active.attachments[attachment.name] = attachment
-            await self._at_work.fill(active)
+            await self._active_subscriptions.start_partitions(active)
         except SubscriptionBusy:
             raise
         except BaseException:
@@ -237,10 +241,10 @@ class Queues:
             raise
 
     def detach(self, attachment: Attachment, *, graceful: bool = True) -> None:
-        for active in self._at_work.of(attachment.subscription.id):
+        for active in self._active_subscriptions.of(attachment.subscription.id):
             if active.attachments.get(attachment.name) is attachment:
                 self._detach(active, attachment.name, Stopping(), graceful=graceful)
-        self._at_work.look_again()
+        self._active_subscriptions.check_now()
 
     async def commit(
         self,
@@ -263,7 +267,7 @@ class Queues:
 
     async def _attachment(self, topic: str, name: str, consumer: str) -> Attachment:
         subscription = await self.find(topic, name)
-        for active in self._at_work.of(subscription.id):
+        for active in self._active_subscriptions.of(subscription.id):
             attachment = active.attachments.get(consumer)
             if attachment is not None:
                 return attachment
@@ -278,24 +282,26 @@ class Queues:
         subscription, token = attachment.subscription, attachment.token
         if subscription.config.mode is SubscriptionMode.EXCLUSIVE:
             await self._log.write(
-                lambda tx: exclusivity.hold(tx, subscription, self._session, attachment.name, token)
+                lambda tx: exclusive_consumers.hold(tx, subscription, self._session, attachment.name, token)
             )
 
     def _release_later(self, attachment: Attachment) -> None:
         if attachment.subscription.config.mode is SubscriptionMode.EXCLUSIVE:
-            self._at_work.keep_task(self._release(attachment))
+            self._active_subscriptions.start_task(self._release(attachment))
 
     async def _release(self, attachment: Attachment) -> None:
         """Retry until the catalog accepts it. During shutdown that is not needed: rows of dead brokers do not count."""
         while True:
-            if await self._is_released(attachment) or self._at_work.stopping:
+            if await self._is_released(attachment) or self._active_subscriptions.stopping:
                 return
-            await asyncio.sleep(RELEASE_AGAIN_S)
+            await asyncio.sleep(RELEASE_RETRY_S)
 
     async def _is_released(self, attachment: Attachment) -> bool:
         subscription, token = attachment.subscription, attachment.token
         try:
-            await self._log.write(lambda tx: exclusivity.release(tx, subscription, self._session, token))
+            await self._log.write(
+                lambda tx: exclusive_consumers.release(tx, subscription, self._session, token)
+            )
         except Unavailable as error:
             logger.warning(
                 "releasing exclusive subscription failed; will retry",
@@ -311,7 +317,7 @@ class Queues:
 
     async def _check_members(self, subscription: StoredSubscription, member: str) -> None:
         """Limit the number of members, because each of them has stored state that remains."""
-        members = {name for name, _ in await self.floors(subscription)} - {EVERYBODY}
+        members = {name for name, _ in await self.floors(subscription)} - {SHARED_MEMBER}
         if member not in members and len(members) >= self._limits.consumers_max:
             reason = f"{self._limits.consumers_max} consumers have a state of their own in it"
             raise SubscriptionBusy(subscription=subscription.name, reason=reason)
@@ -336,19 +342,19 @@ class Queues:
         """Run the active subscriptions, and move dead letters."""
         async with asyncio.TaskGroup() as services:
             services.create_task(self.dead_letters.run())
-            services.create_task(self._at_work.run())
+            services.create_task(self._active_subscriptions.run())
 
-    async def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
+    async def prepare_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
-        await self._at_work.let_go(topic_partitions)
+        await self._active_subscriptions.prepare_handover(topic_partitions)
 
-    def keep(self, topic_partitions: Collection[TopicPartition]) -> None:
+    def end_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
         """The handover of these partitions has completed or failed; owned partitions may start again."""
-        self._at_work.keep(topic_partitions)
+        self._active_subscriptions.end_handover(topic_partitions)
 
     async def stop(self) -> None:
         """Detach consumers gracefully, which charges no attempts for their leases, and save acknowledgements."""
-        for active in self._at_work.all():
+        for active in self._active_subscriptions.all():
             for name in list(active.attachments):
                 self._detach(active, name, Stopping(), graceful=True)
-        await self._at_work.stop()
+        await self._active_subscriptions.stop()

@@ -18,9 +18,9 @@ from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.queues import deadletters
 from millpond.queues.addressing import Addressing
-from millpond.queues.bodies import CopyBody, nothing_to_copy, with_bodies_in
 from millpond.queues.deadletters import is_public
 from millpond.queues.feed import Feed
+from millpond.queues.payload_copies import CopyBody, nothing_to_copy, with_bodies_in
 from millpond.records import Record, build_batch
 
 PARTITION_DIGITS_MAX: Final = 9

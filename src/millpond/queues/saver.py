@@ -27,7 +27,7 @@ from millpond.queues.limits import QueueLimits
 from millpond.queues.partition_queue import PartitionQueue
 
 PAUSE_MAX_S = 5.0
-TURN_AGAIN_S = 0.001
+LOCK_RETRY_S = 0.001
 """Delay before checking again whether a transaction has released a partition."""
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ class Saver:
         self._metrics = metrics
         self._dirty: dict[PartitionQueue, None] = {}
         self._running: asyncio.Task[None] | None = None
-        self._alone: dict[PartitionQueue, asyncio.Task[None]] = {}
+        self._separate_saves: dict[PartitionQueue, asyncio.Task[None]] = {}
         """Partitions that are saved separately; each checks for further changes when it is done."""
 
     def mark(self, queue: PartitionQueue) -> None:
-        if queue in self._alone:
+        if queue in self._separate_saves:
             return
         self._dirty[queue] = None
         if self._running is None or self._running.done():
@@ -54,7 +54,9 @@ class Saver:
 
     async def drain(self) -> None:
         """Wait until all changes are saved, or have failed."""
-        while busy := [task for task in (self._running, *self._alone.values()) if task and not task.done()]:
+        while busy := [
+            task for task in (self._running, *self._separate_saves.values()) if task and not task.done()
+        ]:
             await asyncio.wait(busy)
 
     async def _run(self) -> None:
@@ -62,7 +64,7 @@ class Saver:
         while self._dirty:
             queues = self._take_free()
             if not queues:
-                await asyncio.sleep(TURN_AGAIN_S)
+                await asyncio.sleep(LOCK_RETRY_S)
             elif await self._save(queues):
                 pause_s = self._pause_s
             else:
@@ -72,22 +74,22 @@ class Saver:
 
     def _take_free(self) -> list[PartitionQueue]:
         """The partitions to be saved together now. Starts a separate save for those that need dead letters."""
-        free = [queue for queue in self._dirty if queue.save_turn.is_free]
+        free = [queue for queue in self._dirty if queue.save_lock.is_free]
         together = []
         for queue in free:
             del self._dirty[queue]
             if _needs_letters(queue):
-                self._alone[queue] = asyncio.create_task(self._save_alone(queue))
+                self._separate_saves[queue] = asyncio.create_task(self._save_separately(queue))
             else:
                 together.append(queue)
         return together
 
-    async def _save_alone(self, queue: PartitionQueue) -> None:
+    async def _save_separately(self, queue: PartitionQueue) -> None:
         pause_s = self._pause_s
         while not await self._save([queue]):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
-        del self._alone[queue]
+        del self._separate_saves[queue]
         if queue.closed is None and queue.dispatcher.is_dirty:
             self.mark(queue)
 
@@ -105,7 +107,7 @@ class Saver:
                     "saving acknowledgements failed; will retry",
                     extra={"partitions": len(queues), "error": str(error)},
                 )
-                close_those_with_letters(saves)
+                close_queues_with_dead_letters(saves)
                 return False
             except Stopping as error:
                 return _close(queues, error)
@@ -143,7 +145,7 @@ class Saver:
             self.mark(queue)
 
 
-def close_those_with_letters(saves: list[tuple[PartitionQueue, StateSave]]) -> None:
+def close_queues_with_dead_letters(saves: list[tuple[PartitionQueue, StateSave]]) -> None:
     """Close queues whose save has an unknown outcome and contains dead letters. If the letters were saved, another task
     may already have moved them to their topic; saving them again would duplicate them. The next queue of the partition
     loads the stored state."""
@@ -183,8 +185,8 @@ class _all_turns:  # noqa: N801  # used as a function
 
     async def __aenter__(self) -> None:
         for queue in self._queues:
-            await queue.save_turn.acquire()
+            await queue.save_lock.acquire()
 
     async def __aexit__(self, *_: object) -> None:
         for queue in self._queues:
-            queue.save_turn.release()
+            queue.save_lock.release()

@@ -2,8 +2,8 @@
 waits for.
 
 The base class of the dispatcher. As soon as a key's first message may be delivered, it is in the queue of the consumer
-that owns the key. Messages without an order are `loose`, and any consumer may receive them. `_consider` is called for a
-key whenever its state changes, and for all keys when their owners may have changed.
+that owns the key. Messages without an order are `unordered`, and any consumer may receive them. `_schedule_key` is
+called for a key whenever its state changes, and for all keys when their owners may have changed.
 
 Nothing here scans: messages are found by offset, keys by hash, and eligible messages are in their consumer's heap.
 Except in partition order, at most `PER_KEY_MAX` waiting messages of a key are tracked; later ones are read from the log
@@ -15,9 +15,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millpond.model.subscriptions import SubscriptionConfig, SubscriptionMode
-from millpond.queues.assignment import FULL_WEIGHT, Assignment
-from millpond.queues.outcomes import KeyStatus
-from millpond.queues.tracked import FAR, READY, AttachedConsumer, ConsumerCredit, TrackedKey, TrackedMessage
+from millpond.queues.dispatcher_results import KeyStatus
+from millpond.queues.dispatcher_state import (
+    NEVER,
+    READY,
+    AttachedConsumer,
+    ConsumerCredit,
+    TrackedKey,
+    TrackedMessage,
+)
+from millpond.queues.key_assignment import FULL_WEIGHT, Assignment
 
 PER_KEY_MAX: Final = 1_000
 PER_KEY_WHEN_CROWDED: Final = 16
@@ -46,7 +53,7 @@ class Schedule:
         """Lagging keys that have worked off at least half of the messages that may be tracked for them."""
         self._consumers: dict[str, AttachedConsumer] = {}
         self._attached = 0
-        self._loose: list[int] = []
+        self._unordered: list[int] = []
         """Ready messages without an order."""
         self._delayed: list[tuple[int, int]] = []
         self.config = config
@@ -63,7 +70,7 @@ class Schedule:
         self._by_partition = config.ordered_by_partition
         self._window = config.leases_max if self._by_partition else config.key_window
         for key in list(self._keys.values()):
-            self._consider(key)
+            self._schedule_key(key)
 
     # -- keys -------------------------------------------------------------------------------------------------
 
@@ -72,18 +79,18 @@ class Schedule:
         key = message.key
         if key is not None:
             heapq.heappush(key.waiting, message.offset)
-            self._consider(key)
+            self._schedule_key(key)
         elif message.not_before > self.now:
             self._delay(message)
         else:
-            heapq.heappush(self._loose, message.offset)
+            heapq.heappush(self._unordered, message.offset)
 
     def _delay(self, message: TrackedMessage) -> None:
-        if message.alarm != message.not_before < FAR:
+        if message.alarm != message.not_before < NEVER:
             message.alarm = message.not_before
             heapq.heappush(self._delayed, (message.not_before, message.offset))
 
-    def _consider(self, key: TrackedKey) -> None:
+    def _schedule_key(self, key: TrackedKey) -> None:
         """Queue the key's first message at its consumer, if it may be delivered now."""
         if self._strict and key.busy:
             return  # considered again when the earlier message is durably settled
@@ -102,7 +109,7 @@ class Schedule:
             self._delay(head)
             return
         owner = key.owner or self._owner_of(key)
-        if owner is not None and (self._strict or self._may_go(key, owner)):
+        if owner is not None and (self._strict or self._may_dispatch(key, owner)):
             key.queued = head.offset
             heapq.heappush(owner.queue, head.offset)
 
@@ -111,7 +118,7 @@ class Schedule:
         owner = key.owner = self._consumers.get(self._assignment.owner(key.hash) or "")
         return owner
 
-    def _may_go(self, key: TrackedKey, consumer: AttachedConsumer) -> bool:
+    def _may_dispatch(self, key: TrackedKey, consumer: AttachedConsumer) -> bool:
         if self._strict:
             return not key.busy
         if not key.leased:
@@ -126,12 +133,12 @@ class Schedule:
             heapq.heappop(key.waiting)
         return None
 
-    def _next_loose(self) -> TrackedMessage | None:
-        while self._loose:
-            message = self._messages.get(self._loose[0])
+    def _next_unordered(self) -> TrackedMessage | None:
+        while self._unordered:
+            message = self._messages.get(self._unordered[0])
             if message is not None and message.state is READY:
                 return message
-            heapq.heappop(self._loose)
+            heapq.heappop(self._unordered)
         return None
 
     def _next_queued(self, consumer: AttachedConsumer) -> TrackedMessage | None:
@@ -140,7 +147,7 @@ class Schedule:
         if message is not None and message.state is READY:
             key = message.key
             assert key is not None, "only messages with keys are queued"
-            if key.queued == message.offset and self._may_go(key, consumer):
+            if key.queued == message.offset and self._may_dispatch(key, consumer):
                 return message
             if key.queued == message.offset:
                 key.queued = -1
@@ -153,7 +160,7 @@ class Schedule:
         return PER_KEY_MAX if len(self._messages) * 2 < self._tracked_max else PER_KEY_WHEN_CROWDED
 
     @property
-    def recalls_from(self) -> int | None:
+    def retrack_from(self) -> int | None:
         """Where to read again for keys that have worked off most of their tracked messages; None if there are none."""
         if not self._drained:
             return None
@@ -162,23 +169,25 @@ class Schedule:
 
     # -- consumers --------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, purse: ConsumerCredit | None = None) -> None:
+    def attach(self, name: str, consumer_credit: ConsumerCredit | None = None) -> None:
         if name not in self._consumers:
             self._attached += 1
-            self._consumers[name] = AttachedConsumer(name, self._attached, purse or ConsumerCredit())
+            self._consumers[name] = AttachedConsumer(
+                name, self._attached, consumer_credit or ConsumerCredit()
+            )
             self._reassign()
 
     def grant(self, name: str, messages: int, size: int | None = None) -> None:
         """Add credit to a consumer. Without a size, bytes are not counted."""
         consumer = self._consumers.get(name)
         if consumer is not None:
-            consumer.purse.add(messages, size)
-            self._heard_of(consumer)
+            consumer.consumer_credit.add(messages, size)
+            self._mark_alive(consumer)
 
-    def hear(self, name: str) -> None:
+    def mark_alive(self, name: str) -> None:
         """The consumer has shown that it is alive, for example by granting credit."""
         if (consumer := self._consumers.get(name)) is not None:
-            self._heard_of(consumer)
+            self._mark_alive(consumer)
 
     def pause(self, name: str, *, paused: bool = True) -> None:
         consumer = self._consumers.get(name)
@@ -219,10 +228,10 @@ class Schedule:
         for key in list(self._keys.values()):
             key.owner = None
             key.queued = -1
-            self._consider(key)
+            self._schedule_key(key)
         return True
 
-    def _heard_of(self, consumer: AttachedConsumer) -> None:
+    def _mark_alive(self, consumer: AttachedConsumer) -> None:
         consumer.starved_since = None
         if consumer.suspended and self._consumers.get(consumer.name) is consumer:
             consumer.suspended = False
@@ -237,7 +246,7 @@ class Schedule:
 
     # -- time -------------------------------------------------------------------------------------------------
 
-    def _pass_time(self, now: int) -> None:
+    def _advance_clock(self, now: int) -> None:
         self.now = max(self.now, now)
         while self._delayed and self._delayed[0][0] <= self.now:
             time, offset = heapq.heappop(self._delayed)
@@ -246,9 +255,9 @@ class Schedule:
                 continue
             message.alarm = 0
             if message.key is None:
-                heapq.heappush(self._loose, offset)
+                heapq.heappush(self._unordered, offset)
             else:
-                self._consider(message.key)
+                self._schedule_key(message.key)
 
     def _is_starving(self, consumer: AttachedConsumer) -> bool:
         """Whether the consumer has had no credit for a full ack timeout while its keys waited."""
@@ -284,12 +293,12 @@ class Schedule:
     def consumers(self) -> Sequence[AttachedConsumer]:
         return list(self._consumers.values())
 
-    def keys_that_wait(self, limit: int) -> list[KeyStatus]:
+    def waiting_keys(self, limit: int) -> list[KeyStatus]:
         """Keys that are not delivered and why, those with the most waiting messages first."""
-        standings = [each for key in self._keys.values() if (each := self._standing(key)) is not None]
-        return heapq.nlargest(limit, standings, key=lambda each: (each.waiting, -each.offset))
+        statuses = [each for key in self._keys.values() if (each := self._key_status(key)) is not None]
+        return heapq.nlargest(limit, statuses, key=lambda each: (each.waiting, -each.offset))
 
-    def _standing(self, key: TrackedKey) -> KeyStatus | None:
+    def _key_status(self, key: TrackedKey) -> KeyStatus | None:
         """None if the key is about to be dispatched."""
         head = self._head(key)
         if head is None and not key.leased:
@@ -303,17 +312,17 @@ class Schedule:
         elif key.settling and self._strict:
             why = "settling"
         elif until:
-            why = "blocked" if until >= FAR else "delayed"
+            why = "blocked" if until >= NEVER else "delayed"
         elif owner is None:
             why = "nobody"
         elif head is not None and not self._consumers[owner].may_take:
             why = "no_credit"
         else:
             return None
-        return KeyStatus(key.hash, offset, len(key.waiting), why, holder, 0 if until >= FAR else until)
+        return KeyStatus(key.hash, offset, len(key.waiting), why, holder, 0 if until >= NEVER else until)
 
 
-def richest_of(takers: list[Taker]) -> AttachedConsumer | None:
+def consumer_with_most_credit(takers: list[Taker]) -> AttachedConsumer | None:
     """Of the consumers that may take a message, the one with the most credit; suspended ones come last."""
     while takers:
         suspended, credit, number, consumer = takers[0]

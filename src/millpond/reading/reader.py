@@ -25,7 +25,7 @@ from millpond.reading.runs import Run
 from millpond.records import check_crc, stamp_run, walk
 
 Settle = Callable[[bytearray, int, int, bool], int]
-"""See `settle`."""
+"""See `check_and_stamp`."""
 
 LOOK_UPS_MAX: Final = 5
 """How often an offset is looked up if its object was replaced each time."""
@@ -33,7 +33,7 @@ READ_S_MAX: Final = 1.0
 """After this no further reads are started."""
 
 
-def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
+def check_and_stamp(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
     """Check every batch. Unless the batches are already stamped, assign consecutive offsets from
     `base_offset` on, and the epoch. Stamped batches must be in the order of their offsets, possibly with
     gaps. Returns the offset that follows them. Raises `CorruptBatch`."""
@@ -53,7 +53,7 @@ def misplaced(base_offset: int, last_offset_delta: int, following: int) -> Corru
 
 
 class StoreReader:
-    """`settle` can be replaced by an equivalent function: Spark's is compiled."""
+    """`check_and_stamp` can be replaced by an equivalent function: Spark's is compiled."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class StoreReader:
         store: ObjectStore,
         *,
         extents_per_read: int,
-        settle: Settle = settle,
+        check_and_stamp: Settle = check_and_stamp,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._store = store
         self._extents_per_read = extents_per_read
-        self._settle = settle
+        self._check_and_stamp = check_and_stamp
         self._timer = timer
 
     def read_runs(self, topic_partition: TopicPartition, offset: int, bytes_wanted: int) -> list[Run]:
@@ -102,8 +102,8 @@ class StoreReader:
 
     def close(self) -> None:
         """Call it when there are no more readers. Waits for reads in flight whose callers have failed."""
-        if "_fan" in vars(self):
-            self._fan.shutdown(cancel_futures=True)
+        if "_read_pool" in vars(self):
+            self._read_pool.shutdown(cancel_futures=True)
 
     def _runs(self, reads: Sequence[ObjectRead]) -> list[Run]:
         runs: list[Run] = []
@@ -116,17 +116,17 @@ class StoreReader:
         return runs
 
     def _performed(self, reads: Sequence[ObjectRead]) -> Iterable[list[Run]]:
-        return map(self._perform, reads) if len(reads) == 1 else self._fan.map(self._perform, reads)
+        return map(self._perform, reads) if len(reads) == 1 else self._read_pool.map(self._perform, reads)
 
     @cached_property
-    def _fan(self) -> ThreadPoolExecutor:
+    def _read_pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._store.reads_at_once, thread_name_prefix="millpond-fan")
 
     def _perform(self, read: ObjectRead) -> list[Run]:
         if read.key is None:
-            return [_run(piece, _inline(piece), self._settle) for piece in read.slices]
+            return [_run(piece, _inline(piece), self._check_and_stamp) for piece in read.slices]
         data = self._store.read(read.key, read.position, read.end - read.position)
-        return [_run(piece, _cut(data, read, piece), self._settle) for piece in read.slices]
+        return [_run(piece, _slice_data(data, read, piece), self._check_and_stamp) for piece in read.slices]
 
 
 def _inline(piece: Slice) -> bytearray:
@@ -134,16 +134,16 @@ def _inline(piece: Slice) -> bytearray:
     return bytearray(piece.extent.inline[piece.start : piece.start + piece.length])
 
 
-def _cut(data: bytes, read: ObjectRead, piece: Slice) -> bytearray:
+def _slice_data(data: bytes, read: ObjectRead, piece: Slice) -> bytearray:
     start = piece.extent.position + piece.start - read.position
     return bytearray(memoryview(data)[start : start + piece.length])
 
 
-def _run(piece: Slice, data: bytearray, settle: Settle) -> Run:
+def _run(piece: Slice, data: bytearray, check_and_stamp: Settle) -> Run:
     """Check and stamp. An extent whose batches are already stamped keeps its own offsets: it may have gaps."""
     extent = piece.extent
     try:
-        following = settle(data, piece.base_offset, extent.epoch, extent.stamped)
+        following = check_and_stamp(data, piece.base_offset, extent.epoch, extent.stamped)
     except CorruptBatch as error:
         raise _damaged(piece, error.facts.get("reason")) from error
     if following > piece.end_offset:

@@ -29,14 +29,14 @@ must not make every attempt look far ahead."""
 STRETCH_MAX: Final = 256
 """Maximum number of records that are read one by one before columns are tried again."""
 RAW_LIMIT: Final = 1 << 64
-BEYOND: Final = 1 << 62
+UNREADABLE_LENGTH: Final = 1 << 62
 """More bytes than any batch has: what follows cannot be read."""
 
 LENGTHS: Final = tuple(
-    BEYOND if raw & 1 or raw < 2 * BODY_BYTES_MIN else (raw >> 1) + 1 for raw in range(0x80)
-) + tuple(BEYOND if raw & 1 else 2 + ((raw & 0x7F) >> 1) for raw in range(0x80, 0x100))
+    UNREADABLE_LENGTH if raw & 1 or raw < 2 * BODY_BYTES_MIN else (raw >> 1) + 1 for raw in range(0x80)
+) + tuple(UNREADABLE_LENGTH if raw & 1 else 2 + ((raw & 0x7F) >> 1) for raw in range(0x80, 0x100))
 """Indexed by the first byte of a record's length: the size of the record in bytes, including the length. If a
-second byte follows, 64 times that byte is added. A negative length becomes `BEYOND`."""
+second byte follows, 64 times that byte is added. A negative length becomes `UNREADABLE_LENGTH`."""
 LAST_BYTES: Final = bytes(range(0x80))
 MORE_BYTES: Final = bytes(range(0x80, 0x100))
 IS_ODD: Final = bytes(raw & 1 for raw in range(0x100))
@@ -120,7 +120,7 @@ def _read_one_by_one(  # noqa: C901  # written out on purpose
             at += 3
         else:
             length, at = read_varint(data, at, len(data))
-            end = at + (length if length >= BODY_BYTES_MIN else BEYOND)
+            end = at + (length if length >= BODY_BYTES_MIN else UNREADABLE_LENGTH)
             at += 1
         raw = data[at]
         if raw >= 0x80:
@@ -183,11 +183,11 @@ def _read_columns(data: bytes, at: int, count: int, extremes: list[int]) -> tupl
 
 def _first_length(data: bytes, at: int) -> tuple[int, int]:
     """The number of bytes of the length of the record at `at`, and of the whole record. For a record that is
-    too long for columns: 1, and `BEYOND`."""
+    too long for columns: 1, and `UNREADABLE_LENGTH`."""
     raw = data[at]
     if raw < 0x80:
         return 1, LENGTHS[raw]
-    return (2, LENGTHS[raw] + (high << 6)) if (high := data[at + 1]) < 0x80 else (1, BEYOND)
+    return (2, LENGTHS[raw] + (high << 6)) if (high := data[at + 1]) < 0x80 else (1, UNREADABLE_LENGTH)
 
 
 def _extremes(columns: list[bytes], count: int) -> Iterator[int]:

@@ -37,7 +37,7 @@ from typing import Final
 
 from millpond.catalog import compactions, partitions, transactions
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
+from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.objects import NewObject
@@ -123,15 +123,15 @@ def plan_compaction(
     *,
     now_ms: int,
     force: bool = False,
-    spare_tail: bool = False,
+    skip_small_tail: bool = False,
     broker_defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> CompactionPlan | None:
-    """Returns None if there is nothing to do, or not enough. With `spare_tail` the small extents at the end
+    """Returns None if there is nothing to do, or not enough. With `skip_small_tail` the small extents at the end
     are left out: a running broker is about to merge them, and the commit of a long compaction would then
     fail. `config` results from the topic's own configs and `broker_defaults`."""
     log_start, points = state.row.log_start, state.points
     dirty_start = max(log_start, points[-1].end_offset if points else 0)
-    clean_end = max(dirty_start, _safe_end(state, config, now_ms, spare_tail))
+    clean_end = max(dirty_start, _safe_end(state, config, now_ms, skip_small_tail))
     covered = tuple(extent for extent in state.extents if extent.base_offset < clean_end)
     dirty = [extent for extent in covered if dirty_start < clean_end and extent.end_offset > dirty_start]
     dirty_bytes, total_bytes = (sum(e.length for e in some) for some in (dirty, covered))
@@ -141,7 +141,7 @@ def plan_compaction(
         or dirty_bytes >= config.min_cleanable_dirty_ratio * total_bytes
         or any(_has_waited(extent, config, now_ms) for extent in dirty)
     )
-    if not covered or not (is_worth_it or any(point.compacted_at != TOMBSTONES_GONE for point in due)):
+    if not covered or not (is_worth_it or any(point.compacted_at != TOMBSTONES_REMOVED for point in due)):
         return None
     return CompactionPlan(
         state.row.topic_partition,
@@ -161,10 +161,10 @@ def plan_compaction(
     )
 
 
-def _safe_end(state: PartitionState, config: TopicConfig, now_ms: int, spare_tail: bool) -> int:
+def _safe_end(state: PartitionState, config: TopicConfig, now_ms: int, skip_small_tail: bool) -> int:
     """The end of the longest prefix of whole extents in which every record is stable and old enough."""
     end = 0
-    extents = _without_small_tail(state.extents) if spare_tail else state.extents
+    extents = _without_small_tail(state.extents) if skip_small_tail else state.extents
     for extent in extents:
         too_young = extent.max_timestamp > now_ms - config.min_compaction_lag_ms
         if extent.end_offset > state.last_stable_offset or (config.min_compaction_lag_ms and too_young):
@@ -182,7 +182,7 @@ def _without_small_tail(extents: Sequence[Extent]) -> Sequence[Extent]:
 
 def _is_due(point: CompactionPoint, config: TopicConfig, now_ms: int) -> bool:
     """Whether the tombstones below a point may be removed, or already were."""
-    gone = point.compacted_at == TOMBSTONES_GONE
+    gone = point.compacted_at == TOMBSTONES_REMOVED
     return gone or point.compacted_at + config.delete_retention_ms <= now_ms
 
 
@@ -239,7 +239,7 @@ def compact(
     """Perform both passes. Segments are stored one by one as they fill. If this raises, the caller deletes
     the stored segments, or leaves them to garbage collection after the end of the session. `attempts` never
     yields the same number twice for one session. `keys` must be empty."""
-    deed = _Deed(plan, read_runs, keys, pause, chunk_bytes)
+    execution = _Deed(plan, read_runs, keys, pause, chunk_bytes)
     segments: list[CompactedSegment] = []
 
     def put_segment(old: tuple[Extent, ...], row: NewExtent, parts: list[Buffer]) -> None:
@@ -248,16 +248,18 @@ def compact(
         put(key, parts)
         segments.append(CompactedSegment(old, row, new_object))
 
-    clean_end = deed.learn()
-    deed.rewrite(clean_end, SegmentWriter(plan.extents, put_segment, segment_bytes_max=segment_bytes_max))
+    clean_end = execution.collect_keys()
+    execution.rewrite(
+        clean_end, SegmentWriter(plan.extents, put_segment, segment_bytes_max=segment_bytes_max)
+    )
     return Compacted(
         plan,
         tuple(segments),
         clean_end,
-        deed.first_tombstone,
-        deed.records_read,
-        deed.records_kept,
-        deed.unreadable_batches,
+        execution.first_tombstone,
+        execution.records_read,
+        execution.records_kept,
+        execution.unreadable_batches,
     )
 
 
@@ -278,11 +280,11 @@ class _Deed:
         self.unreadable_batches = 0
         self.first_tombstone = NO_TOMBSTONE
 
-    def learn(self) -> int:
+    def collect_keys(self) -> int:
         """The first pass. Returns the clean end: the plan's, or the offset at which the map was full."""
         start, end = self._plan.dirty_start, self._plan.clean_end
         for chunk in self._chunks(start, end):
-            full_at = _learn(self._keys, [batch for batch, is_data in chunk if is_data], start, end)
+            full_at = _collect_keys(self._keys, [batch for batch, is_data in chunk if is_data], start, end)
             if full_at < end:
                 return full_at
         return end
@@ -293,40 +295,40 @@ class _Deed:
         self._sieve = Sieve(plan.log_start, clean_end, plan.tombstones_end)
         for chunk in self._chunks(plan.extents[0].base_offset, plan.extents[-1].end_offset):
             data = [batch for batch, is_data in chunk if is_data and batch[2].base_offset < clean_end]
-            sifted = iter(self._sift(data))
+            filtered = iter(self._filter_batches(data))
             for batch, is_data in chunk:
                 header = batch[2]
                 self.records_read += header.record_count
                 if header.is_control or header.base_offset >= clean_end:
                     self._keep(writer, batch)
                 elif is_data:
-                    self._write(writer, batch, next(sifted))
+                    self._write(writer, batch, next(filtered))
                 else:
                     writer.drop(header)
         writer.finish()
 
-    def _sift(self, batches: Sequence[PlacedBatch]) -> Sequence[Sifted | None]:
+    def _filter_batches(self, batches: Sequence[PlacedBatch]) -> Sequence[Sifted | None]:
         """Keeps all tombstones behind the first batch that cannot be decoded."""
-        sifted = _sift(self._keys, batches, self._sieve)
-        if not self._sieve.tombstones_end or None not in sifted:
-            return sifted
-        readable = sifted.index(None)
+        filtered = _filter_batches(self._keys, batches, self._sieve)
+        if not self._sieve.tombstones_end or None not in filtered:
+            return filtered
+        readable = filtered.index(None)
         self._sieve = dataclasses.replace(self._sieve, tombstones_end=0)
-        return (*sifted[:readable], *_sift(self._keys, batches[readable:], self._sieve))
+        return (*filtered[:readable], *_filter_batches(self._keys, batches[readable:], self._sieve))
 
-    def _write(self, writer: SegmentWriter, batch: PlacedBatch, sifted: Sifted | None) -> None:
+    def _write(self, writer: SegmentWriter, batch: PlacedBatch, filtered: Sifted | None) -> None:
         header = batch[2]
-        if sifted is None:
+        if filtered is None:
             self.unreadable_batches += 1
         if self.first_tombstone == NO_TOMBSTONE:
-            self.first_tombstone = header.base_offset if sifted is None else sifted.first_tombstone
-        if sifted is None or sifted.records is None:
+            self.first_tombstone = header.base_offset if filtered is None else filtered.first_tombstone
+        if filtered is None or filtered.records is None:
             self._keep(writer, batch)
-        elif sifted.kept == 0:
+        elif filtered.kept == 0:
             writer.drop(header)
         else:
-            self.records_kept += sifted.kept
-            changed = with_records(header, sifted.kept, sifted.records, sifted.newest_timestamp)
+            self.records_kept += filtered.kept
+            changed = with_records(header, filtered.kept, filtered.records, filtered.newest_timestamp)
             writer.change(next(walk(changed))[1], changed)
 
     def _keep(self, writer: SegmentWriter, batch: PlacedBatch) -> None:
@@ -371,28 +373,28 @@ class _Aborts:
         return header.record_count > 0 and not is_aborted
 
 
-def _learn(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+def _collect_keys(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
     """Learn the keys of the batches that can be decoded; bisects to find those that cannot."""
     if not batches:
         return end
     try:
-        return keys.learn(batches, start, end)
+        return keys.collect_keys(batches, start, end)
     except InvalidInput:
         if len(batches) == 1:
             return end
         half = len(batches) // 2
-        full_at = _learn(keys, batches[:half], start, end)
-        return full_at if full_at < end else _learn(keys, batches[half:], start, end)
+        full_at = _collect_keys(keys, batches[:half], start, end)
+        return full_at if full_at < end else _collect_keys(keys, batches[half:], start, end)
 
 
-def _sift(keys: KeyMap, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted | None]:
+def _filter_batches(keys: KeyMap, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted | None]:
     """Returns None for a batch that cannot be decoded."""
     if not batches:
         return ()
     try:
-        return keys.sift(batches, sieve)
+        return keys.filter_batches(batches, sieve)
     except InvalidInput:
         if len(batches) == 1:
             return (None,)
         half = len(batches) // 2
-        return (*_sift(keys, batches[:half], sieve), *_sift(keys, batches[half:], sieve))
+        return (*_filter_batches(keys, batches[:half], sieve), *_filter_batches(keys, batches[half:], sieve))

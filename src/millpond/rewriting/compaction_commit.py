@@ -8,7 +8,7 @@ otherwise.
 
 from millpond.catalog import compactions, topics
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
+from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
 from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import ExtentsChanged, UnknownTopic
 from millpond.rewriting.compaction import Compacted, CompactionPlan
@@ -60,12 +60,12 @@ def points_after(compacted: Compacted, now_ms: int) -> tuple[CompactionPoint, ..
     points = [point for point in plan.points if point.end_offset <= clean_end]
     if not points or points[-1].end_offset < clean_end:
         points.append(CompactionPoint(clean_end, now_ms))
-    bare_before = max((p.end_offset for p in points if p.compacted_at == TOMBSTONES_GONE), default=0)
+    bare_before = max((p.end_offset for p in points if p.compacted_at == TOMBSTONES_REMOVED), default=0)
     bare_now = clean_end if compacted.first_tombstone == NO_TOMBSTONE else compacted.first_tombstone
     bare_end = max(bare_before, bare_now)
     gone = [point.end_offset for point in points if point.end_offset <= bare_end]
     waiting = [_again(point, plan, now_ms) for point in points if point.end_offset > bare_end]
-    begin = [CompactionPoint(gone[-1], TOMBSTONES_GONE)] if gone else []
+    begin = [CompactionPoint(gone[-1], TOMBSTONES_REMOVED)] if gone else []
     return (*begin, *compactions.thinned(waiting, plan.delete_retention_ms))
 
 

@@ -50,12 +50,12 @@ class KeyMap(Protocol):
     raises `InvalidInput`; a call that raises has learned nothing.
     """
 
-    def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+    def collect_keys(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
         """Learn the keys of the records from offset `start` up to `end`. Returns `end`, or the offset of the
         first record whose key did not fit. One key always fits, so that a compaction makes progress whatever
         its limit is."""
 
-    def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted]:
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted]:
         """Return what stays of each batch."""
 
 
@@ -70,7 +70,7 @@ class PlainKeys:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+    def collect_keys(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
         found = [
             (field.offset, data[field.key_at : field.key_end])
             for data, fields in map(self._fields, batches)
@@ -86,10 +86,10 @@ class PlainKeys:
             self._offsets[key] = offset
         return end
 
-    def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
-        return [self._sift(batch, sieve) for batch in batches]
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
+        return [self._filter_batch(batch, sieve) for batch in batches]
 
-    def _sift(self, batch: PlacedBatch, sieve: Sieve) -> Sifted:
+    def _filter_batch(self, batch: PlacedBatch, sieve: Sieve) -> Sifted:
         data, fields = self._fields(batch)
         kept = [field for field in fields if self._keeps(data, field, sieve)]
         tombstones = (f.offset for f in kept if f.is_tombstone and f.offset < sieve.clean_end)

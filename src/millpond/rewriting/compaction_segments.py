@@ -97,7 +97,7 @@ class SegmentWriter:
     def finish(self) -> None:
         while self._ahead:
             self._next_extent()
-        self._take_in(self._current)
+        self._add_to_group(self._current)
         self._flush()
 
     def _at(self, header: BatchHeader) -> BatchRun:
@@ -106,10 +106,10 @@ class SegmentWriter:
         return self._current
 
     def _next_extent(self) -> None:
-        self._take_in(self._current)
+        self._add_to_group(self._current)
         self._current = BatchRun([self._ahead.pop()])
 
-    def _take_in(self, stretch: BatchRun) -> None:
+    def _add_to_group(self, stretch: BatchRun) -> None:
         if not stretch.is_changed and stretch.extents[0].length >= LARGE_BYTES:
             self._flush()
             return

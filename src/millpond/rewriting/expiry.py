@@ -116,7 +116,7 @@ def expired_by_size(extents: Sequence[Extent], log_start: int, excess_bytes: int
     return offset
 
 
-def line_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
+def expiry_point_inside(reader: StoreReader, extent: Extent, limit: AgeLimit) -> tuple[int, int]:
     """The first batch of an extent that stays: its offset, and when it expires."""
     cutoff_ms = limit.cutoff_in(extent)
     if cutoff_ms is None:

@@ -140,16 +140,16 @@ class Administration:
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
         """Delete everything below an offset; returns the new log start."""
-        topic_partition = await self._log.place(name, partition)
+        topic_partition = await self._log.find_partition(name, partition)
         return await self._by_owner(topic_partition, self._log.delete_records(topic_partition, before_offset))
 
     async def offset_at(self, name: str, partition: int, timestamp_ms: int) -> int:
         """The offset of the first message at or after a time; the end offset if all are older."""
-        topic_partition = await self._log.place(name, partition)
+        topic_partition = await self._log.find_partition(name, partition)
         row = await self._log.read(lambda tx: partitions.read(tx, topic_partition))
         return await self._log.offset_stored_at(row, timestamp_ms)
 
-    async def other_owners(self, name: str, face: str) -> list[str]:
+    async def other_owners(self, name: str, interface: str) -> list[str]:
         """The addresses of the brokers that own the topic's other partitions. Raises `NotOwner`, with an owner's
         address, if this broker owns no partition of the topic."""
         topic = await self._log.topic(name)
@@ -158,10 +158,10 @@ class Administration:
             topic_partition for topic_partition in topic_partitions if not self._log.owns(topic_partition)
         ]
         known = {topic_partition: self._owners.addresses(topic_partition) for topic_partition in others}
-        reachable = [topic_partition for topic_partition in others if face in known[topic_partition]]
+        reachable = [topic_partition for topic_partition in others if interface in known[topic_partition]]
         if len(others) == len(topic_partitions) and reachable:
             raise self._owners.explain(NotOwner(), reachable[0])
-        return sorted({known[topic_partition][face] for topic_partition in reachable})
+        return sorted({known[topic_partition][interface] for topic_partition in reachable})
 
     async def _by_owner(self, topic_partition: TopicPartition, work: Awaitable[T]) -> T:
         """Add the owner's addresses to a `NotOwner` error."""
@@ -174,7 +174,7 @@ class Administration:
 
     async def groups(self) -> list[GroupListing]:
         """All groups, whichever broker coordinates them."""
-        return await self._groups.list_groups(everywhere=True)
+        return await self._groups.list_groups(all_brokers=True)
 
     async def describe_group(self, group_id: str) -> GroupDetails:
         description = await self._with_coordinator(group_id, self._groups.describe(group_id))
@@ -200,7 +200,7 @@ class Administration:
         the lease in milliseconds: the reader renews the claim before it expires, and releases it at the end."""
         if not 0 < len(reader) <= READER_CHARS_MAX:
             raise InvalidRequest(reason=f"a reader has a name of 1 to {READER_CHARS_MAX} characters")
-        await self._log.place(topic, partition or 0)
+        await self._log.find_partition(topic, partition or 0)
         claim = Claim(group_id, topic, partition)
         if release:
             await self._with_coordinator(group_id, self._groups.release(claim, reader))
@@ -215,7 +215,7 @@ class Administration:
         if not group_id:
             raise InvalidRequest(reason="a group needs a name")
         topic_partitions = {
-            await self._log.place(topic, number): offset for number, offset in offsets.items()
+            await self._log.find_partition(topic, number): offset for number, offset in offsets.items()
         }
         for offset in topic_partitions.values():
             if offset < 0:

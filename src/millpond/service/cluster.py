@@ -49,14 +49,14 @@ class ClusterAdministration:
         await self._membership.look()
 
     async def status(self) -> ClusterStatus:
-        found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_rests(tx)))
-        return _standing(found, leases, self._session)
+        found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))
+        return _cluster_status(found, leases, self._session)
 
     async def drain(self, node_id: int, *, undo: bool = False) -> ClusterStatus:
         """Make a broker hand over what it owns. It keeps running, and redirects clients to the new owners."""
 
         def drain(tx: CatalogTransaction) -> None:
-            topology.move(tx)
+            topology.bump_version(tx)
             members = topology.members(tx)
             found = [each.session for each in members if each.node_id == node_id]
             if not found:
@@ -65,21 +65,21 @@ class ClusterAdministration:
                 raise InvalidRequest(reason=f"there is no other broker to take what broker {node_id} owns")
             topology.set_leaving(tx, found[0], leaving=not undo)
 
-        await self._log.write(drain, alone=True)
+        await self._log.write(drain, own_commit=True)
         return await self._changed()
 
     async def rebalance(self) -> ClusterStatus:
         """Make every broker check again what it should hand over."""
-        await self._log.write(topology.move, alone=True)
+        await self._log.write(topology.bump_version, own_commit=True)
         return await self._changed()
 
     async def _changed(self) -> ClusterStatus:
         await self._log.refresh()
-        await self._membership.nudge_others()
+        await self._membership.notify_brokers_and_wait()
         return await self.status()
 
 
-def _standing(found: Topology, leases: dict[Session, int], session: Session) -> ClusterStatus:
+def _cluster_status(found: Topology, leases: dict[Session, int], session: Session) -> ClusterStatus:
     partitions = Counter(each.session for each in found.partitions.values())
     shards = Counter(each.session for each in found.shards.values())
     brokers = [

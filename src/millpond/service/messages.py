@@ -97,7 +97,7 @@ class MessageWriter:
         self._default_partitions = default_partitions
         self._limits = limits
         self._payload_limits = payload_limits or PayloadLimits()
-        self._turn = 0
+        self._round_robin = 0
 
     async def produce(
         self, topic: str, records: Sequence[Record], partition: int | None = None
@@ -114,18 +114,18 @@ class MessageWriter:
         known = await self._known(topic)
         if known is None:
             planned = self.planned(topic)
-            shares = await self._rehearsed(planned, records, partition)
+            shares = await self._check_and_pack_new(planned, records, partition)
             known = await self.topic(topic)
             if known.overrides or not known.partitions == planned.partitions == 1:
                 return await self.submit(topic, records, partition)  # owners and configs are known now
         else:
             shares = await self._shares(known, records, partition)
         placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
-        if len(placed) > 1 and await self._is_spread(placed):
+        if len(placed) > 1 and await self._has_several_owners(placed):
             return await self._submit_jointly(len(records), shares, placed)
         return _answer(len(records), shares, [await self._submit(*each) for each in placed])
 
-    async def _rehearsed(
+    async def _check_and_pack_new(
         self, planned: Topic, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
         """The batches for a topic that does not exist yet. Raises the error of a message that would be refused, so that
@@ -140,18 +140,18 @@ class MessageWriter:
         self, known: Topic, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
         if partition is not None:
-            await self._log.place(known.name, partition)  # raises if the partition does not exist
+            await self._log.find_partition(known.name, partition)  # raises if the partition does not exist
         return await self._packed_shares(known, self._log.topics.config(known.id), records, partition)
 
     async def _packed_shares(
         self, topic: Topic, config: TopicConfig, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
         """The batches of a request, after all checks that do not depend on the partition."""
-        self._turn += 1
+        self._round_robin += 1
         choice = PartitionChoice(topic.partitions, partition, self._keyless(topic))
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
         self._check(config, records, now_ms)
-        return await self._in_time(
+        return await self._run_off_loop_if_large(
             records,
             lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
         )
@@ -168,10 +168,10 @@ class MessageWriter:
         there is any. Otherwise a client that is redirected to the owner could be redirected again, because that broker
         would choose a different partition."""
         for step in range(topic.partitions):
-            number = (self._turn + step) % topic.partitions
+            number = (self._round_robin + step) % topic.partitions
             if self._log.owns(TopicPartition(topic.id, number)):
                 return number
-        return self._turn % topic.partitions
+        return self._round_robin % topic.partitions
 
     async def batches_of(
         self, messages: Sequence[NewMessage]
@@ -179,14 +179,16 @@ class MessageWriter:
         """For a joint append: one or more batches for each partition, and for each message its partition and its index
         among the messages for that partition."""
         self.check_count(len(messages))
-        await self._rehearse_jointly(messages)
+        await self._check_before_creating(messages)
         members: dict[TopicPartition, list[Record]] = {}
         spots: list[AppendIndex] = []
         now_ms = self._clock.now_ms()
         for message in messages:
             known = await self.topic(message.topic)
-            self._turn += 1
-            choice = PartitionChoice(known.partitions, message.partition, self._turn % known.partitions)
+            self._round_robin += 1
+            choice = PartitionChoice(
+                known.partitions, message.partition, self._round_robin % known.partitions
+            )
             topic_partition = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
             self._check(self._log.topics.config(known.id), [message.record], now_ms)
             records = members.setdefault(topic_partition, [])
@@ -197,15 +199,17 @@ class MessageWriter:
             for topic_partition, records in members.items()
         }, spots
 
-    async def _rehearse_jointly(self, messages: Sequence[NewMessage]) -> None:
-        """Like `_rehearsed`: if any message would be refused, no topic is created for the others."""
+    async def _check_before_creating(self, messages: Sequence[NewMessage]) -> None:
+        """Like `_check_and_pack_new`: if any message would be refused, no topic is created for the others."""
         topics = {message.topic: await self._known(message.topic) for message in messages}
         if all(topics.values()):
             return
         for message in messages:
             known = topics[message.topic]
             if known is None:
-                await self._rehearsed(self.planned(message.topic), [message.record], message.partition)
+                await self._check_and_pack_new(
+                    self.planned(message.topic), [message.record], message.partition
+                )
             else:
                 check_partition(known, message.partition)
                 self._check(known.config(), [message.record], self._clock.now_ms())
@@ -217,7 +221,7 @@ class MessageWriter:
         )
         return b"".join(share.data for share in shares)
 
-    async def _is_spread(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
+    async def _has_several_owners(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
         """Whether some batches belong to this broker and some to others, so that no single broker could accept the
         request. Raises if a batch would be refused, before any of them is accepted."""
         refused: list[tuple[TopicPartition, NotOwner]] = []
@@ -239,7 +243,7 @@ class MessageWriter:
             appends[topic_partition] = appends.get(topic_partition, b"") + data
         for topic_partition, data in appends.items():
             self._log.check_joint(topic_partition, data)
-        appending = await self._log.submit_jointly(appends, _nothing_more)
+        appending = await self._log.submit_jointly(appends, _no_extra_writes)
         appending.add_done_callback(_forget_failure)
         return _joint_answer(count, shares, placed[0][0].topic_id, appending)
 
@@ -257,12 +261,12 @@ class MessageWriter:
             check_partition(planned, partition)
             await self._log.check_planned(planned, data)
             known = await self.topic(topic)
-        topic_partition = await self._log.place(topic, partition)
+        topic_partition = await self._log.find_partition(topic, partition)
         if self._log.topics.config(known.id).payloads:
-            await self._look_at_references(data)
+            await self._check_batch_references(data)
         return await self._submit(topic_partition, data)
 
-    async def _look_at_references(self, data: Buffer) -> None:
+    async def _check_batch_references(self, data: Buffer) -> None:
         """Check the references in a batch of our client library. The log decides about batches that cannot be
         decoded."""
         now_ms, expanded_max = self._clock.now_ms(), self._limits.decompressed_bytes_max
@@ -323,7 +327,7 @@ class MessageWriter:
         except MillpondError as error:
             raise self._owners.explain(error, topic_partition) from error
 
-    async def _in_time(self, records: Sequence[Record], work: Callable[[], T]) -> T:
+    async def _run_off_loop_if_large(self, records: Sequence[Record], work: Callable[[], T]) -> T:
         """Run small work directly, and other work on a thread, because it would block the event loop."""
         parts = sum(1 + len(record.headers) for record in records)
         size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
@@ -398,7 +402,7 @@ def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: i
     return data
 
 
-def _nothing_more(_: CatalogTransaction) -> None:
+def _no_extra_writes(_: CatalogTransaction) -> None:
     """The messages are all that the transaction commits."""
 
 

@@ -33,12 +33,12 @@ class Owners:
         return NotOwner(**_facts(self.addresses(topic_partition))) if isinstance(error, NotOwner) else error
 
     def explain_coordinator(self, error: NotCoordinator, group_id: str) -> NotCoordinator:
-        return NotCoordinator(group=group_id, **_facts(self._elsewhere(self.coordinator(group_id))))
+        return NotCoordinator(group=group_id, **_facts(self._remote_addresses(self.coordinator(group_id))))
 
     def addresses(self, topic_partition: TopicPartition) -> InterfaceAddresses:
         """The addresses of the broker that owns a partition; empty if that is this broker or is unknown."""
         owner = self._log.topology.partitions.get(topic_partition)
-        return self._elsewhere(self._log.topology.member(owner.session)) if owner is not None else {}
+        return self._remote_addresses(self._log.topology.member(owner.session)) if owner is not None else {}
 
     def owner(self, topic_partition: TopicPartition) -> str | None:
         """The session that owns a partition."""
@@ -59,10 +59,10 @@ class Owners:
         owner = self._log.topology.shards.get(coordinators.shard_of(name))
         return self._log.topology.member(owner.session) if owner is not None else None
 
-    def _elsewhere(self, member: LiveBroker | None) -> InterfaceAddresses:
+    def _remote_addresses(self, member: LiveBroker | None) -> InterfaceAddresses:
         return addresses_of(member) if member is not None and member.session != self._session else {}
 
 
 def _facts(addresses: InterfaceAddresses) -> dict[str, str]:
     """Fields of an error that redirects a client."""
-    return {f"owner_{face}": address for face, address in addresses.items()}
+    return {f"owner_{interface}": address for interface, address in addresses.items()}

@@ -30,7 +30,7 @@ from millpond.model.payloads import (
     HEADER,
     Reference,
     check_age,
-    made_at_ms,
+    created_at_ms,
     new_payload_id,
     parse_payload_id,
     parse_reference,
@@ -75,13 +75,13 @@ class PayloadTransfers:
 
     async def upload_place(self, topic: str, payload: str, size: int | None = None) -> TransferTarget:
         """Where to upload the body of a message that will be sent later."""
-        payload_id, key = await self._fresh(topic, payload)
+        payload_id, key = await self._new_upload(topic, payload)
         if await self._exists(key):
             raise PayloadExists(topic=topic, payload=payload)
         url = await self._signed(key, "PUT", payload_id)
         self._check_size(size or 0, self._limits.through_broker_bytes_max if url is None else None)
         if url is None:
-            return TransferTarget("PUT", made_at_ms(payload_id) + self._limits.publish_within_ms)
+            return TransferTarget("PUT", created_at_ms(payload_id) + self._limits.publish_within_ms)
         return TransferTarget("PUT", self._url_expires_at_ms(payload_id), url, CREATE_ONLY)
 
     async def download_place(self, topic: str, payload: str) -> TransferTarget:
@@ -101,7 +101,7 @@ class PayloadTransfers:
     ) -> Reference:
         """Upload a body through the broker. Returns the reference for its message once the body is durable. The body
         must match `size` and `checksum` (CRC32C) if they are set. An interrupted upload stores nothing."""
-        payload_id, key = await self._fresh(topic, payload)
+        payload_id, key = await self._new_upload(topic, payload)
         self._check_size(size or 0, self._limits.through_broker_bytes_max)
         body = bytearray()
         try:
@@ -115,13 +115,13 @@ class PayloadTransfers:
         putting = asyncio.ensure_future(
             self._in_pool(lambda: self._put(payload_id, key, body, size, checksum))
         )
-        putting.add_done_callback(lambda done: self._let_go(done, len(body)))
+        putting.add_done_callback(lambda done: self._release_bytes(done, len(body)))
         try:
             return await asyncio.shield(putting)
         except ObjectExists as error:
             raise PayloadExists(topic=topic, payload=payload) from error
 
-    def _let_go(self, done: "asyncio.Future[Reference]", count: int) -> None:
+    def _release_bytes(self, done: "asyncio.Future[Reference]", count: int) -> None:
         """Called when the thread is done with the body, even if the caller was cancelled: until then it uses memory."""
         self.held_bytes -= count
         if not done.cancelled():
@@ -176,7 +176,7 @@ class PayloadTransfers:
             raise PayloadsNotTaken(topic=topic)
         return payload_key(known.id, payload_id)
 
-    async def _fresh(self, topic: str, payload: str) -> tuple[UUID, str]:
+    async def _new_upload(self, topic: str, payload: str) -> tuple[UUID, str]:
         """Id and key of a body that will be uploaded; raises if the id is too old."""
         payload_id = parse_payload_id(payload)
         key = await self._key(topic, payload_id)
@@ -204,7 +204,7 @@ class PayloadTransfers:
 
     def _url_expires_at_ms(self, payload_id: UUID) -> int:
         """Not later than the last time at which the message may arrive."""
-        last_ms = made_at_ms(payload_id) + self._limits.publish_within_ms
+        last_ms = created_at_ms(payload_id) + self._limits.publish_within_ms
         return min(last_ms, self._clock.now_ms() + self._limits.url_s * 1000)
 
     async def _exists(self, key: str) -> bool:

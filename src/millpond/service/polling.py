@@ -33,11 +33,11 @@ from millpond.service.workers import Workers
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["PollResult"]]
 OLDEST = -1
 """A position that means: from the oldest message on."""
-LOOK_ELSEWHERE_MS = 250
+REMOTE_POLL_INTERVAL_MS = 250
 """How often a poll that waits for partitions of several brokers reads those of the others."""
-READ_ELSEWHERE_MAX = 8
+REMOTE_READS_MAX = 8
 """Partitions of other brokers that one poll reads concurrently."""
-BYTES_ELSEWHERE_MIN = 64 * 1024
+REMOTE_READ_BYTES_MIN = 64 * 1024
 EMPTY_FETCHES_MAX = 16
 """Even a poll that does not wait makes up to this many fetches while they find no visible messages (compacted batches,
 hidden transactions). Otherwise a reader could take the empty response for the end of the log."""
@@ -74,7 +74,7 @@ class PollResult:
     """`records` are (partition, record), each partition's in order; `batches` are (partition, bytes of one batch)."""
 
     topic_id: TopicId
-    standings: list[ReadPosition] = field(default_factory=list)
+    read_positions: list[ReadPosition] = field(default_factory=list)
     records: list[tuple[int, Record]] = field(default_factory=list)
     batches: list[tuple[int, memoryview]] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class Poller:
         self._owners = owners
         self._workers = workers
         self._limits = limits
-        self._turn = 0
+        self._round_robin = 0
         self._stopping = False
         self._waiting: set[asyncio.Task[list[FetchResult]]] = set()
 
@@ -101,7 +101,7 @@ class Poller:
 
     async def poll_batches(self, request: PollRequest) -> PollResult:
         """The same messages as complete stored batches. The first batch of a partition may start below its position."""
-        return await self._until_found(request, self._whole)
+        return await self._until_found(request, self._as_batches)
 
     def partitions(self, topic: str) -> int:
         return self._log.topics.named(topic).partitions
@@ -118,11 +118,11 @@ class Poller:
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
             results = await self._fetch_unless_stopping(request, topic, wanted, left_ms)
             polled = await unpack(request, wanted, results)
-            wanted = {each.partition: each.next_offset for each in polled.standings}
+            wanted = {each.partition: each.next_offset for each in polled.read_positions}
             if polled.records or polled.batches:
                 return polled
-            goes_on = fetches < EMPTY_FETCHES_MAX and any(result.has_more for result in results)
-            if loop.time() >= deadline and not goes_on:
+            must_continue = fetches < EMPTY_FETCHES_MAX and any(result.has_more for result in results)
+            if loop.time() >= deadline and not must_continue:
                 return polled
         raise AssertionError("unreachable: it counts for ever")
 
@@ -133,9 +133,9 @@ class Poller:
             self._log.topics.partition(request.topic, partition)
             if offset < OLDEST:
                 raise InvalidRequest(reason=f"position {offset} is below the first of all")
-        self._turn += 1
+        self._round_robin += 1
         order = sorted(given)
-        first = self._turn % len(order)
+        first = self._round_robin % len(order)
         return {partition: given[partition] for partition in order[first:] + order[:first]}
 
     async def _fetch_unless_stopping(
@@ -163,11 +163,11 @@ class Poller:
             FetchRequest(TopicPartition(topic.id, partition), offset, self._bytes_max(request))
             for partition, offset in wanted.items()
         ]
-        if self._is_spread(asked):
-            return await self._fetch_from_all(request, topic, asked, wait_ms)
-        return await self._fetch_own(request, asked, wait_ms)
+        if self._has_several_owners(asked):
+            return await self._fetch_local_and_remote(request, topic, asked, wait_ms)
+        return await self._fetch_local(request, asked, wait_ms)
 
-    async def _fetch_own(
+    async def _fetch_local(
         self, request: PollRequest, asked: Sequence[FetchRequest], wait_ms: int
     ) -> list[FetchResult]:
         if not request.strict or any(each.offset == OLDEST for each in asked):
@@ -177,18 +177,18 @@ class Poller:
         )
         for result in results:
             if result.error is not None:
-                await self._refuse(request, result)
+                await self._raise_error(request, result)
         return results
 
     # -- partitions of several brokers ------------------------------------------------------------------------
 
-    def _is_spread(self, asked: Sequence[FetchRequest]) -> bool:
+    def _has_several_owners(self, asked: Sequence[FetchRequest]) -> bool:
         """Whether no broker owns all of them, so that the client cannot be redirected to a single broker."""
         if all(self._log.owns(each.topic_partition) for each in asked):
             return False
         return len({self._owners.owner(each.topic_partition) for each in asked}) > 1
 
-    async def _fetch_from_all(
+    async def _fetch_local_and_remote(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest], wait_ms: int
     ) -> list[FetchResult]:
         """Reads this broker's partitions from memory and the others' from the store. Waits for the first message of
@@ -198,27 +198,29 @@ class Poller:
         while True:
             own = [each for each in asked if self._log.owns(each.topic_partition)]
             others = [each for each in asked if each not in own]
-            found = {each.topic_partition: each for each in await self._fetch_others(request, topic, others)}
+            found = {each.topic_partition: each for each in await self._fetch_remote(request, topic, others)}
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
-            pause_ms = 0 if any(each.batches for each in found.values()) else min(left_ms, LOOK_ELSEWHERE_MS)
+            pause_ms = (
+                0 if any(each.batches for each in found.values()) else min(left_ms, REMOTE_POLL_INTERVAL_MS)
+            )
             if own:
                 found |= {
-                    each.topic_partition: each for each in await self._fetch_own(request, own, pause_ms)
+                    each.topic_partition: each for each in await self._fetch_local(request, own, pause_ms)
                 }
             elif pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
             if any(each.batches for each in found.values()) or left_ms == 0:
                 return [found[each.topic_partition] for each in asked]
 
-    async def _fetch_others(
+    async def _fetch_remote(
         self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest]
     ) -> list[FetchResult]:
         """Reads the catalog once to find which partitions have messages, and fetches only from those."""
         rows = await self._log.read(
             lambda tx: {row.topic_partition: row for row in partitions.of_topic(tx, topic.id)}
         )
-        room = asyncio.Semaphore(READ_ELSEWHERE_MAX)
-        bytes_max = max(self._bytes_max(request) // max(1, len(asked)), BYTES_ELSEWHERE_MIN)
+        room = asyncio.Semaphore(REMOTE_READS_MAX)
+        bytes_max = max(self._bytes_max(request) // max(1, len(asked)), REMOTE_READ_BYTES_MIN)
 
         async def fetch(each: FetchRequest) -> FetchResult:
             row = rows.get(each.topic_partition)
@@ -237,7 +239,7 @@ class Poller:
                 wanted = FetchRequest(each.topic_partition, offset, bytes_max)
                 result = await self._log.fetch_stored(wanted, read_committed=request.committed)
             if result.error is not None:
-                await self._refuse(request, result)
+                await self._raise_error(request, result)
             return result
 
         return list(await asyncio.gather(*map(fetch, asked)))
@@ -255,7 +257,7 @@ class Poller:
         offset = min(max(asked.offset, partition.log_start), partition.end_offset)
         return FetchRequest(asked.topic_partition, offset, asked.bytes_max)
 
-    async def _refuse(self, request: PollRequest, result: FetchResult) -> None:
+    async def _raise_error(self, request: PollRequest, result: FetchResult) -> None:
         """Raise the error of a partition. Unless `strict`, a position that expired during the fetch is not an error:
         the next fetch continues at the oldest message."""
         error = result.error
@@ -291,7 +293,7 @@ class Poller:
             return None
         return sum(_record_counts(results))
 
-    async def _whole(
+    async def _as_batches(
         self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         polled = PollResult(results[0].topic_partition.topic_id)
@@ -301,7 +303,7 @@ class Poller:
                 data = memoryview(buffer)[position : position + header.size]
                 if await self._reaches(data, header, max(start, result.log_start)):
                     polled.batches.append((result.topic_partition.partition, data))
-            polled.standings.append(_standing(result, start))
+            polled.read_positions.append(_partition_position(result, start))
         return polled
 
     async def _reaches(self, batch: memoryview, header: BatchHeader, start: int) -> bool:
@@ -343,7 +345,7 @@ def _decode(
         except UnreadableBatch as error:
             unreadable = error
             stopped_at = error.facts["offset"]
-        polled.standings.append(_standing(result, start, stopped_at))
+        polled.read_positions.append(_partition_position(result, start, stopped_at))
     if unreadable is not None and not polled.records:
         raise unreadable
     return polled
@@ -388,7 +390,7 @@ def _record_counts(results: Sequence[FetchResult]) -> list[int]:
     return [header.record_count for header in _headers(results)]
 
 
-def _standing(result: FetchResult, start: int, stopped_at: int | None = None) -> ReadPosition:
+def _partition_position(result: FetchResult, start: int, stopped_at: int | None = None) -> ReadPosition:
     """A reader that received nothing keeps its position, unless it has none yet."""
     following = max(start, result.next_offset) if result.batches else start
     if following == OLDEST:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "session"]
 
-_HOMES = {"Place": "millpond.spark.place", "session": "millpond.spark.sessions"}
+_MODULES = {"Place": "millpond.spark.place", "session": "millpond.spark.sessions"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -13,14 +13,14 @@ from millpond.catalog.open import (
     OBJECTS_FOLDER,
     SQLITE,
     open_database,
-    shown_url,
+    redacted_url,
     sqlite_path,
     sqlite_url,
 )
 from millpond.model.errors import InvalidSettings
 from millpond.model.ids import Session, new_session
+from millpond.objects.disk_reserve import RESERVE_BYTES, Reserve
 from millpond.objects.open import open_store
-from millpond.objects.reserve import RESERVE_BYTES, Reserve
 from millpond.objects.store import ObjectStore
 from millpond.reading.reader import StoreReader
 
@@ -60,7 +60,7 @@ class Place:
         raise InvalidSettings(name="path", value=path or "", reason=reason)
 
     def __str__(self) -> str:
-        return shown_url(self.catalog)
+        return redacted_url(self.catalog)
 
 
 def database(place: Place) -> Database:

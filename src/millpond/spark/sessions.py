@@ -21,7 +21,7 @@ from millpond.model.errors import NotInstalled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK: Final = (
+FAST_START_OPTIONS: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
@@ -71,7 +71,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(chosen)
     given = dict(config or {})
     java = [f"-Dlog4j2.configurationFile=file:{LOGGING}", f"-Dmillpond.log.level={log_level}"]
-    java += [*QUICK, *_class_archive()] if fast_start else []
+    java += [*FAST_START_OPTIONS, *_class_archive()] if fast_start else []
     given[JAVA_OPTIONS] = " ".join([*java, given.get(JAVA_OPTIONS, "")]).strip()
     for key, value in {**DEFAULTS, **given}.items():
         builder = builder.config(key, value)

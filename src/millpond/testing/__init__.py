@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults", "FaultyStore", "Hold", "Millpond", "SimulatedClock", "running_broker"]
 
-_HOME_OF = {
+_MODULE_OF = {
     "Faults": "millpond.testing.faults",
     "FaultyStore": "millpond.testing.faults",
     "Hold": "millpond.testing.faults",
@@ -26,7 +26,7 @@ _HOME_OF = {
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
+    home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)

@@ -35,8 +35,8 @@ async def running_broker(
     places = (
         {"data_dir": data_dir} if data_dir is not None else {"catalog": "memory://", "store": "memory://"}
     )
-    faces = {"kafka": kafka, "grpc": grpc, "http": http}
-    listening = {f"{face}_listen": "127.0.0.1:0" if on else "" for face, on in faces.items()}
+    interfaces = {"kafka": kafka, "grpc": grpc, "http": http}
+    listening = {f"{interface}_listen": "127.0.0.1:0" if on else "" for interface, on in interfaces.items()}
     quick = {"group_initial_rebalance_delay": 0} if kafka else {}
     chosen = Settings(**{**places, **listening, **quick, "disk_reserve": 0, **settings})  # type: ignore[arg-type]  # checked by the dataclass itself
     broker = Broker(
@@ -44,7 +44,7 @@ async def running_broker(
         clock=clock,
         wrap_store=with_faults,
         maintain=maintain,
-        listen=any(faces.values()),
+        listen=any(interfaces.values()),
         trust_clock=trust_clock,
     )
     async with broker:

@@ -137,16 +137,16 @@ class FaultyStore:
 
     def read(self, key: str, start: int, length: int) -> bytes:
         fault = self._faults.take("read")
-        data = _suffer(fault, lambda: self._store.read(key, start, length))
+        data = _apply_fault(fault, lambda: self._store.read(key, start, length))
         return data[: max(0, len(data) - fault.missing_bytes)]
 
     def list(self, prefix: str) -> Iterator[str]:
         fault = self._faults.take("list")
         first = Fault(hold_before=fault.hold_before, before=fault.before)
         after = Fault(hold_after=fault.hold_after, after=fault.after)
-        for key in _suffer(first, lambda: self._store.list(prefix)):
+        for key in _apply_fault(first, lambda: self._store.list(prefix)):
             yield key
-            _suffer(after, lambda: None)
+            _apply_fault(after, lambda: None)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._call("delete", lambda: self._store.delete(keys))
@@ -164,10 +164,10 @@ class FaultyStore:
         self._store.close()
 
     def _call(self, operation: StoreOperation, action: Callable[[], T]) -> T:
-        return _suffer(self._faults.take(operation), action)
+        return _apply_fault(self._faults.take(operation), action)
 
 
-def _suffer(fault: Fault, action: Callable[[], T]) -> T:
+def _apply_fault(fault: Fault, action: Callable[[], T]) -> T:
     if fault.hold_before is not None:
         fault.hold_before.pause()
     if fault.before is not None:

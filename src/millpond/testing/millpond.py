@@ -19,18 +19,18 @@ from typing import Any, Final, Self, TypeVar
 from millpond.broker import Broker
 from millpond.client import Admin, Consumer, Producer
 from millpond.client.consumer import ConsumerStart
-from millpond.model.addresses import FACES
+from millpond.model.addresses import INTERFACES
 from millpond.model.errors import MillpondError
 from millpond.model.units import parse_duration_ms
 from millpond.settings import Settings, load
 from millpond.testing.background import run_in_background
 from millpond.testing.faults import Faults, FaultyStore
 from millpond.testing.outages import WRITES, Outages
-from millpond.testing.travel import TravellingClock, travel
+from millpond.testing.time_travel import TravellingClock, time_travel
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  # directories created here have names that cannot be guessed
 DEFAULTS: Final = {
-    **{f"{face}_listen": "127.0.0.1:0" for face in FACES},
+    **{f"{interface}_listen": "127.0.0.1:0" for interface in INTERFACES},
     "group_initial_rebalance_delay": "0ms",
     "inline_bytes_max": "0",
     "disk_reserve": "0",
@@ -50,7 +50,7 @@ class Millpond:
         self._clock = TravellingClock()
         self._outages = Outages()
         self._clients: list[Producer | Consumer | Admin] = []
-        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._broker: Broker | None = None
         self._listeners: dict[str, str] = {}
 
@@ -64,8 +64,8 @@ class Millpond:
     @property
     def data_dir(self) -> Path:
         """For Spark: `.option("path", str(millpond.data_dir))`."""
-        assert self._place is not None, "it has been started"
-        return Path(self._place.name)
+        assert self._directory is not None, "it has been started"
+        return Path(self._directory.name)
 
     @property
     def grpc(self) -> str:
@@ -84,10 +84,10 @@ class Millpond:
             raise RuntimeError("the broker is down: start() it first")
         return self._broker
 
-    def _address(self, face: str) -> str:
-        if face not in self._listeners:
-            raise RuntimeError(f"the settings turn {face} off")
-        return self._listeners[face]
+    def _address(self, interface: str) -> str:
+        if interface not in self._listeners:
+            raise RuntimeError(f"the settings turn {interface} off")
+        return self._listeners[interface]
 
     # -- clients, closed when the test ends ---------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Millpond:
         milliseconds = (parse_duration_ms(duration) if duration else 0) + int(seconds * 1000)
         if milliseconds < 0:
             raise ValueError("time only goes forward")
-        run_in_background(travel(self.broker, self._clock, milliseconds))
+        run_in_background(time_travel(self.broker, self._clock, milliseconds))
 
     @property
     def now_ms(self) -> int:
@@ -177,7 +177,7 @@ class Millpond:
             self._close_clients()
 
     def __enter__(self) -> Self:
-        self._place = tempfile.TemporaryDirectory(
+        self._directory = tempfile.TemporaryDirectory(
             prefix="millpond-test-", dir=MEMORY if MEMORY.is_dir() else None
         )
         try:
@@ -194,9 +194,9 @@ class Millpond:
 
     def _settings(self) -> Settings:
         """Nothing comes from the environment, so that a test behaves the same everywhere."""
-        ports = {f"{face}_listen": address for face, address in self._listeners.items()}
-        assert self._place is not None, "it is used in a with statement"
-        return load({**DEFAULTS, "data_dir": self._place.name, **self._given, **ports}, environment={})
+        ports = {f"{interface}_listen": address for interface, address in self._listeners.items()}
+        assert self._directory is not None, "it is used in a with statement"
+        return load({**DEFAULTS, "data_dir": self._directory.name, **self._given, **ports}, environment={})
 
     def _close_clients(self) -> None:
         """Closing a client contacts the broker; without a broker it would retry until its timeout."""
@@ -210,9 +210,9 @@ class Millpond:
             self.stop()
 
     def _remove(self) -> None:
-        if self._place is not None:
-            self._place.cleanup()
-            self._place = None
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
 
 
 def _close(client: Producer | Consumer | Admin) -> None:

@@ -14,19 +14,19 @@ class Outages(Faults):
 
     def __init__(self) -> None:
         super().__init__()
-        self._out: frozenset[StoreOperation] = frozenset()
+        self._failing: frozenset[StoreOperation] = frozenset()
         self._holds: list[Hold] = []
 
     @contextmanager
     def outage(self, *operations: StoreOperation) -> Iterator[None]:
-        before, self._out = self._out, self._out | set(operations)
+        before, self._failing = self._failing, self._failing | set(operations)
         try:
             yield
         finally:
-            self._out = before
+            self._failing = before
 
     def take(self, operation: StoreOperation) -> Fault:
-        if operation in self._out:
+        if operation in self._failing:
             return Fault(before=StoreUnavailable(reason="a test made it unavailable"))
         return super().take(operation)
 

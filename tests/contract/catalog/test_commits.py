@@ -162,7 +162,7 @@ def test_a_writer_that_dies_between_commits_is_told_and_changes_nothing(catalog)
     session = catalog.writer()
     committer = catalog.committer(session)
     committer.commit([create("a")])
-    catalog.write(writers.bury, session, 1)
+    catalog.write(writers.mark_dead, session, 1)
     with pytest.raises(WriterDead):
         committer.commit([create("b")])
     assert names(catalog) == ["a"]
@@ -200,17 +200,17 @@ def test_a_foreign_commit_is_noticed_and_ones_own_is_not(file_catalog, tmp_path)
     from millpond.catalog.sqlite import SqliteDatabase
 
     mine, theirs = file_catalog.database, SqliteDatabase(tmp_path / "catalog.db")
-    mine.changed_elsewhere()
+    mine.has_foreign_commits()
     file_catalog.write(create("a"))
-    assert not mine.changed_elsewhere()
+    assert not mine.has_foreign_commits()
     with theirs.write() as tx:
         create("b")(tx)
     file_catalog.write(create("c"))
-    assert mine.changed_elsewhere()
-    assert not mine.changed_elsewhere()
+    assert mine.has_foreign_commits()
+    assert not mine.has_foreign_commits()
     theirs.close()
 
 
 def test_postgresql_is_asked_once_a_second(empty_postgres, memory_catalog):
-    assert [empty_postgres.changed_elsewhere() for _ in range(2)] == [True, False]
-    assert memory_catalog.database.changed_elsewhere() is False
+    assert [empty_postgres.has_foreign_commits() for _ in range(2)] == [True, False]
+    assert memory_catalog.database.has_foreign_commits() is False

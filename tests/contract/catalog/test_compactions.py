@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millpond.catalog import compactions, extents, objects, partitions, topics
-from millpond.catalog.compactions import POINTS_PER_RETENTION, TOMBSTONES_GONE, CompactionPoint, thinned
+from millpond.catalog.compactions import POINTS_PER_RETENTION, TOMBSTONES_REMOVED, CompactionPoint, thinned
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.transactions import last_stable_offset
 from millpond.model.errors import ExtentsChanged
@@ -234,7 +234,7 @@ def test_a_compaction_that_changed_no_extent_still_moves_the_point(catalog):
     for clean_end, first_tombstone, now_ms in ((10, NO_TOMBSTONE, 8), (25, 12, 9)):
         done = compacted(catalog, topic_partition, clean_end=clean_end, first_tombstone=first_tombstone)
         assert catalog.write(register, done, now_ms=now_ms) == []
-    assert catalog.read(compactions.read, topic_partition) == ((10, TOMBSTONES_GONE), (25, 9))
+    assert catalog.read(compactions.read, topic_partition) == ((10, TOMBSTONES_REMOVED), (25, 9))
     assert facts(catalog, topic_partition) == before
 
 
@@ -301,7 +301,7 @@ def test_every_compaction_leaves_another_mark(catalog):
     catalog.write(partitions.claim, topic_partition, "me")
     seen = [catalog.read(compactions.marks, "me")]
     assert seen == [{}]
-    for points in ([(5, 1)], [(5, 1), (9, 2)], [(9, TOMBSTONES_GONE)], [(9, TOMBSTONES_GONE), (12, 3)]):
+    for points in ([(5, 1)], [(5, 1), (9, 2)], [(9, TOMBSTONES_REMOVED)], [(9, TOMBSTONES_REMOVED), (12, 3)]):
         catalog.write(compactions.write, topic_partition, [CompactionPoint(*point) for point in points])
         mark = catalog.read(compactions.marks, "me")
         assert list(mark) == [topic_partition]

@@ -55,13 +55,13 @@ def test_what_a_paused_writer_has_locked_is_freed(open_as, in_pipeline):
     with other.write() as tx:
         writers.register(tx, session, kind="broker", address="", lease_ms=-LEASE_MS)
 
-    def bury():
+    def mark_dead():
         with other.write() as tx:
-            tx.cut_off([session])
-            buried.extend(writers.bury_expired_brokers(tx, [session], 77))
+            tx.terminate_connections([session])
+            buried.extend(writers.mark_expired_brokers_dead(tx, [session], 77))
 
     with pytest.raises(CatalogUnavailable):
-        stand_still(paused, session, bury, in_pipeline=in_pipeline)
+        stand_still(paused, session, mark_dead, in_pipeline=in_pipeline)
     assert buried == [session]
 
 
@@ -70,11 +70,11 @@ def test_others_are_left_alone(open_as):
     other.migrate()
     with bystander.write() as tx:
         with other.write() as judge:
-            judge.cut_off(["paused", "other", "bystande", ""])
+            judge.terminate_connections(["paused", "other", "bystande", ""])
         assert tx.rows("SELECT 1") == [(1,)]
 
 
 def test_on_sqlite_nothing_happens(file_catalog):
     with file_catalog.database.write() as tx:
-        tx.cut_off(["anybody"])
+        tx.terminate_connections(["anybody"])
         assert tx.rows("SELECT 1") == [(1,)]

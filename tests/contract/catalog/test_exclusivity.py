@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.catalog import exclusivity, subscriptions, topics, writers
+from millpond.catalog import exclusive_consumers, subscriptions, topics, writers
 from millpond.model.errors import SubscriptionBusy, UnknownSubscription
 from millpond.model.ids import Session
 from millpond.model.subscriptions import config_from
@@ -28,11 +28,11 @@ def subscription(catalog):
 
 
 def hold(catalog, subscription, session, consumer, token="1"):
-    catalog.write(lambda tx: exclusivity.hold(tx, subscription, session, consumer, token))
+    catalog.write(lambda tx: exclusive_consumers.hold(tx, subscription, session, consumer, token))
 
 
 def release(catalog, subscription, session, token="1"):
-    catalog.write(lambda tx: exclusivity.release(tx, subscription, session, token))
+    catalog.write(lambda tx: exclusive_consumers.release(tx, subscription, session, token))
 
 
 def test_one_consumer_at_all_brokers_and_another_at_none(catalog, subscription):
@@ -68,7 +68,7 @@ def test_what_a_broker_has_left_behind_itself_does_not_keep_it_from_letting_the_
 
 def test_what_a_dead_broker_has_noted_does_not_count(catalog, subscription):
     hold(catalog, subscription, A, "anna")
-    catalog.write(lambda tx: writers.bury(tx, A, NOW))
+    catalog.write(lambda tx: writers.mark_dead(tx, A, NOW))
     hold(catalog, subscription, B, "bert")
     assert catalog.read(lambda tx: tx.rows("SELECT consumer FROM exclusive_consumers")) == [("bert",)]
 

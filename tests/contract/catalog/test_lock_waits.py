@@ -61,7 +61,7 @@ def test_a_commit_that_waits_is_given_up_and_the_next_one_goes_through(open_with
 def test_who_is_patient_waits(open_with):
     impatient, other = open_with(SHORT_MS), open_with(0)
     with impatient.write() as tx:
-        tx.be_patient()
+        tx.disable_lock_timeout()
         assert tx.rows("SHOW lock_timeout") == [("0",)]
     with impatient.read() as tx:
         assert tx.rows("SHOW lock_timeout") == [(f"{SHORT_MS}ms",)]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.lossy import LossyDatabase
+from tests.lossy_catalog import LossyDatabase
 
 from millpond.catalog import appends, extents, transactions, writers
 from millpond.catalog.commits import ATTEMPTS_MAX, Committer
@@ -219,9 +219,9 @@ def test_an_earlier_commit_still_undecided_does_not_confuse_the_next(postgres_ca
 
     def earlier():
         with suppress(ZeroDivisionError), catalog.database.write() as tx:
-            writers.take_number(tx, session, 0, 1, "another")
+            writers.claim_commit_number(tx, session, 0, 1, "another")
             appends.append(tx, [catalog.share(topic_partition, 3)], None, now_ms=1)
-            writers.keep_result(tx, session, 0, '[["not yours"]]')
+            writers.store_result(tx, session, 0, '[["not yours"]]')
             numbered.set()
             decided.wait(10)
             if not commit:
@@ -240,8 +240,8 @@ def test_an_earlier_commit_still_undecided_does_not_confuse_the_next(postgres_ca
 
 def test_a_lost_answer_of_a_writer_declared_dead_meanwhile_is_still_found(catalog):
     topic_partition, session = catalog.topic_partition(), catalog.writer()
-    bury = lambda _: catalog.write(writers.bury, session, 1)  # noqa: E731
-    committer = Committer(LossyDatabase(catalog.database, "lose after"), session, sleep=bury)
+    mark_dead = lambda _: catalog.write(writers.mark_dead, session, 1)  # noqa: E731
+    committer = Committer(LossyDatabase(catalog.database, "lose after"), session, sleep=mark_dead)
     assert base_offset(committer.commit(append_one(catalog, topic_partition))) == 0
     assert_appended(catalog, topic_partition, (0, 3))
 
@@ -302,9 +302,9 @@ def test_an_end_whose_answer_was_lost_writes_one_marker_and_tells_where(catalog,
 
     ended = transactions.decode_transition(committer.commit([end])[0].value)
     assert ended.producer.epoch == 1
-    assert [(each.topic_partition, each.offset, each.first_offset) for each in ended.markers.places] == [
-        (topic_partition, 1, 0)
-    ]
+    assert [
+        (each.topic_partition, each.offset, each.first_offset) for each in ended.markers.partition_markers
+    ] == [(topic_partition, 1, 0)]
     assert catalog.partition(topic_partition).end_offset == 2
     again = transactions.decode_transition(committer.commit([end])[0].value)
     assert (again.producer, again.markers) == (ended.producer, None)

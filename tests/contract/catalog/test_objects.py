@@ -61,7 +61,7 @@ def test_an_unsealed_journal_of_a_living_session_is_never_collected(catalog):
     catalog.writer("s1")
     emptied(catalog)
     assert collectable(catalog) == []
-    catalog.write(writers.bury, "s1", 70)
+    catalog.write(writers.mark_dead, "s1", 70)
     assert collectable(catalog) == ["j1"]
 
 
@@ -81,7 +81,7 @@ def test_a_sealed_journal_of_a_living_session_is_collected(catalog):
 def test_a_forgotten_session_leaves_nothing_uncollectable(catalog):
     catalog.writer("s1")
     emptied(catalog)
-    catalog.write(writers.bury, "s1", 70)
+    catalog.write(writers.mark_dead, "s1", 70)
     catalog.write(writers.forget, "s1")
     assert collectable(catalog) == ["j1"]
 
@@ -91,7 +91,7 @@ def test_a_journal_that_grows_again_is_alive_again(catalog):
     topic_partition = emptied(catalog)
     catalog.append_one(topic_partition, to=catalog.object("j1"))
     assert catalog.rows("SELECT extents, dead_since FROM objects") == [(1, None)]
-    catalog.write(writers.bury, "s1", 70)
+    catalog.write(writers.mark_dead, "s1", 70)
     assert collectable(catalog) == []
 
 

@@ -27,7 +27,7 @@ def test_a_run_is_running_then_done_with_its_report(catalog):
 
 def test_a_run_whose_job_died_without_a_word_is_interrupted(catalog):
     session = begun(catalog)
-    catalog.write(writers.bury, session, 2_000)
+    catalog.write(writers.mark_dead, session, 2_000)
     assert [run.state for run in newest(catalog)] == ["interrupted"]
 
 
@@ -46,7 +46,7 @@ def test_a_run_from_before_the_machine_was_started_anew_is_interrupted(catalog):
 
 def test_a_run_whose_writer_is_gone_without_a_trace_is_interrupted(catalog):
     session = begun(catalog)
-    catalog.write(writers.bury, session, 2_000)
+    catalog.write(writers.mark_dead, session, 2_000)
     catalog.write(writers.forget, session)
     assert [run.state for run in newest(catalog)] == ["interrupted"]
 
@@ -54,7 +54,7 @@ def test_a_run_whose_writer_is_gone_without_a_trace_is_interrupted(catalog):
 def test_a_run_that_ended_stays_what_it_was_when_its_writer_is_forgotten(catalog):
     session = begun(catalog)
     catalog.write(pipelines.end, "run", "failed", {"error": "no"}, now_ms=1_500)
-    catalog.write(writers.bury, session, 2_000)
+    catalog.write(writers.mark_dead, session, 2_000)
     catalog.write(writers.forget, session)
     assert [run.state for run in newest(catalog)] == ["failed"]
 

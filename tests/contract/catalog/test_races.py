@@ -120,9 +120,9 @@ def test_of_two_deletions_of_a_topic_one_is_told_that_it_is_gone(catalog):
 
 def test_a_commit_that_meets_its_writers_burial_under_way_is_refused(catalog):
     session = catalog.writer()
-    take = lambda tx: writers.take_number(tx, session, 0, 1, "t")  # noqa: E731
+    take = lambda tx: writers.claim_commit_number(tx, session, 0, 1, "t")  # noqa: E731
     with (
-        while_open(catalog, lambda tx: writers.bury(tx, session, 1), take) as taken,
+        while_open(catalog, lambda tx: writers.mark_dead(tx, session, 1), take) as taken,
         pytest.raises(WriterDead),
     ):
         taken.result(timeout=10)
@@ -133,7 +133,7 @@ def test_a_lane_that_meets_its_sessions_burial_under_way_is_not_opened(catalog):
     named = {"kind": "broker", "address": "", "lease_ms": 1000, "lane": 1}
     register = lambda tx: writers.register(tx, session, **named)  # noqa: E731
     with (
-        while_open(catalog, lambda tx: writers.bury(tx, session, 1), register) as made,
+        while_open(catalog, lambda tx: writers.mark_dead(tx, session, 1), register) as made,
         pytest.raises(WriterDead),
     ):
         made.result(timeout=10)

@@ -78,13 +78,13 @@ def test_of_many_who_claim_at_once_one_wins(durable_catalog):
 
 
 def test_passing_sinks_are_forgotten_after_a_day_and_others_never(catalog):
-    old, young = sinks.passing_sink(), sinks.passing_sink()
+    old, young = sinks.one_time_sink(), sinks.one_time_sink()
     assert old != young
     claim(catalog, old, 0, now_ms=0)
     claim(catalog, "stream/q", 0, now_ms=0)
     claim(catalog, "batch/q", 0, now_ms=0)
     claim(catalog, young, 0, now_ms=1)
-    catalog.write(sinks.forget_passing, now_ms=sinks.PASSING_KEPT_MS + 1)
+    catalog.write(sinks.delete_one_time_sinks, now_ms=sinks.ONE_TIME_KEPT_MS + 1)
     assert sorted(row[0] for row in catalog.rows("SELECT sink FROM sink_commits")) == sorted(
         [young, "stream/q", "batch/q"]
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.catalog import partitions, subscriptions, topics
-from millpond.catalog.subscriptions import EVERYBODY, FULL_CHUNK, DeadLetter, Loaded, StateKey, StateSave
+from millpond.catalog.subscriptions import FULL_CHUNK, SHARED_MEMBER, DeadLetter, Loaded, StateKey, StateSave
 from millpond.model.errors import NotOwner, SubscriptionExists, UnknownSubscription
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 
@@ -30,26 +30,26 @@ def create(catalog, topic, name="billing", config=CONFIG, floors=None):
     )
 
 
-def standing(subscription, partition=0, member=EVERYBODY):
+def state_key(subscription, partition=0, member=SHARED_MEMBER):
     return StateKey(subscription.id, member, partition)
 
 
-def take(catalog, subscription, partition=0, member=EVERYBODY, owner="me"):
-    place = standing(subscription, partition, member)
+def take(catalog, subscription, partition=0, member=SHARED_MEMBER, owner="me"):
+    place = state_key(subscription, partition, member)
     return catalog.write(subscriptions.take, subscription, place, owner=owner, topic="orders")
 
 
-def load(catalog, subscription, partition=0, member=EVERYBODY):
-    return catalog.read(subscriptions.load, standing(subscription, partition, member))
+def load(catalog, subscription, partition=0, member=SHARED_MEMBER):
+    return catalog.read(subscriptions.load, state_key(subscription, partition, member))
 
 
 def save(subscription, epoch, floor=10, partition=0, **named):
     details = {"chunks": {}, "removed_chunks": (), "retries": {}, "removed_retries": (), "dead": (), **named}
-    return StateSave(standing(subscription, partition), subscription.topic_id, epoch, floor, **details)
+    return StateSave(state_key(subscription, partition), subscription.topic_id, epoch, floor, **details)
 
 
 def letter(subscription, offset, dead_at=5):
-    return DeadLetter(standing(subscription), offset, "orders.dead", dead_at, b"record")
+    return DeadLetter(state_key(subscription), offset, "orders.dead", dead_at, b"record")
 
 
 def test_a_subscription_is_found_again_as_it_was_made(catalog, topic, subscription):
@@ -107,7 +107,7 @@ def test_a_former_dispatcher_saves_nothing_and_its_neighbours_are_saved(catalog,
 
 def test_members_begin_where_the_subscription_began_and_go_their_own_ways(catalog, subscription):
     epoch = take(catalog, subscription, member="anna")
-    anna = StateSave(standing(subscription, 0, "anna"), subscription.topic_id, epoch, 17, {}, (), {}, (), ())
+    anna = StateSave(state_key(subscription, 0, "anna"), subscription.topic_id, epoch, 17, {}, (), {}, (), ())
     assert catalog.write(subscriptions.save, [anna]) == [True]
     take(catalog, subscription, member="bert")
     assert load(catalog, subscription, member="anna").floor == 17

@@ -66,7 +66,7 @@ def test_what_the_dead_owned_goes_to_the_living_under_a_new_epoch(catalog):
         broker(catalog, name)
     made = topic(catalog, "t", 9)
     catalog.write(topology.adopt)
-    catalog.write(lambda tx: writers.bury(tx, Session("b"), NOW))
+    catalog.write(lambda tx: writers.mark_dead(tx, Session("b"), NOW))
     before = catalog.read(topology.read)
     lost = [topic_partition for topic_partition, owner in before.partitions.items() if owner.session == "b"]
     catalog.write(topology.adopt)
@@ -85,11 +85,11 @@ def test_only_the_owner_gives_and_only_under_its_epoch(catalog):
     broker(catalog, "b")
     topic_partition = next(iter(catalog.read(topology.owners)))
     assert topic_partition.topic_id == made.id
-    give = topology.give
-    assert catalog.write(lambda tx: give(tx, "b", {topic_partition: (1, "b")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (2, "b")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (1, "nobody")})) == 0
-    assert catalog.write(lambda tx: give(tx, "a", {topic_partition: (1, "b")})) == 1
+    hand_over = topology.hand_over
+    assert catalog.write(lambda tx: hand_over(tx, "b", {topic_partition: (1, "b")})) == 0
+    assert catalog.write(lambda tx: hand_over(tx, "a", {topic_partition: (2, "b")})) == 0
+    assert catalog.write(lambda tx: hand_over(tx, "a", {topic_partition: (1, "nobody")})) == 0
+    assert catalog.write(lambda tx: hand_over(tx, "a", {topic_partition: (1, "b")})) == 1
     assert catalog.read(topology.owners)[topic_partition] == ("b", 2)
 
 
@@ -97,7 +97,7 @@ def test_shards_are_given_like_partitions(catalog):
     broker(catalog, "a")
     catalog.write(topology.adopt)
     broker(catalog, "b")
-    assert catalog.write(lambda tx: topology.give_shards(tx, "a", {3: (1, "b"), 4: (9, "b")})) == 1
+    assert catalog.write(lambda tx: topology.hand_over_shards(tx, "a", {3: (1, "b"), 4: (9, "b")})) == 1
     assert catalog.read(coordinators.owners)[3] == ("b", 2)
     assert catalog.read(coordinators.owners)[4] == ("a", 1)
 
@@ -106,7 +106,7 @@ def test_members_are_living_brokers_by_number(catalog):
     broker(catalog, "x", node_id=2)
     broker(catalog, "y", node_id=1)
     broker(catalog, "z", node_id=3)
-    catalog.write(lambda tx: writers.bury(tx, Session("z"), NOW))
+    catalog.write(lambda tx: writers.mark_dead(tx, Session("z"), NOW))
     catalog.write(lambda tx: writers.register(tx, Session("job"), kind="spark", address="", lease_ms=10**9))
     assert [(each.session, each.node_id) for each in catalog.read(topology.members)] == [("y", 1), ("x", 2)]
     assert not catalog.write(lambda tx: topology.set_leaving(tx, "z", leaving=True))
@@ -114,7 +114,7 @@ def test_members_are_living_brokers_by_number(catalog):
 
 def test_what_is_left_of_leases(catalog):
     broker(catalog, "a")
-    rests = catalog.read(writers.lease_rests)
+    rests = catalog.read(writers.lease_remaining_ms)
     assert 10**9 - 60_000 < rests[Session("a")] <= 10**9
 
 
@@ -125,22 +125,22 @@ def test_what_has_moved_since_is_enough_to_know_everything(catalog):
     topic(catalog, "t", 3)
     known = catalog.read(topology.read)
 
-    def give(tx):
-        topology.move(tx)
+    def hand_over(tx):
+        topology.bump_version(tx)
         topic_partition, owner = next(each for each in known.partitions.items() if each[1].session == "a")
-        assert topology.give(tx, "a", {topic_partition: (owner.epoch, "b")}) == 1
+        assert topology.hand_over(tx, "a", {topic_partition: (owner.epoch, "b")}) == 1
 
-    def bury(tx):
-        writers.bury(tx, Session("a"), NOW)
-        topology.move(tx)
+    def mark_dead(tx):
+        writers.mark_dead(tx, Session("a"), NOW)
+        topology.bump_version(tx)
         topology.adopt(tx)
 
     for change in (
-        give,
+        hand_over,
         lambda tx: topics.create(tx, "other", 2, {}, now_ms=NOW),
         lambda tx: topics.add_partitions(tx, "other", 4),
         lambda tx: topics.delete(tx, "t", now_ms=NOW),
-        bury,
+        mark_dead,
         lambda tx: topics.delete(tx, "other", now_ms=NOW),
     ):
         catalog.write(change)

@@ -49,7 +49,11 @@ class Client:
 
 
 def offsets(markers):
-    return {marker.topic_partition: marker.offset for marker in markers.places} if markers is not None else {}
+    return (
+        {marker.topic_partition: marker.offset for marker in markers.partition_markers}
+        if markers is not None
+        else {}
+    )
 
 
 def is_fenced(result):

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from tests.s3 import running_moto
 
 from millpond.model.ids import Session, new_session
-from millpond.objects.file import FileStore
+from millpond.objects.file_store import FileStore
 from millpond.objects.instrumented import Instrumented
 from millpond.objects.memory import MemoryStore
 from millpond.objects.remote import RemoteStore

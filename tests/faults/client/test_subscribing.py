@@ -106,7 +106,7 @@ def until_done(address, disturb):
                 return
 
 
-@pytest.mark.parametrize("how", ["cut", "swallow_answers"])
+@pytest.mark.parametrize("how", ["cut", "drop_responses"])
 def test_connections_that_break_lose_nothing_and_keep_the_order(broker, proxy, how):
     prepare(broker.address)
     ledger, subscribers, chance = Ledger(), [], random.Random(7)

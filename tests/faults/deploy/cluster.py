@@ -11,7 +11,7 @@ from typing import Self
 from tests.deploy.composition import BROKERS, environment
 from tests.ports import free_address
 
-FACES = ("kafka", "grpc", "http")
+INTERFACES = ("kafka", "grpc", "http")
 STOP_SECONDS_MAX = 30.0
 
 
@@ -23,7 +23,7 @@ class BrokerProcess:
         self._log = folder / f"{name}.log"
         self.environment = environment(name)
         self._place(catalog, s3)
-        self._listen({face: free_address() for face in FACES})
+        self._listen({interface: free_address() for interface in INTERFACES})
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -52,7 +52,7 @@ class BrokerProcess:
         line = self._process.stdout.readline()
         assert line, f"{self.name} did not start:\n{self._log.read_text()}"
         listeners = json.loads(line)["listeners"]
-        self.kafka, self.grpc, self.http = (listeners[face] for face in FACES)
+        self.kafka, self.grpc, self.http = (listeners[interface] for interface in INTERFACES)
         self._listen(listeners)
 
     def start(self) -> None:
@@ -77,9 +77,9 @@ class BrokerProcess:
         given["MILLPOND_STORE"] = given["MILLPOND_STORE"].replace("http://minio:9000", s3)
 
     def _listen(self, addresses: dict[str, str]) -> None:
-        for face, address in addresses.items():
+        for interface, address in addresses.items():
             for verb in ("LISTEN", "ADVERTISE"):
-                name = f"MILLPOND_{face.upper()}_{verb}"
+                name = f"MILLPOND_{interface.upper()}_{verb}"
                 assert name in self.environment, f"compose.yaml does not say {name} of {self.name}"
                 self.environment[name] = address
 

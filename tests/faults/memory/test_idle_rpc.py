@@ -15,8 +15,8 @@ def connection(siege):
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(900, marks=pytest.mark.long)])
-def test_many_connections_that_say_nothing_harm_nobody(besieged, count, figures):
-    with besieged("idle connections") as siege, contextlib.ExitStack() as crowd:
+def test_many_connections_that_say_nothing_harm_nobody(attacked_broker, count, figures):
+    with attacked_broker("idle connections") as siege, contextlib.ExitStack() as crowd:
         before = siege.rss_bytes()
         for _ in range(count):
             crowd.enter_context(connection(siege)).sendall(PREFACE + SETTINGS)

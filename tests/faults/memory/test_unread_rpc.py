@@ -34,10 +34,10 @@ def fill(client, topic):
 
 
 @pytest.mark.parametrize("as_batches", [False, True], ids=["messages", "batches"])
-def test_streams_that_nobody_reads_take_bounded_memory(besieged, figures, as_batches):
+def test_streams_that_nobody_reads_take_bounded_memory(attacked_broker, figures, as_batches):
     """Each asks for answers as large as there are, takes none, and stays."""
     request = log_pb2.ConsumeRequest(topic="large", bytes_max=2**32 - 1, as_batches=as_batches)
-    with besieged("unread streams", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
+    with attacked_broker("unread streams", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
         fill(siege.attacker(), "large")
         before = siege.rss_bytes()
         for _ in range(READERS):
@@ -52,10 +52,10 @@ def test_streams_that_nobody_reads_take_bounded_memory(besieged, figures, as_bat
         assert peak < UNREAD_BYTES_MAX
 
 
-def test_polls_that_nobody_takes_take_bounded_memory(besieged, figures):
+def test_polls_that_nobody_takes_take_bounded_memory(attacked_broker, figures):
     """Large answers to many calls of each connection, and a network that lets only their beginning through."""
     request = log_pb2.PollRequest(topic="large", bytes_max=2**32 - 1).SerializeToString()
-    with besieged("untaken polls", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
+    with attacked_broker("untaken polls", tail_bytes_max="8MiB", cache_bytes_max="8MiB") as siege:
         fill(siege.attacker(), "large")
         before = siege.rss_bytes()
         with stalling(siege) as narrow:
@@ -86,9 +86,9 @@ def settled(measure, enough):
     return now
 
 
-def test_a_stream_that_is_never_read_is_not_read_for_ever(besieged, figures):
+def test_a_stream_that_is_never_read_is_not_read_for_ever(attacked_broker, figures):
     """It writes as fast as it can and takes no answer: the broker holds back, and does not hoard."""
-    with besieged("unread results") as siege:
+    with attacked_broker("unread results") as siege:
         before = siege.rss_bytes()
         written = itertools.count()
         sent = [0]
@@ -107,13 +107,13 @@ def test_a_stream_that_is_never_read_is_not_read_for_ever(besieged, figures):
         assert peak < UNREAD_BYTES_MAX
 
 
-def test_messages_that_are_too_large_are_refused_and_their_bytes_not_kept(besieged):
+def test_messages_that_are_too_large_are_refused_and_their_bytes_not_kept(attacked_broker):
     """Buffers that were once needed may be kept for the next; how many of them depends on what the others do
     meanwhile, so that many rounds are compared: bytes that were kept would be there several times over."""
     refused = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
     sizes = (2 * MIB, 15 * MIB, 17 * MIB, 40 * MIB)
     rounds, after = 8, []
-    with besieged("too large") as siege:
+    with attacked_broker("too large") as siege:
         client = siege.attacker(("grpc.max_send_message_length", -1))
         for _ in range(rounds):
             for size in sizes:
@@ -127,10 +127,10 @@ def test_messages_that_are_too_large_are_refused_and_their_bytes_not_kept(besieg
     assert after[-1] - after[0] < (rounds - 1) * sum(sizes) / 2
 
 
-def test_large_uploads_that_are_cancelled_take_bounded_memory(besieged, figures):
+def test_large_uploads_that_are_cancelled_take_bounded_memory(attacked_broker, figures):
     """All of them may be there at once, a few times over: gRPC reads a request whole before the broker hears of it,
     so that only how many calls there are bounds this. None is there five times."""
-    with besieged("uploads") as siege:
+    with attacked_broker("uploads") as siege:
         before = siege.rss_bytes()
         request = produce("topic", bytes(15 * MIB))
         calls = [

@@ -26,7 +26,7 @@ from tests.ports import free_address
 READY_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 40.0
 LOOK_SECONDS = 0.02
-FACES = ("kafka", "grpc", "http")
+INTERFACES = ("kafka", "grpc", "http")
 LEASE_SECONDS = 2.0
 SETTINGS = {
     "lease": f"{int(LEASE_SECONDS)}s",
@@ -68,7 +68,7 @@ class Node:
         self._announced = 0
         self.listeners: dict[str, str] = {}
         """Where others are told to find it."""
-        self.bound = {face: free_address() for face in FACES}
+        self.bound = {interface: free_address() for interface in INTERFACES}
         """What it listens on."""
         self.is_paused = False
 
@@ -83,8 +83,8 @@ class Node:
         assert self._process is None, "it runs"
         self._announced = len(self.announcements())
         command = [sys.executable, "-m", "millpond", "serve", "--json", *self._options]
-        for face in FACES:
-            command += [f"--{face}", self.bound[face]]
+        for interface in INTERFACES:
+            command += [f"--{interface}", self.bound[interface]]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._output("out").open("ab") as out, self._output("log").open("ab") as log:
@@ -218,8 +218,8 @@ class Brokers:
     def running(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running]
 
-    def addresses(self, face: str) -> list[str]:
-        return [node.listeners[face] for node in self.running]
+    def addresses(self, interface: str) -> list[str]:
+        return [node.listeners[interface] for node in self.running]
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.direct_catalog or self.catalog, autocommit=True) as connection:

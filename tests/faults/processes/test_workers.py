@@ -40,8 +40,8 @@ class Workers:
     def workers(self):
         return self.facts["workers"]
 
-    def address(self, number, face="grpc"):
-        return self.workers[number]["listeners"][face]
+    def address(self, number, interface="grpc"):
+        return self.workers[number]["listeners"][interface]
 
     def pids(self):
         """Those of the workers that live."""

@@ -56,8 +56,8 @@ class Troupe:
             str(self.folder / "data"),
         ]
         command += ["--set", f"grpc_listen={self.address}"]
-        for face in ("kafka", "http"):
-            command += ["--set", f"{face}_listen=127.0.0.1:0"]
+        for interface in ("kafka", "http"):
+            command += ["--set", f"{interface}_listen=127.0.0.1:0"]
         log = (self.folder / "broker.log").open("ab")
         self.broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment())
         log.close()

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from tests.disks import open_below
+from tests.disks import count_open_files
 
 from millpond.catalog import appends, extents, partitions, topics
 from millpond.catalog.sqlite import SqliteDatabase
@@ -161,21 +161,21 @@ def test_a_damaged_catalog_is_called_damaged(tmp_path, damage):
 
 def test_opening_in_vain_leaves_no_file_open(tmp_path):
     (tmp_path / "catalog.db").write_bytes(b"x" * 5000)
-    before = open_below(tmp_path)
+    before = count_open_files(tmp_path)
     for _ in range(5):
         with suppress(CorruptCatalog):
             SqliteDatabase(tmp_path / "catalog.db")
-    assert open_below(tmp_path) == before
+    assert count_open_files(tmp_path) == before
 
 
 def test_a_reader_that_outlives_close_leaves_no_file_open(tmp_path):
-    before = open_below(tmp_path)
+    before = count_open_files(tmp_path)
     database, _ = made(tmp_path / "catalog.db")
     with database.read() as tx:
         database.close()
         with suppress(CatalogUnavailable):
             tx.rows("SELECT 1")
-    assert open_below(tmp_path) == before
+    assert count_open_files(tmp_path) == before
 
 
 FSYNC_FAILS = """

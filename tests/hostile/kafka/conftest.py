@@ -7,7 +7,7 @@ from tests.hostile.kafka.siege import Siege
 
 
 @pytest.fixture(scope="session")
-def sieges(figures):
+def attack_results(figures):
     """Every siege of the run: (title, well-behaved client). What they came through is one line of the figures."""
     seen = []
     yield seen
@@ -21,13 +21,13 @@ def sieges(figures):
 
 
 @pytest.fixture
-def besieged(sieges):
+def attacked_broker(attack_results):
     """`with besieged(title, limit=value) as siege:` is a broker under attack."""
 
     @contextlib.contextmanager
     def begin(title, settings=None, **limits):
         with Siege(limits, settings or {}) as siege:
             yield siege
-        sieges.append((title, siege.good))
+        attack_results.append((title, siege.good))
 
     return begin

@@ -149,9 +149,9 @@ def with_text(kind, version, text):
 @pytest.mark.parametrize(
     "text", ["x" * TEXT_BYTES_MAX, "\0" * TEXT_BYTES_MAX, "\U000e0001" * (TEXT_BYTES_MAX // 4)]
 )
-def test_texts_as_long_as_they_may_be_are_answered(besieged, text):
+def test_texts_as_long_as_they_may_be_are_answered(attacked_broker, text):
     """Errors quote what was sent, some characters of which take ten to be quoted; an answer has its limits, too."""
-    with besieged("long texts") as siege:
+    with attacked_broker("long texts") as siege:
         for handler in HANDLERS.values():
             for version in (handler.request.versions.first, handler.request.versions.last):
                 ask(siege, handler.request, with_text(handler.request, version, text), version)
@@ -160,9 +160,9 @@ def test_texts_as_long_as_they_may_be_are_answered(besieged, text):
 
 @pytest.mark.parametrize("examples", [15, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].request.__name__)
-def test_a_request_that_makes_no_sense_is_answered_or_refused(besieged, key, examples):
+def test_a_request_that_makes_no_sense_is_answered_or_refused(attacked_broker, key, examples):
     kind = HANDLERS[key].request
-    with besieged(kind.__name__) as siege:
+    with attacked_broker(kind.__name__) as siege:
         siege.create_topic("target", partitions=2)
 
         @settings(

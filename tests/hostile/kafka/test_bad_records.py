@@ -62,8 +62,8 @@ LIES = {
 }
 
 
-def test_a_batch_that_lies_gets_an_error_and_takes_no_offset(besieged):
-    with besieged("batches that lie") as siege:
+def test_a_batch_that_lies_gets_an_error_and_takes_no_offset(attacked_broker):
+    with attacked_broker("batches that lie") as siege:
         siege.create_topic("lies")
         with siege.attacker() as client:
             for kind, lie in LIES.items():
@@ -73,9 +73,9 @@ def test_a_batch_that_lies_gets_an_error_and_takes_no_offset(besieged):
             assert send_batch(client, "lies", batch()).base_offset == 0
 
 
-def test_without_acknowledgement_an_error_closes_the_connection(besieged):
+def test_without_acknowledgement_an_error_closes_the_connection(attacked_broker):
     """As Kafka does: there is no answer that could tell, and the client must learn that something was lost."""
-    with besieged("lies that want no answer") as siege:
+    with attacked_broker("lies that want no answer") as siege:
         siege.create_topic("silent")
         for kind, lie in LIES.items():
             with siege.attacker() as client:
@@ -87,8 +87,8 @@ def test_without_acknowledgement_an_error_closes_the_connection(besieged):
 
 
 @pytest.mark.parametrize("acks", [2, -2, 2**15 - 1, -(2**15)])
-def test_acks_that_do_not_exist_are_refused(besieged, acks):
-    with besieged("acks that do not exist") as siege:
+def test_acks_that_do_not_exist_are_refused(attacked_broker, acks):
+    with attacked_broker("acks that do not exist") as siege:
         siege.create_topic("acks")
         with siege.attacker() as client:
             assert (
@@ -104,11 +104,11 @@ def noise(now_ms):
     return bytes(made)
 
 
-def test_records_that_are_none_are_stored_unread_or_refused_where_they_are_read(besieged):
+def test_records_that_are_none_are_stored_unread_or_refused_where_they_are_read(attacked_broker):
     """Counts and header are right, and so is the checksum; the records are noise. The broker reads no records, unless
     their topic is compacted or their header is old."""
     made, old = noise(SystemClock().now_ms()), noise(1_000)
-    with besieged("records that are none") as siege:
+    with attacked_broker("records that are none") as siege:
         siege.create_topic("plain")
         siege.create_topic("compacted", cleanup_policy="compact")
         with siege.attacker() as client:
@@ -127,8 +127,8 @@ def bombs():
     return {codec: build_batch(nothing, compression=codec) for codec in (Codec.GZIP, Codec.ZSTD)}
 
 
-def test_a_compressed_bomb_is_refused_where_the_broker_looks_inside(besieged, bombs):
-    with besieged("bombs for a compacted topic") as siege:
+def test_a_compressed_bomb_is_refused_where_the_broker_looks_inside(attacked_broker, bombs):
+    with attacked_broker("bombs for a compacted topic") as siege:
         siege.create_topic("bombed", cleanup_policy="compact", max_message_bytes=str(100 << 20))
         with siege.attacker() as client:
             for codec, bomb in bombs.items():
@@ -137,8 +137,10 @@ def test_a_compressed_bomb_is_refused_where_the_broker_looks_inside(besieged, bo
                 siege.good.prove()
 
 
-def test_a_compressed_bomb_is_stored_or_refused_where_the_topic_has_a_codec_of_its_own(besieged, bombs):
-    with besieged("bombs for a topic with compression.type") as siege:
+def test_a_compressed_bomb_is_stored_or_refused_where_the_topic_has_a_codec_of_its_own(
+    attacked_broker, bombs
+):
+    with attacked_broker("bombs for a topic with compression.type") as siege:
         siege.create_topic("bombed", compression_type="zstd", max_message_bytes=str(100 << 20))
         with siege.attacker() as client:
             for codec, bomb in bombs.items():

@@ -25,11 +25,11 @@ def header(key, version, flexible):
     return struct.pack(">hhih", key, version, 1, -1) + (b"\0" if flexible else b"")
 
 
-def test_a_count_a_length_or_a_tag_that_lies_at_any_place_is_harmless(besieged):
+def test_a_count_a_length_or_a_tag_that_lies_at_any_place_is_harmless(attacked_broker):
     """Every request in its first and last version, with many of its bytes the start of a huge number. What
     is asked for must not make sense, only do no harm."""
     tried = 0
-    with besieged("lies at every place") as siege:
+    with attacked_broker("lies at every place") as siege:
         for key, handler in HANDLERS.items():
             kind = handler.request
             for version in {kind.versions.first, kind.versions.last}:
@@ -62,8 +62,8 @@ def send_one_by_one(siege, frames):
         pytest.param(uvarint(5 * MIB) + b"\x63\0" * (5 * MIB), id="five million tags that are there"),
     ],
 )
-def test_tags_that_claim_much_close_the_connection_soon(besieged, tags):
-    with besieged("tags") as siege:
+def test_tags_that_claim_much_close_the_connection_soon(attacked_broker, tags):
+    with attacked_broker("tags") as siege:
         for place in ("header", "body"):
             attacker = siege.attacker()
             head = struct.pack(">hhih", 3, 9, 1, -1)
@@ -74,20 +74,20 @@ def test_tags_that_claim_much_close_the_connection_soon(besieged, tags):
             assert re.search("tag|varint", siege.records.reasons()[-1]), place
 
 
-def test_tags_of_many_elements_are_counted_together(besieged):
+def test_tags_of_many_elements_are_counted_together(attacked_broker):
     """Each of two thousand topics has as many tags as one may have."""
     tags = uvarint(TAGS_MAX) + b"\x63\0" * TAGS_MAX
-    with besieged("tags of many elements") as siege:
+    with attacked_broker("tags of many elements") as siege:
         attacker = siege.attacker()
         body = uvarint(2_001) + (b"\x02t" + tags) * 2_000 + b"\1\0\0\0"
         attacker.send(framed(header(3, 9, flexible=True) + body))
         assert attacker.is_closed()
 
 
-def test_there_is_a_number_of_elements_that_is_too_many(besieged):
+def test_there_is_a_number_of_elements_that_is_too_many(attacked_broker):
     """Metadata v0: so many empty names."""
     count = ELEMENTS_MAX + 1
-    with besieged("too many topics") as siege:
+    with attacked_broker("too many topics") as siege:
         attacker = siege.attacker()
         attacker.send(framed(header(3, 0, flexible=False) + struct.pack(">i", count) + b"\0\0" * count))
         assert attacker.is_closed()

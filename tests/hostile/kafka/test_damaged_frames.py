@@ -23,9 +23,9 @@ def test_the_corpus_holds_most_of_what_is_spoken():
     assert corpus.FILE.stat().st_size < 200_000
 
 
-def test_what_real_clients_sent_is_answered(besieged):
+def test_what_real_clients_sent_is_answered(attacked_broker):
     """Not with success: topics and members are others now."""
-    with besieged("real requests") as siege:
+    with attacked_broker("real requests") as siege:
         answered = 0
         for (key, version), frame in FRAMES.items():
             if key not in HANDLERS or version not in HANDLERS[key].request.versions or key in WAITING_KEYS:
@@ -116,8 +116,8 @@ def send_and_leave(siege, data):
     assert not alarms, alarms
 
 
-def fuzz(besieged, title, strategy, made, examples):
-    with besieged(title) as siege:
+def fuzz(attacked_broker, title, strategy, made, examples):
+    with attacked_broker(title) as siege:
 
         @settings(
             max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -138,11 +138,11 @@ some_damaged = st.lists(damaged, min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("examples", [150, pytest.param(5_000, marks=pytest.mark.long)])
-def test_damaged_requests_are_answered_or_refused(besieged, examples):
-    fuzz(besieged, "damaged requests", some_damaged, as_frames, examples)
+def test_damaged_requests_are_answered_or_refused(attacked_broker, examples):
+    fuzz(attacked_broker, "damaged requests", some_damaged, as_frames, examples)
 
 
 @pytest.mark.parametrize("examples", [100, pytest.param(5_000, marks=pytest.mark.long)])
-def test_noise_in_frames_and_without_is_refused(besieged, examples):
-    fuzz(besieged, "noise in frames", noise, lambda pieces: b"".join(map(framed, pieces)), examples)
-    fuzz(besieged, "noise without frames", noise, b"".join, examples)
+def test_noise_in_frames_and_without_is_refused(attacked_broker, examples):
+    fuzz(attacked_broker, "noise in frames", noise, lambda pieces: b"".join(map(framed, pieces)), examples)
+    fuzz(attacked_broker, "noise without frames", noise, b"".join, examples)

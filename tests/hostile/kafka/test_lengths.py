@@ -34,8 +34,8 @@ FOREIGN = {
 }
 
 
-def test_a_length_that_cannot_be_closes_the_connection_and_costs_nothing(besieged):
-    with besieged("impossible lengths") as siege:
+def test_a_length_that_cannot_be_closes_the_connection_and_costs_nothing(attacked_broker):
+    with attacked_broker("impossible lengths") as siege:
         for length in REFUSED_LENGTHS:
             attacker = siege.attacker()
             attacker.send(struct.pack(">i", length))
@@ -45,19 +45,19 @@ def test_a_length_that_cannot_be_closes_the_connection_and_costs_nothing(besiege
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0\x12\0\0\0\0", b"\0\x12\0\0\0\0\0\1\0\5ab"])
-def test_a_frame_too_short_for_a_header_closes_the_connection(besieged, body):
-    with besieged(f"a frame of {len(body)} bytes") as siege:
+def test_a_frame_too_short_for_a_header_closes_the_connection(attacked_broker, body):
+    with attacked_broker(f"a frame of {len(body)} bytes") as siege:
         attacker = siege.attacker()
         attacker.send(framed(body))
         assert attacker.is_closed()
 
 
-def test_the_largest_frame_is_answered_and_one_byte_more_is_not(besieged):
-    """The batch inside is too large, which is for the log to say and not for the face."""
+def test_the_largest_frame_is_answered_and_one_byte_more_is_not(attacked_broker):
+    """The batch inside is too large, which is for the log to say and not for the interface."""
     overhead = len(written(produce_request("large", bytes(FRAME_BYTES_MAX - 100)), PRODUCE_VERSION)) - (
         FRAME_BYTES_MAX - 100 + LENGTH_BYTES
     )
-    with besieged("a frame of 100 MiB") as siege:
+    with attacked_broker("a frame of 100 MiB") as siege:
         siege.create_topic("large")
         for extra in (0, 1):
             attacker = siege.attacker()
@@ -74,8 +74,8 @@ def test_the_largest_frame_is_answered_and_one_byte_more_is_not(besieged):
                 assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
 
 
-def test_a_length_and_then_silence_is_closed_in_time(besieged):
-    with besieged("a length and then silence", stalled_ms=300, sweep_ms=20) as siege:
+def test_a_length_and_then_silence_is_closed_in_time(attacked_broker):
+    with attacked_broker("a length and then silence", stalled_ms=300, sweep_ms=20) as siege:
         silent = [siege.attacker() for _ in range(4)]
         for attacker, begun in zip(silent, (1, 4, 5, 70_000), strict=True):
             attacker.send((struct.pack(">i", FRAME_BYTES_MAX) + bytes(100_000))[:begun])
@@ -83,17 +83,17 @@ def test_a_length_and_then_silence_is_closed_in_time(besieged):
         assert any("it stopped in the middle of a request" in reason for reason in siege.records.reasons())
 
 
-def test_a_frame_that_comes_byte_by_byte_is_closed_in_time(besieged):
+def test_a_frame_that_comes_byte_by_byte_is_closed_in_time(attacked_broker):
     """Each byte is a sign of life, and all of them together are none."""
-    with besieged("a frame that comes byte by byte", stalled_ms=300, sweep_ms=20) as siege:
+    with attacked_broker("a frame that comes byte by byte", stalled_ms=300, sweep_ms=20) as siege:
         attacker = siege.attacker()
         attacker.send(struct.pack(">i", 1_000_000))
         eventually(lambda: not attacker.send(b"\0"), "the connection is closed")
 
 
-def test_a_large_frame_on_a_slow_line_is_not_a_stalled_one(besieged):
+def test_a_large_frame_on_a_slow_line_is_not_a_stalled_one(attacked_broker):
     """It takes longer than the limit in all, and never so long for its next 64 KiB."""
-    with besieged("a large frame on a slow line", **BY_HAND) as siege:
+    with attacked_broker("a large frame on a slow line", **BY_HAND) as siege:
         siege.create_topic("slow")
         attacker = siege.attacker()
         ours = siege.served(attacker)
@@ -113,9 +113,9 @@ def test_a_large_frame_on_a_slow_line_is_not_a_stalled_one(besieged):
         assert attacker.receive() is not None
 
 
-def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(besieged):
+def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(attacked_broker):
     """Both have been silent for an hour, or so it looks."""
-    with besieged("an idle connection") as siege:
+    with attacked_broker("an idle connection") as siege:
         siege.create_topic("quiet")
         waiting, idle = siege.attacker(), siege.attacker()
         ours = [siege.served(each) for each in (waiting, idle)]
@@ -136,9 +136,9 @@ def test_an_idle_connection_is_closed_and_one_that_waits_for_us_is_not(besieged)
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_another_protocol_is_told_apart_and_the_log_says_so(besieged, kind):
+def test_another_protocol_is_told_apart_and_the_log_says_so(attacked_broker, kind):
     greeting, hint = FOREIGN[kind]
-    with besieged(kind) as siege:
+    with attacked_broker(kind) as siege:
         attacker = siege.attacker()
         attacker.send(greeting)
         assert attacker.is_closed()
@@ -146,8 +146,8 @@ def test_another_protocol_is_told_apart_and_the_log_says_so(besieged, kind):
         assert hint in reason
 
 
-def test_a_client_that_was_refused_can_come_again(besieged):
-    with besieged("a client that comes again") as siege:
+def test_a_client_that_was_refused_can_come_again(attacked_broker):
+    with attacked_broker("a client that comes again") as siege:
         siege.create_topic("again")
         for _ in range(50):
             attacker = siege.attacker()

@@ -52,9 +52,9 @@ def unread(siege):
     return siege.call(lambda: sum(each.unsent_bytes for each in siege.server._connections))
 
 
-def test_answers_that_nobody_reads_are_bounded_and_then_given_up(besieged, figures):
+def test_answers_that_nobody_reads_are_bounded_and_then_given_up(attacked_broker, figures):
     """One fetch may be larger than the limit. A second one must not be answered before the first was read."""
-    with besieged("answers that nobody reads", stalled_ms=1_000, sweep_ms=20) as siege:
+    with attacked_broker("answers that nobody reads", stalled_ms=1_000, sweep_ms=20) as siege:
         fill(siege, "large", 16)
         attacker = siege.attacker(receive_bytes=4096)
         most = 0
@@ -70,8 +70,10 @@ def test_answers_that_nobody_reads_are_bounded_and_then_given_up(besieged, figur
         figures.append(f"500 fetches of 16 MiB that nobody reads: at most {most / MIB:.1f} MiB kept for them")
 
 
-def test_a_sign_of_life_now_and_then_is_not_reading(besieged):
-    with besieged("answers that nobody reads, and signs of life", stalled_ms=300, sweep_ms=20) as siege:
+def test_a_sign_of_life_now_and_then_is_not_reading(attacked_broker):
+    with attacked_broker(
+        "answers that nobody reads, and signs of life", stalled_ms=300, sweep_ms=20
+    ) as siege:
         fill(siege, "large", 16)
         attacker = siege.attacker(receive_bytes=4096)
         attacker.send(greedy())
@@ -79,9 +81,9 @@ def test_a_sign_of_life_now_and_then_is_not_reading(besieged):
         eventually(lambda: not attacker.send(small[:3]), "the connection is closed")
 
 
-def test_answers_that_are_read_slowly_are_not_given_up(besieged):
+def test_answers_that_are_read_slowly_are_not_given_up(attacked_broker):
     """In all it takes longer than the limit. What the system keeps on the way is less than one piece."""
-    with besieged("answers that are read slowly", **BY_HAND) as siege:
+    with attacked_broker("answers that are read slowly", **BY_HAND) as siege:
         fill(siege, "large", 16)
         attacker = siege.attacker(receive_bytes=64 * KIB)
         ours = siege.served(attacker)
@@ -100,9 +102,9 @@ def test_answers_that_are_read_slowly_are_not_given_up(besieged):
         assert looks > 20, "nearly always there is more to read"
 
 
-def test_answers_behind_a_slow_one_are_bounded(besieged):
+def test_answers_behind_a_slow_one_are_bounded(attacked_broker):
     """The first fetch waits for what never comes; those behind it are ready at once and must wait for it."""
-    with besieged("answers behind one that waits") as siege:
+    with attacked_broker("answers behind one that waits") as siege:
         fill(siege, "large", 16)
         siege.create_topic("never")
         attacker = siege.attacker()
@@ -113,9 +115,9 @@ def test_answers_behind_a_slow_one_are_bounded(besieged):
         assert unread(siege) < 2 * 20 * MIB
 
 
-def test_large_requests_behind_a_slow_one_do_not_starve_others(besieged):
+def test_large_requests_behind_a_slow_one_do_not_starve_others(attacked_broker):
     """The first fetch waits for what never comes, and the second for the first."""
-    with besieged("large requests behind one that waits", frames_bytes_max=8 * MIB) as siege:
+    with attacked_broker("large requests behind one that waits", frames_bytes_max=8 * MIB) as siege:
         siege.create_topic("never")
         wait = written(fetch_request("never", 0, wait_ms=300_000), FETCH_VERSION)
         large = written(produce_request("never", bytes(3 * MIB)), PRODUCE_VERSION)
@@ -126,9 +128,9 @@ def test_large_requests_behind_a_slow_one_do_not_starve_others(besieged):
                 siege.good.prove()
 
 
-def test_small_answers_behind_a_slow_one_are_bounded(besieged):
+def test_small_answers_behind_a_slow_one_are_bounded(attacked_broker):
     """A fetch waits for what comes later; what was asked behind it is ready, and has to wait for it."""
-    with besieged("small answers behind one that waits", unread_bytes_max=1_000) as siege:
+    with attacked_broker("small answers behind one that waits", unread_bytes_max=1_000) as siege:
         siege.create_topic("slow")
         client = siege.attacker()
         wait = written(fetch_request("slow", 0, wait_ms=60_000), FETCH_VERSION)
@@ -141,9 +143,9 @@ def test_small_answers_behind_a_slow_one_are_bounded(besieged):
         assert 1_000 < ready <= 1_000 + 2 * max(sizes) < sum(sizes)
 
 
-def test_whoever_is_not_read_does_not_stall(besieged):
+def test_whoever_is_not_read_does_not_stall(attacked_broker):
     """Half a request has come, and no more of it is read, because so many before it wait for an answer of ours."""
-    with besieged("a request that we do not read", **BY_HAND) as siege:
+    with attacked_broker("a request that we do not read", **BY_HAND) as siege:
         siege.create_topic("slow")
         client = siege.attacker()
         ours = siege.served(client)
@@ -163,9 +165,9 @@ def test_whoever_is_not_read_does_not_stall(besieged):
             assert client.receive() is not None
 
 
-def test_a_request_that_waits_for_its_turn_is_given_up_with_its_client(besieged):
+def test_a_request_that_waits_for_its_turn_is_given_up_with_its_client(attacked_broker):
     """The only one that waits, behind an answer that is not read."""
-    with besieged("a request that waits for its turn") as siege:
+    with attacked_broker("a request that waits for its turn") as siege:
         fill(siege, "large", 8)
         for _ in range(5):
             attacker = siege.attacker(receive_bytes=4096)
@@ -177,9 +179,9 @@ def test_a_request_that_waits_for_its_turn_is_given_up_with_its_client(besieged)
             eventually(lambda: siege.connections() == 0, "it is gone")
 
 
-def test_many_half_requests_do_not_starve_a_large_one(besieged, figures):
+def test_many_half_requests_do_not_starve_a_large_one(attacked_broker, figures):
     """Whoever sends what is larger than theirs is not to blame: those who have waited are."""
-    with besieged("many half requests", frames_bytes_max=8 * MIB) as siege:
+    with attacked_broker("many half requests", frames_bytes_max=8 * MIB) as siege:
         siege.create_topic("large")
         half = written(produce_request("large", bytes(600 * KIB)), PRODUCE_VERSION)[: 300 * KIB]
         for _ in range(40):
@@ -205,8 +207,8 @@ def test_many_half_requests_do_not_starve_a_large_one(besieged, figures):
         figures.append(f"40 halves of requests of 600 KiB where 8 MiB are allowed: {left} may wait")
 
 
-def test_ten_thousand_requests_ahead_are_answered_in_order_when_they_are_read(besieged):
-    with besieged("ten thousand requests ahead") as siege:
+def test_ten_thousand_requests_ahead_are_answered_in_order_when_they_are_read(attacked_broker):
+    with attacked_broker("ten thousand requests ahead") as siege:
         attacker = siege.attacker()
         attacker.socket.setblocking(False)
         frames = b"".join(written(ApiVersionsRequest(), 0, number) for number in range(10_000))
@@ -273,10 +275,10 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_leaving_in_the_middle_leaves_nothing_behind(besieged, moment):
+def test_leaving_in_the_middle_leaves_nothing_behind(attacked_broker, moment):
     data = MOMENTS[moment]()
     settings = {"group_initial_rebalance_delay": 3_000}
-    with besieged(f"leaving {moment}", settings) as siege:
+    with attacked_broker(f"leaving {moment}", settings) as siege:
         fill(siege, "large", 3)
         siege.create_topic("never", partitions=2)
         for number in range(60):
@@ -290,9 +292,9 @@ def test_leaving_in_the_middle_leaves_nothing_behind(besieged, moment):
                 getattr(attacker, leave)()
 
 
-def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(besieged):
+def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(attacked_broker):
     """acks=0: it never asked for an answer, so it may well have gone."""
-    with besieged("producers that leave at once") as siege:
+    with attacked_broker("producers that leave at once") as siege:
         siege.create_topic("kept")
         for client in range(20):
             batches = [build_batch([Record(b"%d/%d" % (client, number))]) for number in range(50)]
@@ -303,8 +305,8 @@ def test_a_produce_that_was_sent_whole_is_kept_although_its_sender_has_left(besi
             eventually(lambda: len(values_at(reader, "kept", 0)) == 1_000, "all are there", 10)
 
 
-def test_a_produce_that_waits_behind_an_unread_answer_is_kept_when_its_sender_leaves(besieged):
-    with besieged("producers that leave without reading") as siege:
+def test_a_produce_that_waits_behind_an_unread_answer_is_kept_when_its_sender_leaves(attacked_broker):
+    with attacked_broker("producers that leave without reading") as siege:
         fill(siege, "large", 8)
         siege.create_topic("kept")
         sender = siege.attacker(receive_bytes=4096)

@@ -16,8 +16,8 @@ def asking(key, version):
     return framed(struct.pack(">hhih", key, version, 77, -1) + bytes(16))
 
 
-def test_a_key_nobody_knows_closes_the_connection(besieged):
-    with besieged("unknown keys") as siege:
+def test_a_key_nobody_knows_closes_the_connection(attacked_broker):
+    with attacked_broker("unknown keys") as siege:
         for key in UNKNOWN_KEYS:
             for version in (0, 5):
                 with siege.attacker() as attacker:
@@ -26,8 +26,8 @@ def test_a_key_nobody_knows_closes_the_connection(besieged):
                 assert f"no request with key {key}." in siege.records.reasons()[-1]
 
 
-def test_a_version_nobody_speaks_closes_the_connection(besieged):
-    with besieged("unknown versions") as siege:
+def test_a_version_nobody_speaks_closes_the_connection(attacked_broker):
+    with attacked_broker("unknown versions") as siege:
         for key, handler in HANDLERS.items():
             spoken = handler.request.versions
             for version in (spoken.first - 1, spoken.last + 1, *OUTSIDE):
@@ -39,9 +39,9 @@ def test_a_version_nobody_speaks_closes_the_connection(besieged):
                 assert f"v{version}, where {spoken} are supported" in siege.records.reasons()[-1]
 
 
-def test_a_version_of_api_versions_nobody_speaks_is_answered_with_those_that_are(besieged):
+def test_a_version_of_api_versions_nobody_speaks_is_answered_with_those_that_are(attacked_broker):
     """KIP-511: whatever the version, so that a client of the future can ask again."""
-    with besieged("future clients") as siege:
+    with attacked_broker("future clients") as siege:
         spoken = ApiVersionsRequest.versions
         for version in (spoken.first - 1, spoken.last + 1, *OUTSIDE):
             with siege.attacker() as client:

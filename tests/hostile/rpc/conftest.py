@@ -6,11 +6,11 @@ import pytest
 from tests.hostile.rpc.consumers import besieged_queues, queues
 from tests.hostile.rpc.siege import Siege
 
-__all__ = ["besieged", "besieged_queues", "queues", "sieges"]
+__all__ = ["attack_results", "attacked_broker", "besieged_queues", "queues"]
 
 
 @pytest.fixture(scope="session")
-def sieges(figures):
+def attack_results(figures):
     """Every siege of the run: (title, well-behaved client). What they came through is one line of the figures."""
     seen = []
     yield seen
@@ -24,13 +24,13 @@ def sieges(figures):
 
 
 @pytest.fixture(scope="session")
-def besieged(sieges, tmp_path_factory):
+def attacked_broker(attack_results, tmp_path_factory):
     """`with besieged(title, setting=value) as siege:` is a broker under attack."""
 
     @contextlib.contextmanager
     def begin(title, **settings):
         with Siege(tmp_path_factory.mktemp("siege"), **settings) as siege:
             yield siege
-        sieges.append((title, siege.good))
+        attack_results.append((title, siege.good))
 
     return begin

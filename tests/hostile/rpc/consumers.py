@@ -105,9 +105,9 @@ class Queues:
 
 
 @pytest.fixture(scope="module")
-def besieged_queues(besieged):
+def besieged_queues(attacked_broker):
     """One broker for all tests of a module."""
-    with besieged("hostile consumers") as siege:
+    with attacked_broker("hostile consumers") as siege:
         yield siege
 
 

@@ -113,8 +113,8 @@ def attack(client, name, examples):
 
 
 @pytest.mark.parametrize("examples", [12, pytest.param(500, marks=pytest.mark.long)])
-def test_a_request_that_makes_no_sense_is_answered_or_refused(besieged, examples):
-    with besieged("absurd values") as siege:
+def test_a_request_that_makes_no_sense_is_answered_or_refused(attacked_broker, examples):
+    with attacked_broker("absurd values") as siege:
         siege.create_topic("target", partitions=2)
         for name in METHODS:
             attack(siege.attacker(), name, examples)
@@ -133,9 +133,9 @@ NO_REQUESTS = {
 }
 
 
-def test_bytes_that_are_no_request_are_an_invalid_argument(besieged):
+def test_bytes_that_are_no_request_are_an_invalid_argument(attacked_broker):
     """Of every method. One whose request has no fields takes what it does not know, if it is well-formed."""
-    with besieged("no protobuf") as siege:
+    with attacked_broker("no protobuf") as siege:
         client = siege.attacker()
         for case, data in NO_REQUESTS.items():
             statuses = {name: client.ask(name, data, **seconds_for(name))[0] for name in METHODS}
@@ -198,8 +198,8 @@ ABSURD = {
 }
 
 
-def test_what_is_absurd_in_one_way_is_answered_or_refused(besieged):
-    with besieged("absurd in one way") as siege:
+def test_what_is_absurd_in_one_way_is_answered_or_refused(attacked_broker):
+    with attacked_broker("absurd in one way") as siege:
         siege.create_topic("target")
         client = siege.attacker(("grpc.max_send_message_length", -1))
         statuses = {}

@@ -52,9 +52,9 @@ def connection(siege):
     return socket.create_connection((siege.host, siege.port), timeout=30)
 
 
-def test_bytes_that_are_no_grpc_harm_nobody(besieged):
+def test_bytes_that_are_no_grpc_harm_nobody(attacked_broker):
     assert HANDLERS, "Kafka's messages are declared, of which one is sent"
-    with besieged("no gRPC") as siege, contextlib.ExitStack() as left_open:
+    with attacked_broker("no gRPC") as siege, contextlib.ExitStack() as left_open:
         for data in BAD.values():
             with connection(siege) as closed, contextlib.suppress(OSError):
                 closed.sendall(data)

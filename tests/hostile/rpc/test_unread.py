@@ -12,8 +12,8 @@ def produce(topic, value):
     return log_pb2.ProduceRequest(topic=topic, messages=[log_pb2.NewMessage(value=value)]).SerializeToString()
 
 
-def test_calls_that_are_cancelled_at_any_moment_leave_nothing(besieged):
-    with besieged("cancelled calls") as siege:
+def test_calls_that_are_cancelled_at_any_moment_leave_nothing(attacked_broker):
+    with attacked_broker("cancelled calls") as siege:
         client = siege.attacker()
         client.ask("Log.Produce", produce("topic", b"x"))
         waiting = log_pb2.PollRequest(topic="topic", wait_ms=60_000)
@@ -32,8 +32,8 @@ def test_calls_that_are_cancelled_at_any_moment_leave_nothing(besieged):
         siege.good.prove()
 
 
-def test_calls_that_run_out_of_time_leave_nothing(besieged):
-    with besieged("deadlines") as siege:
+def test_calls_that_run_out_of_time_leave_nothing(attacked_broker):
+    with attacked_broker("deadlines") as siege:
         client = siege.attacker()
         client.ask("Log.Produce", produce("topic", b"x"))
         for seconds in (0.0001, 0.001, 0.003, 0.01):
@@ -43,9 +43,9 @@ def test_calls_that_run_out_of_time_leave_nothing(besieged):
         siege.good.prove()
 
 
-def test_streams_that_stay_half_open_harm_nobody(besieged):
+def test_streams_that_stay_half_open_harm_nobody(attacked_broker):
     """They write something and then neither more nor the end."""
-    with besieged("half-open streams") as siege:
+    with attacked_broker("half-open streams") as siege:
         silence = threading.Event()
 
         def half(topic):

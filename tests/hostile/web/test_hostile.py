@@ -109,7 +109,7 @@ class GoodClient:
 
 
 @pytest.fixture
-async def besieged(monkeypatch, caplog):
+async def attacked_broker(monkeypatch, caplog):
     monkeypatch.setattr(Settings, "web_limits", lambda _: LIMITS)
     with caplog.at_level(logging.WARNING):
         async with running_broker(http=True) as broker:
@@ -127,42 +127,42 @@ async def nothing_is_left(broker):
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-async def test_a_good_client_goes_on_beside(besieged, attack):
+async def test_a_good_client_goes_on_beside(attacked_broker, attack):
     dice = random.Random(attack.__name__)
-    async with connect(besieged) as wire:
+    async with connect(attacked_broker) as wire:
         good = GoodClient(wire)
         for _ in range(ROUNDS):
-            await asyncio.gather(good.round(), *(attack(besieged, dice) for _ in range(5)))
-        await nothing_is_left(besieged)
-        assert len(await besieged.read("pond")) == ROUNDS
+            await asyncio.gather(good.round(), *(attack(attacked_broker, dice) for _ in range(5)))
+        await nothing_is_left(attacked_broker)
+        assert len(await attacked_broker.read("pond")) == ROUNDS
 
 
-async def test_all_attacks_at_once(besieged):
+async def test_all_attacks_at_once(attacked_broker):
     dice = random.Random(1)
-    async with connect(besieged) as wire:
+    async with connect(attacked_broker) as wire:
         good = GoodClient(wire)
         for _ in range(ROUNDS):
-            await asyncio.gather(good.round(), *(attack(besieged, dice) for attack in ATTACKS))
-        await nothing_is_left(besieged)
+            await asyncio.gather(good.round(), *(attack(attacked_broker, dice) for attack in ATTACKS))
+        await nothing_is_left(attacked_broker)
 
 
 @pytest.mark.parametrize(
     "beginning", [b"", b"G", b"GET / HTTP/1.1\r\nA: ", ATTACK + b"Content-Length: 9\r\n\r\nx"]
 )
-async def test_a_crowd_that_never_goes_on_does_not_keep_others_out_for_ever(besieged, beginning):
-    async with connect(besieged) as wire, contextlib.AsyncExitStack() as crowd:
+async def test_a_crowd_that_never_goes_on_does_not_keep_others_out_for_ever(attacked_broker, beginning):
+    async with connect(attacked_broker) as wire, contextlib.AsyncExitStack() as crowd:
         good = GoodClient(wire)
         await good.round()
-        (own,) = besieged.web._connections()
+        (own,) = attacked_broker.web._connections()
         for _ in range(LIMITS.connections_max + 20):
-            lazy = await crowd.enter_async_context(connect(besieged))
+            lazy = await crowd.enter_async_context(connect(attacked_broker))
             lazy.send(beginning)
-        await until(lambda: len(besieged.web._connections()) == LIMITS.connections_max)
+        await until(lambda: len(attacked_broker.web._connections()) == LIMITS.connections_max)
         await good.round()
-        for connection in besieged.web._connections():
+        for connection in attacked_broker.web._connections():
             if connection is not own:
                 connection.sweep(asyncio.get_running_loop().time() + 3600)
-        await until(lambda: besieged.web._connections() == [own])
+        await until(lambda: attacked_broker.web._connections() == [own])
         await good.round()
-        async with connect(besieged) as late:
+        async with connect(attacked_broker) as late:
             assert (await late.ask(HEALTH)).status == 200

@@ -1,4 +1,4 @@
-"""The same questions to Spark's Kafka source on Apache Kafka, to it on our Kafka face, and to `format("millpond")`.
+"""The same questions to Spark's Kafka source on Apache Kafka and on our Kafka interface, and to `format("millpond")`.
 
 `python queries.py PLACES FOLDER`: PLACES is JSON with addresses and the path, jars are in `PEERS_SPARK_JARS`. Prints
 one line of JSON: reader to question to answer.
@@ -145,7 +145,9 @@ def main():
     )
     readers = {
         "kafka": Reader(spark, "kafka", {"kafka.bootstrap.servers": places["kafka"]}, folder / "kafka"),
-        "face": Reader(spark, "kafka", {"kafka.bootstrap.servers": places["face"]}, folder / "face"),
+        "interface": Reader(
+            spark, "kafka", {"kafka.bootstrap.servers": places["interface"]}, folder / "interface"
+        ),
         "millpond": Reader(spark, "millpond", {"path": places["path"]}, folder / "millpond"),
     }
     answers = {name: {} for name in readers}
@@ -156,8 +158,8 @@ def main():
             key = question.replace(" ", "-")
             answers[name][f"stream: {question}"] = asked(reader.stream, key, options)
     answers["moved"] = {}
-    for a, b in (("face", "millpond"), ("millpond", "face")):
-        more = lambda a=a: produce(places["face"], f"after {a}")  # noqa: E731  # one line each
+    for a, b in (("interface", "millpond"), ("millpond", "interface")):
+        more = lambda a=a: produce(places["interface"], f"after {a}")  # noqa: E731  # one line each
         answers["moved"][f"{a} to {b}"] = asked(continued, readers[a], readers[b], f"moved-from-{a}", more)
     print(json.dumps(answers))
     spark.stop()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import confluent_kafka
-from tests.batches import claiming
+from tests.batches import batch_with_header
 from tests.peers.differential.subject import Subject
 from tests.peers.times.brokers import PADDING_BYTES
 from tests.peers.times.cases import Absolute, Ages, Case, Claim, Sender
@@ -53,9 +53,9 @@ def raw_batches(case: Case, codec: Codec, base_ms: int) -> list[bytes]:
     old, tested, current = (_records(ages, base_ms) for ages in case.batches)
     base, newest = (_claimed(claim, base_ms) for claim in (case.base, case.newest))
     return [
-        claiming(old, codec=codec),
-        claiming(tested, codec=codec, base=base, newest=newest),
-        claiming(current, codec=codec),
+        batch_with_header(old, codec=codec),
+        batch_with_header(tested, codec=codec, base=base, newest=newest),
+        batch_with_header(current, codec=codec),
     ]
 
 

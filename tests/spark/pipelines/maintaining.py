@@ -8,9 +8,9 @@ from tests.spark.topics import serving
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog.sqlite import SqliteDatabase
+from millpond.maintenance.disk_space import SpaceCheck, without_limit
 from millpond.maintenance.garbage import Garbage
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import SpaceCheck, without_limit
 from millpond.model.ids import TopicPartition
 from millpond.records import iter_records
 from millpond.spark.pipelines import merge

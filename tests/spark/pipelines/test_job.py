@@ -9,7 +9,7 @@ from tests.spark.topics import fill, serving
 from millpond.catalog import pipelines, writers
 from millpond.spark.pipelines import job as jobs
 from millpond.spark.pipelines import merge
-from millpond.spark.pipelines.job import recorded
+from millpond.spark.pipelines.job import run_recorded
 from millpond.spark.pipelines.merge import MergeRequest
 
 
@@ -30,9 +30,9 @@ def fail():
 
 
 def test_a_run_leaves_a_record_and_no_session_to_look_after(data):
-    recorded(job_at(data), "merge", [], dict)
+    run_recorded(job_at(data), "merge", [], dict)
     with pytest.raises(RuntimeError):
-        recorded(job_at(data), "merge", [], fail)
+        run_recorded(job_at(data), "merge", [], fail)
     assert sorted(states(data)) == ["done", "failed"]
     assert sessions(data) == (0, 0)
 
@@ -48,7 +48,7 @@ def test_a_run_that_takes_longer_than_its_lease_is_running_all_the_time(data, mo
             time.sleep(0.02)
         return {}
 
-    recorded(job_at(data), "merge", [], work)
+    run_recorded(job_at(data), "merge", [], work)
     assert set(seen) == {"running"}
     assert states(data) == ["done"]
 
@@ -60,12 +60,12 @@ def test_a_run_that_somebody_buried_goes_on_and_ends_as_what_it_was(data, monkey
         with job_at(data).database.write() as tx:
             for session, kind, _ in writers.living(tx):
                 assert kind == "spark"
-                writers.bury(tx, session, 1)
+                writers.mark_dead(tx, session, 1)
         assert states(data) == ["interrupted"]
         time.sleep(0.1)  # a few renewals, which are refused
         return {"n": 1}
 
-    assert recorded(job_at(data), "merge", [], work) == {"n": 1}
+    assert run_recorded(job_at(data), "merge", [], work) == {"n": 1}
     assert states(data) == ["done"]
     assert sessions(data) == (0, 0)
 

@@ -31,7 +31,7 @@ from millpond.spark.pipelines.merge import MergeRequest
 from millpond.spark.pipelines.retain import RetainRequest
 from millpond.spark.pipelines.verify import VerifyRequest
 from millpond.spark.place import Place, database
-from millpond.spark.writing import TaskWriter
+from millpond.spark.task_writer import TaskWriter
 
 ALL = MergeRequest()
 
@@ -104,7 +104,7 @@ async def test_the_run_is_recorded_and_watched(spark, tmp_path):
 
 
 async def test_groups_are_found_over_many_pages_and_cut_into_items(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "EXTENTS_PER_LOOK", 30)
+    monkeypatch.setattr(merge, "EXTENTS_PER_PAGE", 30)
     monkeypatch.setattr(merge, "ITEM_EXTENTS_MAX", 60)
     before = await filled(tmp_path, partitions=1, count=2_000, per_batch=10)
     items = merge.plan(database(Place.at(tmp_path)), Place.at(tmp_path), [partition(tmp_path, "orders")])
@@ -335,7 +335,7 @@ async def test_a_session_that_is_dead_cannot_commit(place, tmp_path):
     with TaskWriter(place) as writer:
         pass
     job = job_at(tmp_path)
-    committing.bury(database(place), [writer.session], clock=job.clock)
+    committing.mark_dead(database(place), [writer.session], clock=job.clock)
     with pytest.raises(WriterDead):
         committing.commit(database(place), [writer.session], mark, clock=job.clock)
     assert rows(tmp_path, "SELECT count(*) FROM marks") == [(0,)]

@@ -12,7 +12,7 @@ from millpond.model.errors import InvalidRequest, MillpondError, UnknownPartitio
 from millpond.model.partitioning import partition_of
 from millpond.records import Record
 from millpond.spark.pipelines.publish import PublishTarget
-from millpond.spark.pipelines.replay import EVERYWHERE, ReplayBound, ReplayRequest, run
+from millpond.spark.pipelines.replay import ALL_PARTITIONS, ReplayBound, ReplayRequest, run
 from millpond.spark.place import database
 
 COUNT = 250
@@ -81,7 +81,7 @@ def test_headers_tombstones_and_records_without_a_key_are_kept(replayed):
 
 def test_a_range_of_offsets(replayed):
     _, found = replayed(
-        start=ReplayBound({0: 10, 1: 20}), end=ReplayBound({EVERYWHERE: 30, 1: 25}), keeps_partitions=True
+        start=ReplayBound({0: 10, 1: 20}), end=ReplayBound({ALL_PARTITIONS: 30, 1: 25}), keeps_partitions=True
     )
     assert numbers(found[0]) == list(range(10, 30))
     assert numbers(found[1]) == list(range(20, 25))
@@ -106,7 +106,7 @@ def test_an_open_transaction_ends_a_range_unless_an_end_past_it_is_named(spark, 
 
     asyncio.run(make())
     make_topic(make_place(path), "out")
-    for end in (ReplayBound({1: 5}), ReplayBound({EVERYWHERE: 4}), ReplayBound({EVERYWHERE: 10_000})):
+    for end in (ReplayBound({1: 5}), ReplayBound({ALL_PARTITIONS: 4}), ReplayBound({ALL_PARTITIONS: 10_000})):
         with pytest.raises(MillpondError, match="'source', partition 1: a transaction at offset 3 is open"):
             run(job_at(path, spark), ReplayRequest("source", PublishTarget("out"), end=end))
     assert values(make_place(path), "out") == []
@@ -147,7 +147,7 @@ def test_a_filter_and_other_keys_and_partitions(replayed):
 
 def test_a_target_is_created_like_the_source(replayed, source):
     report, found = replayed(
-        target=PublishTarget("copy"), creates_target=True, end=ReplayBound({EVERYWHERE: 3})
+        target=PublishTarget("copy"), creates_target=True, end=ReplayBound({ALL_PARTITIONS: 3})
     )
     assert report["rows"] == 6
     with database(make_place(source)).read() as tx:
@@ -160,7 +160,7 @@ def test_a_created_target_may_have_other_partitions(replayed):
     _, found = replayed(
         target=PublishTarget("wider", create_partitions=7),
         creates_target=True,
-        end=ReplayBound({EVERYWHERE: 3}),
+        end=ReplayBound({ALL_PARTITIONS: 3}),
     )
     assert len(found) == 7
 

@@ -85,7 +85,7 @@ async def test_what_is_too_much_by_size_goes_in_whole_extents(spark, tmp_path):
 
 async def test_expired_extents_are_removed_in_steps_and_their_objects_collected(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(retain, "REMOVED_PER_STEP", 3)
-    monkeypatch.setattr(retain, "EXTENTS_PER_LOOK", 4)
+    monkeypatch.setattr(retain, "EXTENTS_PER_PAGE", 4)
     monkeypatch.setattr(retain, "PARTITIONS_PER_ITEM", 1)
     await filled(tmp_path, partitions=2, merged=None, **{"retention.ms": str(HOUR_MS + 1)})
     report = retained(tmp_path, spark)
@@ -273,7 +273,7 @@ async def test_extents_whose_headers_are_wrong_are_left_to_a_broker(tmp_path, in
 
 async def too_large_by(path, count, monkeypatch):
     """A topic of twenty extents of one size, of which `count` are too many; looked at four by four, in this process."""
-    monkeypatch.setattr(retain, "EXTENTS_PER_LOOK", 4)
+    monkeypatch.setattr(retain, "EXTENTS_PER_PAGE", 4)
     monkeypatch.setattr(retain, "perform", lambda spark, items, work: map(work, items))
     await filled(path, **{"retention.ms": FOR_EVER, "retention.bytes": "1"})
     [(size, one)] = rows(path, "SELECT sum(length), max(length) FROM extents")
@@ -286,7 +286,7 @@ def merge_after_the_first_page(monkeypatch, path, chosen):
 
     def find(*arguments, **named):
         found = genuine(*arguments, **named)
-        if not done and named["extents_max"] == retain.EXTENTS_PER_LOOK:
+        if not done and named["extents_max"] == retain.EXTENTS_PER_PAGE:
             done.append(True)
             merge_extents(path, "orders", 0, chosen)
         return found
@@ -341,7 +341,7 @@ async def test_a_clock_that_jumped_since_the_last_run_expires_nothing(spark, tmp
     with pytest.raises(InvalidRequest, match="off against the catalog's"):
         retained(tmp_path, spark, now_ms=NOW_MS + 365 * DAY_MS)
     assert log_start(tmp_path) == 0
-    retained(tmp_path, spark, now_ms=NOW_MS + clock.MAY_DIFFER_MS - 60_000)
+    retained(tmp_path, spark, now_ms=NOW_MS + clock.CLOCK_TOLERANCE_MS - 60_000)
 
 
 async def test_a_clock_that_the_operator_vouches_for_is_trusted_from_then_on(spark, tmp_path):
@@ -357,7 +357,7 @@ async def test_a_clock_behind_what_the_catalog_holds_is_not_trusted(spark, tmp_p
     await filled(tmp_path, merged=spark, **{"retention.ms": str(HOUR_MS)})
     change(tmp_path, "UPDATE objects SET created_at = ?", NOW_MS)
     change(tmp_path, "UPDATE extents SET appended_at = 1, late_at = 1")
-    behind = NOW_MS - clock.MAY_DIFFER_MS - 1
+    behind = NOW_MS - clock.CLOCK_TOLERANCE_MS - 1
     with pytest.raises(InvalidRequest, match="behind the newest object"):
         retained(tmp_path, spark, now_ms=behind)
     assert log_start(tmp_path) == 0
@@ -372,7 +372,7 @@ def change_config(path, config):
 
 def interfere(monkeypatch, deed):
     """Once, after the lines were found and before the first is drawn."""
-    genuine = retain._draw
+    genuine = retain._apply_expiry
     done = []
 
     def draw(*arguments):
@@ -381,7 +381,7 @@ def interfere(monkeypatch, deed):
             deed()
         return genuine(*arguments)
 
-    monkeypatch.setattr(retain, "_draw", draw)
+    monkeypatch.setattr(retain, "_apply_expiry", draw)
 
 
 def test_the_same_limits_are_read_from_a_topic_as_a_broker_reads_them():

@@ -25,7 +25,7 @@ from millpond.spark.pipelines import merge, verify
 from millpond.spark.pipelines.merge import MergeRequest
 from millpond.spark.pipelines.verify import VerifyRequest
 from millpond.spark.place import Place, store
-from millpond.spark.writing import TaskWriter
+from millpond.spark.task_writer import TaskWriter
 
 ALL = VerifyRequest()
 
@@ -285,7 +285,7 @@ async def test_a_dry_run_says_how_much_there_is_to_read(data):
 
 async def test_large_partitions_are_cut_into_items_that_miss_nothing(data, spark, monkeypatch):
     monkeypatch.setattr(verify, "ITEM_BYTES_MAX", 1_000)
-    monkeypatch.setattr(verify, "EXTENTS_PER_LOOK", 2)
+    monkeypatch.setattr(verify, "EXTENTS_PER_PAGE", 2)
     job = job_at(data, spark)
     items = [
         item for n in range(3) for item in verify.plan(job.database, job.place, partition(data, "orders", n))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.catalog import partitions, published, topics
+from millpond.catalog import partitions, published_settings, topics
 from millpond.catalog.open import open_database
-from millpond.catalog.published import PublishedSettings
+from millpond.catalog.published_settings import PublishedSettings
 from millpond.records import Record, iter_records, walk
 from millpond.spark.place import Place, database, prepare, reader
 
@@ -39,7 +39,7 @@ def make_topic(place: Place, name: str, partitions: int = 1, **config: str):
 def publish(place: Place, **settings) -> None:
     """As a broker with these settings does it."""
     with prepare(place).write() as tx:
-        published.publish(tx, PublishedSettings(**settings))
+        published_settings.publish(tx, PublishedSettings(**settings))
 
 
 def batch(**columns: list) -> pa.RecordBatch:

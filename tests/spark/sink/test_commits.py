@@ -5,7 +5,7 @@ import pickle
 import time
 
 import pytest
-from tests.lossy import LossyDatabase
+from tests.lossy_catalog import LossyDatabase
 from tests.spark.sink.rows import batch, living_sessions, make_place, make_topic, publish, stored, values
 
 from millpond.catalog import objects, partitions, sinks, topics, writers
@@ -18,11 +18,11 @@ from millpond.model.errors import (
     WriterDead,
 )
 from millpond.spark.place import database, prepare, store
-from millpond.spark.sink import committing
-from millpond.spark.sink.committing import abandon, commit
+from millpond.spark.sink import sink_commit
 from millpond.spark.sink.options import SinkOptions
+from millpond.spark.sink.sink_commit import abandon, commit
 from millpond.spark.sink.task import gathered, write_task
-from millpond.spark.writing import COMMIT_LEASE_MS
+from millpond.spark.task_writer import COMMIT_LEASE_MS
 from millpond.testing import SimulatedClock
 
 
@@ -95,7 +95,7 @@ def test_what_a_dead_session_stored_fails_the_whole_commit(place):
     make_topic(place, "t")
     good, bad = (write(place, batch(value=[b"%d" % n]), topic="t") for n in range(2))
     with prepare(place).write() as tx:
-        writers.bury(tx, bad.session, 1)
+        writers.mark_dead(tx, bad.session, 1)
     with pytest.raises(WriterDead):
         commit(database(place), "s", 0, [good, bad])
     assert values(place, "t") == []
@@ -138,7 +138,7 @@ def test_a_catalog_that_stays_away_is_given_up_after_a_bounded_time(place):
     losing = LossyDatabase(database(place), *itertools.repeat("refuse", 100))
     with pytest.raises(CatalogUnavailable):
         commit(losing, "s", 0, [message], sleep=delays.append)
-    assert losing.writes == committing.TRIES_MAX
+    assert losing.writes == sink_commit.TRIES_MAX
     assert sum(delays) < 60
 
 

@@ -54,11 +54,11 @@ def database():
     made.close()
 
 
-def pack(database, rows, topic=None, codec=Codec.NONE, turn=0):
+def pack(database, rows, topic=None, codec=Codec.NONE, round_robin=0):
     """(topic, partition) -> records, from the bytes alone; every batch is checked as a broker checks it."""
     table = pa.Table.from_batches([rows] if isinstance(rows, pa.RecordBatch) else rows)
     topics = TopicNumbers(database, NO_CREATION)
-    packed = Packer(topics, codec=codec, topic=topic, turn=turn).pack(table, now_ms=NOW)
+    packed = Packer(topics, codec=codec, topic=topic, round_robin=round_robin).pack(table, now_ms=NOW)
     names = {known.id: known.name for known in topics.known}
     data = b"".join(packed.parts)
     found = {}
@@ -126,15 +126,15 @@ def test_every_row_is_there_once_in_its_order_and_its_partition(database, rows, 
     )
     size = -(-len(rows) // chunks)
     slices = [whole.slice(start, size) for start in range(0, len(rows), size)]
-    expected, turn = {}, 2
+    expected, round_robin = {}, 2
     for key, value, header, time in rows:
         if key is None:
-            partition, turn = turn % 5, turn + 1
+            partition, round_robin = round_robin % 5, round_robin + 1
         else:
             partition = partition_of(key, 5)
         record = (key, value, tuple(header or ()), NOW if time is None else time)
         expected.setdefault(("five", partition), []).append(record)
-    found = pack(database, slices, "five", turn=2)
+    found = pack(database, slices, "five", round_robin=2)
     assert {topic_partition: plain(records) for topic_partition, records in found.items()} == expected
 
 
@@ -182,7 +182,7 @@ def test_a_partition_that_is_not_there_is_refused_by_name(database, partition):
 
 
 def test_rows_without_a_key_are_dealt_evenly(database):
-    found = pack(database, batch(value=[b"%d" % n for n in range(1000)]), "five", turn=3)
+    found = pack(database, batch(value=[b"%d" % n for n in range(1000)]), "five", round_robin=3)
     assert [len(found["five", partition]) for partition in range(5)] == [200] * 5
     assert found["five", 3][0].value == b"0"
 

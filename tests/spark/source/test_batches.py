@@ -10,7 +10,7 @@ from millpond.reading.visible import visible
 from millpond.records import Codec, Record, build_batch, build_control_batch, stamp_run, with_append_time
 from millpond.records.markers import MarkerKind
 from millpond.spark.kernels import batches, scan
-from millpond.spark.kernels.sections import lay_out
+from millpond.spark.kernels.sections import to_sections
 
 MARKER = build_control_batch(MarkerKind.COMMIT, 5, 0, timestamp=7)
 
@@ -42,8 +42,8 @@ def test_settling_is_what_it_is_in_python(data, base_offset, epoch, stamped):
     data = in_order(data) if stamped else data
     base_offset = 0 if stamped else base_offset
     compiled, python = bytearray(data), bytearray(data)
-    following = batches.settle(compiled, base_offset, epoch, stamped)
-    assert following == reader.settle(python, base_offset, epoch, stamped)
+    following = batches.check_and_stamp(compiled, base_offset, epoch, stamped)
+    assert following == reader.check_and_stamp(python, base_offset, epoch, stamped)
     assert compiled == python
 
 
@@ -57,12 +57,12 @@ def test_damage_is_found_as_in_python(data, draw):
     damaged[at] ^= draw.draw(st.integers(1, 255))
     cut = damaged[: draw.draw(st.integers(0, len(data)))] if draw.draw(st.booleans()) else damaged
     try:
-        expected = reader.settle(bytearray(cut), 0, 0, True)
+        expected = reader.check_and_stamp(bytearray(cut), 0, 0, True)
     except CorruptBatch:
         with pytest.raises(CorruptBatch):
-            batches.settle(cut, 0, 0, True)
+            batches.check_and_stamp(cut, 0, 0, True)
     else:
-        assert batches.settle(cut, 0, 0, True) == expected
+        assert batches.check_and_stamp(cut, 0, 0, True) == expected
 
 
 def placed(*bases: int) -> bytearray:
@@ -75,9 +75,9 @@ def placed(*bases: int) -> bytearray:
 def settled(data: bytearray, base_offset: int) -> list[int | str]:
     """What follows, or what is wrong, by either way."""
     found: list[int | str] = []
-    for settle in (reader.settle, batches.settle):
+    for check_and_stamp in (reader.check_and_stamp, batches.check_and_stamp):
         try:
-            found.append(settle(bytearray(data), base_offset, 0, True))
+            found.append(check_and_stamp(bytearray(data), base_offset, 0, True))
         except CorruptBatch as error:
             found.append(error.facts["reason"])
     return found
@@ -113,21 +113,21 @@ def test_messages_are_those_that_are_visible(buffers, bytes_max):
     offset = 0
     for number, each in enumerate(buffers):
         buffers[number] = bytearray(each)
-        offset = batches.settle(buffers[number], offset, 0, False)
-    expected = scan.scan(lay_out(list(visible(buffers, ()))))
+        offset = batches.check_and_stamp(buffers[number], offset, 0, False)
+    expected = scan.scan(to_sections(list(visible(buffers, ()))))
     groups = list(batches.messages_in_groups(iter(buffers), bytes_max=bytes_max))
     for name in ("offset", "timestamp", "key_length", "value_length", "header_count"):
         found = [value for each in groups for value in getattr(scan.scan(each), name)]
         assert found == list(getattr(expected, name))
     assert [t for each in groups for t in each.append_time] == list(
-        lay_out(list(visible(buffers, ()))).append_time
+        to_sections(list(visible(buffers, ()))).append_time
     )
 
 
 def test_a_group_holds_no_more_than_asked_for():
     one = build_batch([Record(b"x" * 900, timestamp=1)])
     buffer = bytearray(one * 10)
-    batches.settle(buffer, 0, 0, False)
+    batches.check_and_stamp(buffer, 0, 0, False)
     groups = list(batches.messages_in_groups([buffer, bytearray(one)], bytes_max=3 * len(one)))
     assert [len(each.count) for each in groups] == [3, 3, 3, 2]
     assert groups[0].data.base is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from millpond.model.errors import CorruptBatch
 from millpond.reading.visible import visible
 from millpond.records import HEADER_SIZE, NO_OFFSET, Codec, Record, build_batch, crc32c, walk
-from millpond.spark.kernels.sections import lay_out, lay_out_in_groups
+from millpond.spark.kernels.sections import to_section_groups, to_sections
 from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.rows import ROWS_PER_BATCH, RowMaker
 
@@ -31,7 +31,7 @@ NAME = NamedPartition("orders", 3)
 
 
 def rows(buffer: bytes, start: int = 0, end: int = 2**62, schema: pa.Schema = SCHEMA) -> list[dict]:
-    sections = lay_out(list(visible([buffer], ())))
+    sections = to_sections(list(visible([buffer], ())))
     batches = list(RowMaker(NAME, schema).record_batches(sections, start, end))
     for each in batches:
         each.validate(full=True)
@@ -89,7 +89,7 @@ def test_the_same_in_every_row():
 def test_more_rows_than_fit_one_record_batch():
     count = ROWS_PER_BATCH * 2 + 5
     data = build_batch([Record(b"%d" % n, timestamp=n) for n in range(count)], base_offset=7)
-    sections = lay_out(list(visible([data], ())))
+    sections = to_sections(list(visible([data], ())))
     batches = list(RowMaker(NAME, SCHEMA).record_batches(sections, 0, 2**62))
     assert [each.num_rows for each in batches] == [ROWS_PER_BATCH, ROWS_PER_BATCH, 5]
     assert [row["value"] for each in batches for row in each.to_pylist()] == [b"%d" % n for n in range(count)]
@@ -97,7 +97,7 @@ def test_more_rows_than_fit_one_record_batch():
 
 def test_a_time_past_what_microseconds_can_hold_is_the_last_that_they_can():
     schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
-    sections = lay_out(list(visible([build_batch([Record(b"v", timestamp=2**62)])], ())))
+    sections = to_sections(list(visible([build_batch([Record(b"v", timestamp=2**62)])], ())))
     column = next(RowMaker(NAME, schema).record_batches(sections, 0, 9))["timestamp"]
     assert column.cast(pa.int64()).to_pylist() == [(2**63 - 1) // 1000 * 1000]
 
@@ -108,7 +108,7 @@ def test_groups_end_by_their_size_without_compression():
         for n in range(10)
     ]
     placed = list(visible(batches, ()))
-    groups = list(lay_out_in_groups(placed, bytes_max=2_500))
+    groups = list(to_section_groups(placed, bytes_max=2_500))
     assert [len(each.count) for each in groups] == [3, 3, 3, 1]
     assert [n for each in groups for n in each.base_offset] == list(range(10))
 

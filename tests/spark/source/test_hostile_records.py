@@ -21,7 +21,7 @@ from millpond.records.batch import HEADER, seal
 from millpond.records.varint import varlong
 from millpond.spark.kernels.batches import messages_in_groups
 from millpond.spark.kernels.compaction import CompiledKeys
-from millpond.spark.kernels.sections import lay_out
+from millpond.spark.kernels.sections import to_sections
 from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.rows import RowMaker
 
@@ -98,7 +98,7 @@ def _pairs(headers):
 def assert_read_alike(data: bytes) -> None:
     expected = in_python(data)
     ways = (
-        lambda: compiled(lay_out(list(visible([data], ())))),
+        lambda: compiled(to_sections(list(visible([data], ())))),
         lambda: [row for each in messages_in_groups([data], bytes_max=PLENTY) for row in compiled(each)],
     )
     for way in ways:
@@ -127,7 +127,7 @@ def test_no_number_harms_a_key_map(field):
         data = sealed(record(Claims()._replace(**{field: claimed})), 1)
         keys = CompiledKeys(PLENTY)
         try:
-            keys.learn([(data, 0, next(walk(data))[1])], 0, 1)
+            keys.collect_keys([(data, 0, next(walk(data))[1])], 0, 1)
         except InvalidInput:
             assert in_python(data) is None
         else:
@@ -153,7 +153,7 @@ def test_offsets_that_do_not_fit_are_refused(base_offset):
     data = sealed(record(Claims()) + record(Claims(offset=1)), 2, base_offset=base_offset)
     expected = in_python(data)
     for sections in (
-        lambda: lay_out(list(visible([data], ()))),
+        lambda: to_sections(list(visible([data], ()))),
         lambda: next(messages_in_groups([data], bytes_max=PLENTY)),
     ):
         if expected is None:

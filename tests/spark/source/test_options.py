@@ -149,8 +149,8 @@ def test_a_time_for_all_wins_over_times_which_win_over_offsets():
 
 
 def test_where_to_start_may_be_a_word_a_group_or_a_time_ago():
-    assert parse(startingOffsets="Earliest").starting.everywhere == EARLIEST
-    assert parse(startingOffsets="latest").starting.everywhere == LATEST
+    assert parse(startingOffsets="Earliest").starting.all_partitions == EARLIEST
+    assert parse(startingOffsets="latest").starting.all_partitions == LATEST
     assert parse(startingOffsets="group:My:Group").starting.group == "My:Group"
     assert parse(startingTimestamp="-1h30m").starting.ago_ms == 90 * 60_000
     assert parse(startingOffsets='{"orders":{"0":-2,"1":-1}}').starting.offsets == {

@@ -15,8 +15,8 @@ from millpond.spark.source.planning import (
     cut,
     limit_bytes,
     limit_offsets,
+    split_by_bytes,
     split_bytes,
-    weigh,
 )
 
 WHERE = TopicPartition(TopicId(bytes(16)), 0)
@@ -34,20 +34,24 @@ def a_range(start: int, end: int, size: int = 0, name: NamedPartition = A) -> Re
 
 def test_an_extent_with_an_index_is_cut_where_it_can_be_entered():
     whole = [extent(100, 200, 1_000, (0, 0), (40, 400), (70, 700))]
-    assert weigh(whole, 100, 200, every=1) == [RangePart(140, 400), RangePart(170, 300), RangePart(200, 300)]
-    assert weigh(whole, 150, 160, every=1) == [RangePart(160, 300)]
+    assert split_by_bytes(whole, 100, 200, every=1) == [
+        RangePart(140, 400),
+        RangePart(170, 300),
+        RangePart(200, 300),
+    ]
+    assert split_by_bytes(whole, 150, 160, every=1) == [RangePart(160, 300)]
 
 
 def test_small_extents_and_gaps_are_weighed_together():
     several = [extent(0, 10, 100), extent(10, 20, 100), extent(50, 60, 100)]
-    assert weigh(several, 0, 70, every=150) == [RangePart(20, 200), RangePart(70, 100)]
-    assert weigh([], 5, 9, every=150) == [RangePart(9, 0)]
+    assert split_by_bytes(several, 0, 70, every=150) == [RangePart(20, 200), RangePart(70, 100)]
+    assert split_by_bytes([], 5, 9, every=150) == [RangePart(9, 0)]
 
 
 def test_a_range_is_cut_between_stretches():
-    stretches = [RangePart(10, 60), RangePart(20, 60), RangePart(30, 60), RangePart(40, 10)]
-    assert cut(a_range(0, 40), stretches, 100) == [a_range(0, 20, 120), a_range(20, 40, 70)]
-    assert cut(a_range(0, 40), stretches, 1_000) == [a_range(0, 40, 190)]
+    range_parts = [RangePart(10, 60), RangePart(20, 60), RangePart(30, 60), RangePart(40, 10)]
+    assert cut(a_range(0, 40), range_parts, 100) == [a_range(0, 20, 120), a_range(20, 40, 70)]
+    assert cut(a_range(0, 40), range_parts, 1_000) == [a_range(0, 40, 190)]
 
 
 def test_a_task_reads_little_enough_for_every_core_and_enough_to_be_worth_it():

@@ -12,13 +12,13 @@ from millpond.model.errors import InvalidRequest
 from millpond.model.ids import TopicId
 from millpond.model.topics import Topic
 from millpond.spark.tables.columns import quarantine_schema, table_schema
+from millpond.spark.tables.file_writer import TaskOrder, TaskWork
 from millpond.spark.tables.formats import parquet
 from millpond.spark.tables.formats.open import find_table, open_quarantine, open_table
 from millpond.spark.tables.model import Format, Overtaken, Table, TableProgress, WrittenFile
 from millpond.spark.tables.times import FIRST_US, LAST_US
 from millpond.spark.tables.values.jsons import DECODED, REASON
 from millpond.spark.tables.values.spec import ValueFormat, Values
-from millpond.spark.tables.writing import TaskOrder, TaskWork
 
 ORDERS = Topic(TopicId(bytes(range(16))), "orders", 2, 0)
 REFUNDS = Topic(TopicId(bytes(range(16, 32))), "refunds", 1, 0)
@@ -49,7 +49,7 @@ def write(table: Table, *offsets: int, values: Values | None = None) -> tuple[Wr
     return TaskWork(order).perform([records(*offsets)]).files
 
 
-def held(topic: Topic, *offsets: int) -> dict[str, TableProgress]:
+def progress(topic: Topic, *offsets: int) -> dict[str, TableProgress]:
     return {topic.name: TableProgress(topic.id.hex(), dict(enumerate(offsets)))}
 
 
@@ -86,12 +86,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("by_day", [False, True])
 def test_a_commit_adds_files_and_positions(kind: Format, by_day: bool, path: Path):
     table = open_table(kind, str(path), by_day=by_day)
-    assert table.held([ORDERS]) == {}
+    assert table.progress([ORDERS]) == {}
     assert table.version() == ""
-    table.commit(SCHEMA, write(table, 0, 1, 2), held(ORDERS, 3, 0))
-    table.commit(SCHEMA, write(table, 3), held(ORDERS, 4, 7))
+    table.commit(SCHEMA, write(table, 0, 1, 2), progress(ORDERS, 3, 0))
+    table.commit(SCHEMA, write(table, 3), progress(ORDERS, 4, 7))
     again = open_table(kind, path.as_uri(), by_day=by_day)
-    assert again.held([ORDERS, REFUNDS]) == held(ORDERS, 4, 7)
+    assert again.progress([ORDERS, REFUNDS]) == progress(ORDERS, 4, 7)
     assert offsets_in(again, path) == [0, 1, 2, 3]
     assert again.small_files(10**6) == (4 if by_day else 2)
     assert again.version() == table.version() != ""
@@ -100,64 +100,64 @@ def test_a_commit_adds_files_and_positions(kind: Format, by_day: bool, path: Pat
 
 def test_of_two_commits_on_the_same_state_one_is_refused_whole(kind: Format, path: Path):
     first, second = open_table(kind, str(path)), open_table(kind, str(path))
-    first.held([ORDERS])
-    first.commit(SCHEMA, write(first, 0), held(ORDERS, 1))
-    assert first.held([ORDERS]) == second.held([ORDERS])
+    first.progress([ORDERS])
+    first.commit(SCHEMA, write(first, 0), progress(ORDERS, 1))
+    assert first.progress([ORDERS]) == second.progress([ORDERS])
     files = write(second, 1, 2)
-    first.commit(SCHEMA, write(first, 1), held(ORDERS, 2))
+    first.commit(SCHEMA, write(first, 1), progress(ORDERS, 2))
     with pytest.raises(Overtaken):
-        second.commit(SCHEMA, files, held(ORDERS, 3))
+        second.commit(SCHEMA, files, progress(ORDERS, 3))
     assert offsets_in(first, path) == [0, 1]
-    assert second.held([ORDERS]) == held(ORDERS, 2)
+    assert second.progress([ORDERS]) == progress(ORDERS, 2)
 
 
 def test_of_two_that_make_the_table_one_is_refused(kind: Format, path: Path):
     first, second = open_table(kind, str(path)), open_table(kind, str(path))
-    assert first.held([ORDERS]) == second.held([ORDERS]) == {}
+    assert first.progress([ORDERS]) == second.progress([ORDERS]) == {}
     files = write(second, 0, 1)
-    first.commit(SCHEMA, write(first, 0), held(ORDERS, 1))
+    first.commit(SCHEMA, write(first, 0), progress(ORDERS, 1))
     with pytest.raises(Overtaken):
-        second.commit(SCHEMA, files, held(ORDERS, 2))
+        second.commit(SCHEMA, files, progress(ORDERS, 2))
     assert offsets_in(first, path) == [0]
 
 
 def test_positions_move_without_files_and_a_rival_notices(kind: Format, path: Path):
     first, second = open_table(kind, str(path)), open_table(kind, str(path))
-    first.held([ORDERS])
-    first.commit(SCHEMA, write(first, 0), held(ORDERS, 1))
-    first.held([ORDERS])
-    second.held([ORDERS])
-    first.commit(SCHEMA, [], held(ORDERS, 9))
+    first.progress([ORDERS])
+    first.commit(SCHEMA, write(first, 0), progress(ORDERS, 1))
+    first.progress([ORDERS])
+    second.progress([ORDERS])
+    first.commit(SCHEMA, [], progress(ORDERS, 9))
     with pytest.raises(Overtaken):
-        second.commit(SCHEMA, write(second, 5), held(ORDERS, 6))
-    assert second.held([ORDERS]) == held(ORDERS, 9)
+        second.commit(SCHEMA, write(second, 5), progress(ORDERS, 6))
+    assert second.progress([ORDERS]) == progress(ORDERS, 9)
 
 
 def test_several_topics_keep_their_own_positions(kind: Format, path: Path):
     table = open_table(kind, str(path))
-    table.held([ORDERS])
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1, 1))
-    table.held([REFUNDS])
-    table.commit(SCHEMA, write(table, 5), held(REFUNDS, 6))
-    assert table.held([ORDERS, REFUNDS]) == {**held(ORDERS, 1, 1), **held(REFUNDS, 6)}
+    table.progress([ORDERS])
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1, 1))
+    table.progress([REFUNDS])
+    table.commit(SCHEMA, write(table, 5), progress(REFUNDS, 6))
+    assert table.progress([ORDERS, REFUNDS]) == {**progress(ORDERS, 1, 1), **progress(REFUNDS, 6)}
 
 
 def test_a_topic_made_anew_is_told_from_the_one_in_the_table(kind: Format, path: Path):
     table = open_table(kind, str(path))
-    table.held([ORDERS])
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 5, 5))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 5, 5))
     anew = Topic(TopicId(bytes(range(1, 17))), "orders", 2, 0)
-    assert table.held([anew])["orders"].topic_id != anew.id.hex()
-    table.commit(SCHEMA, write(table, 1), held(anew, 2, 0))
-    assert table.held([anew]) == held(anew, 2, 0)
-    assert table.held([ORDERS])["orders"].topic_id != ORDERS.id.hex()
+    assert table.progress([anew])["orders"].topic_id != anew.id.hex()
+    table.commit(SCHEMA, write(table, 1), progress(anew, 2, 0))
+    assert table.progress([anew]) == progress(anew, 2, 0)
+    assert table.progress([ORDERS])["orders"].topic_id != ORDERS.id.hex()
 
 
 def test_other_columns_and_another_partitioning_are_refused(kind: Format, path: Path):
     table = open_table(kind, str(path))
-    table.held([ORDERS])
+    table.progress([ORDERS])
     table.check_schema(SCHEMA)
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1))
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1))
     table.check_schema(SCHEMA)
     with pytest.raises(InvalidRequest, match="other columns"):
         table.check_schema(SCHEMA.append(pa.field("more", pa.int32())))
@@ -167,11 +167,11 @@ def test_other_columns_and_another_partitioning_are_refused(kind: Format, path: 
 
 def test_a_table_knows_which_files_are_its_own(kind: Format, path: Path):
     table = open_table(kind, str(path), by_day=True)
-    table.held([ORDERS])
+    table.progress([ORDERS])
     committed, lost = write(table, 0, 1), write(table, 2)
-    assert table.listed(committed) == set(), "there is no table yet"
-    table.commit(SCHEMA, committed, held(ORDERS, 2))
-    assert open_table(kind, str(path), by_day=True).listed([*committed, *lost]) == {
+    assert table.committed_paths(committed) == set(), "there is no table yet"
+    table.commit(SCHEMA, committed, progress(ORDERS, 2))
+    assert open_table(kind, str(path), by_day=True).committed_paths([*committed, *lost]) == {
         file.path for file in committed
     }
 
@@ -190,10 +190,10 @@ def test_a_time_that_no_table_can_hold_is_a_bad_row_and_the_others_go_on(
     result = TaskWork(order).perform([batch])
     (kept,) = result.quarantine_files
     bad = pq.ParquetFile(f"{path}_quarantine/{kept.path}").read().to_pylist()
-    table.held([ORDERS])
-    table.commit(SCHEMA, result.files, held(ORDERS, 8))
-    beside.held([ORDERS])
-    beside.commit(quarantine_schema(), result.quarantine_files, held(ORDERS, 8))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, result.files, progress(ORDERS, 8))
+    beside.progress([ORDERS])
+    beside.commit(quarantine_schema(), result.quarantine_files, progress(ORDERS, 8))
     assert offsets_in(table, path) == [0, 2, 4, 5]
     assert [(row["offset"], row["timestamp"].year) for row in bad] == [(1, 9999), (3, 1), (6, 1), (7, 9999)]
     assert bad[0]["error"] == f"time out of range: {FAR} microseconds from 1970"
@@ -218,8 +218,8 @@ def test_a_time_inside_a_value_that_no_table_can_hold_is_a_bad_row(path: Path):
     batch = batch.append_column(REASON, pa.nulls(6, pa.string()))
     order = TaskOrder(schema, Values(ValueFormat.JSON), False, True, table.target, None, {})
     result = TaskWork(order).perform([batch])
-    table.held([ORDERS])
-    table.commit(schema, result.files, held(ORDERS, 6))
+    table.progress([ORDERS])
+    table.commit(schema, result.files, progress(ORDERS, 6))
     assert (result.bad, result.first_bad.offset) == (3, 2)
     assert result.first_bad.error == "a time in the value is out of range"
     assert offsets_in(table, path) == [0, 1, 3]
@@ -231,20 +231,20 @@ def test_deltas_statistics_have_four_digits_of_a_year(path: Path):
     table = open_table(Format.DELTA, str(path))
     batch = records(0, 1).set_column(3, "timestamp", pa.array([FIRST_US, 0], pa.timestamp("us", "UTC")))
     files = TaskWork(TaskOrder(SCHEMA, Values(), False, False, table.target, None, {})).perform([batch]).files
-    table.held([ORDERS])
-    table.commit(SCHEMA, files, held(ORDERS, 2))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, files, progress(ORDERS, 2))
     found = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()[0]
     assert (found["min.timestamp"].year, found["max.timestamp"].year) == (1, 1970)
 
 
 def test_the_quarantine_lies_beside_the_table(kind: Format, path: Path):
     table, beside = open_table(kind, str(path)), open_quarantine(kind, str(path))
-    table.held([ORDERS])
-    assert beside.held([ORDERS]) == {}
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1))
-    beside.commit(SCHEMA, write(beside, 5), held(ORDERS, 6))
-    assert table.held([ORDERS]) == held(ORDERS, 1)
-    assert beside.held([ORDERS]) == held(ORDERS, 6)
+    table.progress([ORDERS])
+    assert beside.progress([ORDERS]) == {}
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1))
+    beside.commit(SCHEMA, write(beside, 5), progress(ORDERS, 6))
+    assert table.progress([ORDERS]) == progress(ORDERS, 1)
+    assert beside.progress([ORDERS]) == progress(ORDERS, 6)
     assert offsets_in(table, path) == [0]
     assert type(find_table(f"{path}_quarantine")) is type(table)
 
@@ -263,8 +263,8 @@ def test_deltas_statistics_let_a_reader_skip_files(path: Path):
     from deltalake import DeltaTable
 
     table = open_table(Format.DELTA, str(path))
-    table.held([ORDERS])
-    table.commit(SCHEMA, write(table, 3, 9), held(ORDERS, 10))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, write(table, 3, 9), progress(ORDERS, 10))
     actions = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()[0]
     assert (actions["num_records"], actions["min.offset"], actions["max.offset"]) == (2, 3, 9)
     assert str(actions["min.timestamp"]).startswith("2026-01-04 00:00:00")
@@ -272,8 +272,8 @@ def test_deltas_statistics_let_a_reader_skip_files(path: Path):
 
 def test_icebergs_snapshot_says_how_far_it_goes(path: Path):
     table = open_table(Format.ICEBERG, str(path))
-    table.held([ORDERS])
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1, 4))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1, 4))
     summary = table._open().current_snapshot().summary
     assert summary["millpond.positions"].endswith('"offsets": {"0": 1, "1": 4}}}')
 
@@ -283,14 +283,14 @@ def test_an_iceberg_table_of_somebody_elses_making_is_not_rebased_by_pyiceberg(p
     table = open_table(Format.ICEBERG, str(path))
     table._load_catalog().create_namespace("default")
     table._load_catalog().create_table(f"default.{path.name}", SCHEMA, location=path.as_uri())
-    table.held([ORDERS])
+    table.progress([ORDERS])
     with pytest.raises(Overtaken):
-        table.commit(SCHEMA, write(table, 0), held(ORDERS, 1))
+        table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1))
     rival = open_table(Format.ICEBERG, str(path))
-    assert table.held([ORDERS]) == rival.held([ORDERS]) == {}
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1))
+    assert table.progress([ORDERS]) == rival.progress([ORDERS]) == {}
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1))
     with pytest.raises(Overtaken):
-        rival.commit(SCHEMA, write(rival, 0), held(ORDERS, 1))
+        rival.commit(SCHEMA, write(rival, 0), progress(ORDERS, 1))
     assert offsets_in(table, path) == [0]
 
 
@@ -298,26 +298,26 @@ def test_a_parquet_commit_that_died_before_moving_its_files_is_finished_by_the_n
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table = open_table(Format.PARQUET, str(path))
-    table.held([ORDERS])
+    table.progress([ORDERS])
     with monkeypatch.context() as patch:
         patch.setattr(parquet, "finish", lambda root: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            table.commit(SCHEMA, write(table, 0, 1), held(ORDERS, 2))
+            table.commit(SCHEMA, write(table, 0, 1), progress(ORDERS, 2))
     assert offsets_in(table, path) == []
     again = open_table(Format.PARQUET, str(path))
-    assert again.held([ORDERS]) == held(ORDERS, 2)
+    assert again.progress([ORDERS]) == progress(ORDERS, 2)
     assert offsets_in(again, path) == [0, 1]
 
 
 def test_parquet_files_of_no_commit_are_never_seen_and_deleted_after_a_day(path: Path):
     table = open_table(Format.PARQUET, str(path))
-    table.held([ORDERS])
-    table.commit(SCHEMA, write(table, 0), held(ORDERS, 1))
+    table.progress([ORDERS])
+    table.commit(SCHEMA, write(table, 0), progress(ORDERS, 1))
     (lost,) = write(table, 1)
     (fresh,) = write(table, 2)
     yesterday = time.time() - parquet.LEFTOVER_AGE_S - 1
     os.utime(path / lost.path, (yesterday, yesterday))
-    assert table.held([ORDERS]) == held(ORDERS, 1)
+    assert table.progress([ORDERS]) == progress(ORDERS, 1)
     assert offsets_in(table, path) == [0]
     assert not (path / lost.path).exists()
     assert (path / fresh.path).exists()
@@ -327,12 +327,12 @@ def test_a_parquet_tables_log_is_read_from_its_newest_checkpoint(path: Path, mon
     monkeypatch.setattr(parquet, "CHECKPOINT_EVERY", 4)
     table = open_table(Format.PARQUET, str(path))
     for offset in range(10):
-        table.held([ORDERS])
-        table.commit(SCHEMA, write(table, offset), held(ORDERS, offset + 1))
+        table.progress([ORDERS])
+        table.commit(SCHEMA, write(table, offset), progress(ORDERS, offset + 1))
     for number in range(8):
         (path / parquet.COMMITS / parquet._name(number)).unlink()
     again = open_table(Format.PARQUET, str(path))
-    assert again.held([ORDERS]) == held(ORDERS, 10)
+    assert again.progress([ORDERS]) == progress(ORDERS, 10)
     assert again.small_files(10**6) == 10
     assert again.version() == "9"
 

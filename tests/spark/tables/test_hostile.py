@@ -174,7 +174,7 @@ async def test_a_rival_that_has_read_further_than_we_saw_is_no_error(
     await fill_with(data, "orders", [b"a", b"b", b"c"])
     request = TableRequest(("orders",), str(place))
     run(job_on(data, spark), request)
-    real, looks = pipeline.look, []
+    real, looks = pipeline.read_bounds, []
 
     def look_early(database, topics):
         found = real(database, topics)
@@ -184,7 +184,7 @@ async def test_a_rival_that_has_read_further_than_we_saw_is_no_error(
         bounds = found["orders"][0]
         return {"orders": {0: ReadableRange(bounds.topic_partition, bounds.log_start, 2)}}
 
-    monkeypatch.setattr(pipeline, "look", look_early)
+    monkeypatch.setattr(pipeline, "read_bounds", look_early)
     assert (run(job_on(data, spark), request)["rows"], len(looks)) == (0, 2)
 
 

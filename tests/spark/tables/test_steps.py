@@ -15,12 +15,12 @@ from millpond.spark.tables.model import TableProgress
 from millpond.spark.tables.steps import (
     TableRange,
     advanced,
-    beyond_the_end,
-    furthest,
-    look,
-    moved_back,
+    ahead_of_log,
+    max_positions,
     next_step,
     offsets_json,
+    read_bounds,
+    rewound,
     starting_positions,
 )
 
@@ -32,11 +32,11 @@ def job_on(path: Path) -> PipelineJob:
     return PipelineJob(Place.at(path), refuse)
 
 
-def begin(job: PipelineJob, topic: str, held: Mapping[str, TableProgress] | None = None, **allowed: bool):
+def begin(job: PipelineJob, topic: str, progress: Mapping[str, TableProgress] | None = None, **allowed: bool):
     topics = job.topics([topic])
-    ends = look(job.database, topics)
+    ends = read_bounds(job.database, topics)
     options = {"restart": False, "allow_gaps": False, **allowed}
-    return (*starting_positions(topics, held or {}, ends, **options), ends)
+    return (*starting_positions(topics, progress or {}, ends, **options), ends)
 
 
 async def test_steps_cover_every_offset_once_and_none_is_much_larger_than_asked(tmp_path: Path):
@@ -89,7 +89,7 @@ async def test_nothing_past_the_last_stable_offset_is_read(tmp_path: Path):
         with job.database.write() as tx:
             tx.rows(transactions.ADD_PARTITION, (*topic_partition, 1, 0))
             tx.rows("UPDATE txn_partitions SET first_offset = 4")
-        assert look(job.database, job.topics(["orders"]))["orders"][0].end == 4
+        assert read_bounds(job.database, job.topics(["orders"]))["orders"][0].end == 4
 
 
 async def test_records_that_expired_unread_are_an_error_or_a_gap_that_is_told(tmp_path: Path):
@@ -98,12 +98,12 @@ async def test_records_that_expired_unread_are_an_error_or_a_gap_that_is_told(tm
         await broker.log.delete_records(broker.log.topics.partition("orders", 0), 6)
     job = job_on(tmp_path)
     (topic,) = job.topics(["orders"])
-    held = {"orders": TableProgress(topic.id.hex(), {0: 2})}
+    progress = {"orders": TableProgress(topic.id.hex(), {0: 2})}
     with pytest.raises(
         OffsetOutOfRange, match=r"Partition 0 of topic 'orders'.* offsets 2 to 5 have expired"
     ):
-        begin(job, "orders", held)
-    positions, gaps, _ = begin(job, "orders", held, allow_gaps=True)
+        begin(job, "orders", progress)
+    positions, gaps, _ = begin(job, "orders", progress, allow_gaps=True)
     assert positions["orders"].offsets == {0: 6}
     assert [(gap.start, gap.end) for gap in gaps] == [(2, 6)]
     fresh, gaps, _ = begin(job, "orders")
@@ -114,10 +114,10 @@ async def test_a_topic_made_anew_is_refused_unless_restarted(tmp_path: Path):
     async with serving(tmp_path) as broker:
         await fill(broker, "orders", 1, 3)
     job = job_on(tmp_path)
-    held = {"orders": TableProgress("00" * 16, {0: 2})}
+    progress = {"orders": TableProgress("00" * 16, {0: 2})}
     with pytest.raises(TopicReplaced, match=r"'orders'.*restart"):
-        begin(job, "orders", held)
-    positions, _, _ = begin(job, "orders", held, restart=True)
+        begin(job, "orders", progress)
+    positions, _, _ = begin(job, "orders", progress, restart=True)
     assert positions["orders"].offsets == {0: 0}
 
 
@@ -142,23 +142,26 @@ async def test_a_table_that_is_ahead_of_the_log_is_told_or_moved_back(tmp_path: 
         await fill(broker, "orders", 2, 10)
     job = job_on(tmp_path)
     topics = job.topics(["orders"])
-    ends = look(job.database, topics)
-    held = {"orders": TableProgress(topics[0].id.hex(), {0: 50, 1: 10})}
-    cuts = beyond_the_end(topics, held, ends)
+    ends = read_bounds(job.database, topics)
+    progress = {"orders": TableProgress(topics[0].id.hex(), {0: 50, 1: 10})}
+    cuts = ahead_of_log(topics, progress, ends)
     assert [(cut.partition, cut.start, cut.end) for cut in cuts] == [(0, 50, 10)], "1 is where its log ends"
     with pytest.raises(OffsetOutOfRange, match=r"0 of topic 'orders'.* offset 50, .* ends at 10") as caught:
-        moved_back(held, cuts, ends, restart=False, allow_gaps=False)
+        rewound(progress, cuts, ends, restart=False, allow_gaps=False)
     assert "restart" in str(caught.value)
-    back = moved_back(held, cuts, ends, restart=False, allow_gaps=True)
+    back = rewound(progress, cuts, ends, restart=False, allow_gaps=True)
     assert back["orders"].offsets == {0: 10, 1: 10}
-    assert moved_back(held, cuts, ends, restart=True, allow_gaps=False) == {}
+    assert rewound(progress, cuts, ends, restart=True, allow_gaps=False) == {}
     older = {"orders": TableProgress("00" * 16, {0: 50})}
-    assert beyond_the_end(topics, older, ends) == [], "another topic of that name"
-    assert moved_back(held, [], ends, restart=False, allow_gaps=False) == held
+    assert ahead_of_log(topics, older, ends) == [], "another topic of that name"
+    assert rewound(progress, [], ends, restart=False, allow_gaps=False) == progress
 
 
 def test_positions_of_a_quarantine_never_move_backwards():
     after = {"a": TableProgress("1", {0: 5, 1: 9}), "b": TableProgress("2", {0: 3})}
     before = {"a": TableProgress("1", {0: 7, 1: 2}), "b": TableProgress("old", {0: 8})}
-    assert furthest(after, before) == {"a": TableProgress("1", {0: 7, 1: 9}), "b": TableProgress("2", {0: 3})}
-    assert furthest(after, {}) == after
+    assert max_positions(after, before) == {
+        "a": TableProgress("1", {0: 7, 1: 9}),
+        "b": TableProgress("2", {0: 3}),
+    }
+    assert max_positions(after, {}) == after

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millpond.catalog.open import open_database, shown_url
+from millpond.catalog.open import open_database, redacted_url
 from millpond.model.errors import InvalidSettings
 
 
@@ -27,7 +27,7 @@ from millpond.model.errors import InvalidSettings
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str):
-    assert shown_url(url) == shown
+    assert redacted_url(url) == shown
     assert "s3cret" not in shown
 
 

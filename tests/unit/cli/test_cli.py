@@ -139,7 +139,7 @@ def test_workers_log_in_the_format_of_the_supervisor():
     assert workers._environment(Settings(log_format="json"))["MILLPOND_LOG_FORMAT"] == "json"
 
 
-def test_a_face_is_turned_off_by_an_empty_address(tmp_path):
+def test_an_interface_is_turned_off_by_an_empty_address(tmp_path):
     command = [*SERVE, "--kafka=", "--http=", "--json", f"--data-dir={tmp_path}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         facts = json.loads(process.stdout.readline())

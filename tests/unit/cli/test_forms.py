@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.cli import sources
+from millpond.cli import input_files
+from millpond.cli.input_files import InputFile
 from millpond.cli.interruption import Interruption
 from millpond.cli.main import sentence_of
 from millpond.cli.messages import from_line, to_line
 from millpond.cli.output import count_text, print_table, size_text
 from millpond.cli.positions import StartPosition, parse_place
-from millpond.cli.sources import InputFile
 from millpond.client import Message
 from millpond.model.errors import InvalidRecord, InvalidRequest, Unreachable
 
@@ -81,7 +81,7 @@ def test_lines_do_not_depend_on_how_they_are_read(content, step):
     source = InputFile.__new__(InputFile)
     source._path, source._prefix, source._file = "-", "", io.BufferedReader(io.FileIO(read), 16)
     with Interruption() as interruption, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "READ_BYTES", step)
+        patch.setattr(input_files, "READ_BYTES", step)
         lines = [line for piece in source.lines(interruption) for line in piece.lines]
     source._file.close()
     expected = content.removesuffix(b"\n").split(b"\n") if content else []
@@ -90,7 +90,7 @@ def test_lines_do_not_depend_on_how_they_are_read(content, step):
 
 
 def test_a_line_without_end_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr(input_files, "BATCH_BYTES_MAX", 1000)
     file = tmp_path / "endless"
     file.write_bytes(b"fine\n" + bytes(1001))
     for read in (InputFile.lines, InputFile.whole):

@@ -9,7 +9,7 @@ from tests.unit.cli.conftest import LONGEST_S, environment
 
 from millpond.cli.main import cli
 from millpond.cli.packages import EXTRAS
-from millpond.cli.pipeline import HOMES
+from millpond.cli.pipeline import COMMAND_MODULES
 
 NEEDED = {
     "table": ("orders", "./table"),
@@ -19,7 +19,7 @@ NEEDED = {
     "run": ("--rounds", "1"),
 }
 """The arguments of each command, where it has any that it cannot do without."""
-ON_SPARK = sorted(set(HOMES) - {"history"})
+ON_SPARK = sorted(set(COMMAND_MODULES) - {"history"})
 HIDING = """
 import sys
 

@@ -8,7 +8,7 @@ import pytest
 from tests.ports import free_address
 from tests.unit.cli.conftest import LONGEST_S, Millpond, at_a_terminal
 
-from millpond.cli.temporary import TemporaryBroker
+from millpond.cli.temporary_broker import TemporaryBroker
 from millpond.groups import JoinRequest, Protocol
 from millpond.testing import Millpond as Pond
 from millpond.testing.background import run_in_background

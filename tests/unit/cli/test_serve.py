@@ -95,14 +95,14 @@ async def test_a_broker_that_was_declared_dead_waits_for_a_catalog_that_is_unava
             lives.append(self)
 
     monkeypatch.setattr(serve, "Broker", Unlucky)
-    monkeypatch.setattr(serve, "JOIN_AGAIN_S", 0.01)
+    monkeypatch.setattr(serve, "REJOIN_DELAY_S", 0.01)
     settings = Settings(data_dir=tmp_path, kafka_listen="", grpc_listen="127.0.0.1:0", http_listen="")
     serving = asyncio.create_task(serve._serve(settings, True, True))
     try:
         await until(lambda: len(lives) == 1)
         [first] = lives
         await first.log.create_topic("t")
-        await first.log.write(lambda tx: writers.bury(tx, first.session, 1))
+        await first.log.write(lambda tx: writers.mark_dead(tx, first.session, 1))
         await until(lambda: len(lives) == 2 or serving.done())
         again = lives[-1]
         await until(lambda: serving.done() or (again.bound == first.bound and again.log.partitions()))

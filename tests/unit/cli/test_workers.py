@@ -14,7 +14,7 @@ from millpond.catalog import clock_pauses
 from millpond.catalog.clock_pauses import ClockReading
 from millpond.cli import workers
 from millpond.model.errors import CannotStart
-from millpond.objects.reserve import RELEASED, RESERVE
+from millpond.objects.disk_reserve import RELEASED, RESERVE
 from millpond.settings import Settings
 
 READY = repr(json.dumps({"session": "s", "bound": {}, "listeners": {}}))
@@ -47,7 +47,7 @@ class Machine:
 def machine(monkeypatch):
     made = Machine()
     monkeypatch.setattr(asyncio, "create_subprocess_exec", made.start)
-    monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(workers, "BACKOFF_MIN_S", 0.05)
     return made
 
 

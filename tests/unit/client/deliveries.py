@@ -13,7 +13,7 @@ class NoLink:
     def __init__(self):
         self.given_back = []
 
-    def give_back(self, delivery):
+    def return_credit(self, delivery):
         self.given_back.append(delivery.number)
 
     def now_ms(self):

@@ -9,7 +9,7 @@ from millpond.model.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from millpond.model.producers import ProducerState, SequencedBatch, judge
+from millpond.model.producers import ProducerState, SequencedBatch, check_sequence
 from millpond.records import iter_records, read_header
 
 POISON = b"poison"
@@ -42,7 +42,7 @@ class ModelBroker:
         )
         state = self._states.get(header.producer_id)
         try:
-            known = judge(state, batch)
+            known = check_sequence(state, batch)
         except MillpondError as refusal:
             return refusal
         if known is not None:

@@ -482,9 +482,9 @@ ALL_CLIENTS = [
 async def test_the_environment_says_where_the_broker_is_unless_the_call_does(make, monkeypatch):
     monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "elsewhere:1,elsewhere:2")
     assert make()._connections.address == "elsewhere:1"
-    assert make()._connections.another("elsewhere:1") == "elsewhere:2"
+    assert make()._connections.next_known_address("elsewhere:1") == "elsewhere:2"
     assert make(address="here:1")._connections.address == "here:1"
-    assert make(address=["here:1", "here:2"])._connections.another("here:1") == "here:2"
+    assert make(address=["here:1", "here:2"])._connections.next_known_address("here:1") == "here:2"
     monkeypatch.setenv(arguments.ADDRESS_VARIABLE, "")
     assert make()._connections.address == "127.0.0.1:9999"
     monkeypatch.delenv(arguments.ADDRESS_VARIABLE)

@@ -23,7 +23,7 @@ def values(polled):
 def soon(monkeypatch):
     """Clients look again all the time."""
     monkeypatch.setattr(consuming, "LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr(producing, "LEARN_AGAIN_S", 0.0)
+    monkeypatch.setattr(producing, "METADATA_REFRESH_S", 0.0)
 
 
 async def make_anew(setting, topic, *values, partitions=1):
@@ -197,7 +197,7 @@ async def test_a_producer_in_use_learns_of_partitions_by_itself(setting, soon):
         await producer.send(b"a", key=b"k")
         await admin.alter_topic("t", partitions=4)
         await producer.send(b"a", key=b"k")
-        while producer._learning is not None:
+        while producer._refresh_task is not None:
             await asyncio.sleep(0.01)
         placed = [await (await producer.submit(b"x", key=key)) for key in KEYS]
         assert [each.partition for each in placed] == [partition_of(key, 4) for key in KEYS]

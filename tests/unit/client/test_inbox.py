@@ -15,7 +15,7 @@ class Scene:
     def __init__(self, order=Order.NONE):
         self.now = 0.0
         self.link = NoLink()
-        self.inbox = Inbox(lambda each: each.link.give_back(each), lambda: self.now)
+        self.inbox = Inbox(lambda each: each.link.return_credit(each), lambda: self.now)
         self.inbox.order = order
 
     def arrive(self, *numbers, key=None, partition=0, epoch=1, link=None):
@@ -49,7 +49,7 @@ def test_what_was_revoked_cannot_be_taken_and_makes_room():
 def test_a_revoked_delivery_that_a_worker_has_not_begun_is_not_claimed():
     scene = Scene()
     scene.arrive(1, 2)
-    first, second = scene.inbox.look(), scene.inbox.look()
+    first, second = scene.inbox.next_unclaimed(), scene.inbox.next_unclaimed()
     scene.inbox.revoke([second.ack_id])
     assert scene.inbox.claim(first)
     assert not scene.inbox.claim(second)
@@ -121,11 +121,11 @@ def test_what_was_held_is_not_overtaken_by_what_a_worker_has_looked_at():
     scene = Scene(Order.KEY)
     first, *_ = scene.arrive(1, 2, 3, key=b"k")
     assert scene.inbox.take() is first
-    looked = [scene.inbox.look(), scene.inbox.look()]
+    looked = [scene.inbox.next_unclaimed(), scene.inbox.next_unclaimed()]
     scene.inbox.refuse(first)
     assert not scene.inbox.claim(looked[0])
     scene.inbox.release(first)
-    again = scene.inbox.look()
+    again = scene.inbox.next_unclaimed()
     assert again is looked[0]
     assert not scene.inbox.claim(looked[1]), "it stands in the worker's lane before the one it must follow"
     assert scene.inbox.claim(again)
@@ -148,7 +148,7 @@ def test_those_that_were_let_go_are_held_again_by_another_refusal():
 def test_closing_lets_go_of_everything_and_everybody():
     scene = Scene()
     scene.arrive(1, 2)
-    waiting = threading.Thread(target=lambda: [scene.inbox.take_in_time(None) for _ in range(3)])
+    waiting = threading.Thread(target=lambda: [scene.inbox.take_with_timeout(None) for _ in range(3)])
     waiting.start()
     scene.inbox.close(UnknownSubscription(topic="t", subscription="s"))
     waiting.join(timeout=30)
@@ -178,7 +178,7 @@ def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order)
             case "take":
                 taken += [found] if (found := scene.inbox.take()) is not None else []
             case "look":
-                looked += [found] if (found := scene.inbox.look()) is not None else []
+                looked += [found] if (found := scene.inbox.next_unclaimed()) is not None else []
                 for each in looked:
                     scene.inbox.claim(each)
             case "revoke" if came:
@@ -194,18 +194,18 @@ def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order)
 
 
 def test_releases_wake_a_waiter_when_earlier_deliveries_are_taken():
-    let_go, link = [], NoLink()
-    inbox = Inbox(lambda _: None, lambda: 0.0, lambda: let_go.append(True))
+    released, link = [], NoLink()
+    inbox = Inbox(lambda _: None, lambda: 0.0, lambda: released.append(True))
     inbox.order = Order.KEY
     inbox.arrive(0, 1, [delivery(link, number, b"k") for number in (1, 2, 3)])
     refused = inbox.take()
     inbox.refuse(refused)
-    assert not inbox.claim(inbox.look()), "it is held, whatever the window was"
-    third = inbox.look()
+    assert not inbox.claim(inbox.next_unclaimed()), "it is held, whatever the window was"
+    third = inbox.next_unclaimed()
     inbox.release(refused)
-    assert let_go == [True]
-    second = inbox.look()
+    assert released == [True]
+    second = inbox.next_unclaimed()
     assert not inbox.claim(third), "it does not overtake the second"
     assert inbox.claim(second)
-    assert let_go == [True, True]
-    assert inbox.claim(inbox.look())
+    assert released == [True, True]
+    assert inbox.claim(inbox.next_unclaimed())

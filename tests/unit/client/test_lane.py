@@ -25,7 +25,7 @@ class Story:
 
     def __init__(self):
         self.lane = Lane(0, "", batch_bytes=2, compression=Codec.NONE)
-        self.lane.take_identity(ProducerIdentity(1, 0))
+        self.lane.set_identity(ProducerIdentity(1, 0))
         self.sents = []
 
     def add(self, count, deadline=10.0):
@@ -102,7 +102,7 @@ def test_beyond_a_gap_only_what_is_uncertain_is_sent_as_it_was(story):
     story.send()
     story.lane.settle(Defect(reason=""))
     story.lane.settle(OUT_OF_ORDER)
-    story.lane.lose_answers()
+    story.lane.lose_in_flight()
     assert story.send() == [(0, 6)]
     story.lane.settle(OUT_OF_ORDER)
     assert story.send() == [(1, 0)]
@@ -112,7 +112,7 @@ def test_what_may_be_stored_keeps_its_place_after_it_was_given_up(story):
     story.add(2, deadline=1.0)
     story.add(2, deadline=5.0)
     story.send()
-    story.lane.lose_answers()
+    story.lane.lose_in_flight()
     assert story.lane.expire(1.0, TIMED_OUT, NEVER_SENT) == 2
     assert story.lane.oldest_deadline == 5.0
     assert story.send() == [(0, 2)]
@@ -150,10 +150,10 @@ def test_what_follows_something_uncertain_is_uncertain(story):
     """Copies of both may still be on their way: out of order says nothing of the second then."""
     story.add(4, deadline=1.0)
     story.send()
-    story.lane.lose_answers()
+    story.lane.lose_in_flight()
     assert story.send() == [(0, 2)]
     story.lane.settle(BUSY)
-    story.lane._goes_alone = False
+    story.lane._single_in_flight = False
     assert story.send() == [(0, 2), (0, 4)]
     story.lane.settle(BUSY)
     story.lane.settle(OUT_OF_ORDER)

@@ -101,7 +101,7 @@ class LaneMachine(RuleBasedStateMachine):
     def is_cut(self):
         self.zombies.append(self.wire)
         self.wire = Wire(self.broker)
-        self.lane.lose_answers()
+        self.lane.lose_in_flight()
         self.was_uncertain = True
 
     @precondition(lambda self: any(zombie.requests for zombie in self.zombies))
@@ -121,7 +121,7 @@ class LaneMachine(RuleBasedStateMachine):
     def identify(self):
         if self.lane.needs_identity:
             self.identities += 1
-            self.lane.take_identity(ProducerIdentity(self.identities, 0))
+            self.lane.set_identity(ProducerIdentity(self.identities, 0))
 
     @invariant()
     def stored_once_and_in_order(self):

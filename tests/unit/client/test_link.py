@@ -61,8 +61,8 @@ async def test_a_broker_that_owns_again_what_it_has_just_lost_gets_one_link(sett
     async with setting.subscriber() as subscriber:
         await until(lambda: any(link.attached for link in subscriber._links.values()))
         [former] = subscriber._links.values()
-        await subscriber._keep_up(set())
-        await subscriber._keep_up({setting.address})
+        await subscriber._update_links(set())
+        await subscriber._update_links({setting.address})
         await until(lambda: former._ended)
         await until(lambda: any(link.attached for link in subscriber._links.values()))
         assert subscriber._links[setting.address] is not former
@@ -79,7 +79,7 @@ async def hears_of_it_for_longer_than_silence_is_borne(stream, loop_time):
     while loop_time() < until_s:
         loop_time.advance(link.HEARTBEAT_S)
         now = loop_time()
-        await until(lambda now=now: stream._heard_at >= now)
+        await until(lambda now=now: stream._last_received_at >= now)
 
 
 async def test_a_partition_that_cannot_be_saved_neither_holds_up_others_nor_ends_its_stream(

@@ -31,7 +31,7 @@ def deleted(monkeypatch, proxy):
         names.append(name)
         await delete(log, name)
         await log.create_topic(name)
-        proxy.swallow_answers()
+        proxy.drop_responses()
 
     monkeypatch.setattr(Log, "delete_topic", noting)
     return names

@@ -8,11 +8,11 @@ from tests.unit.client.deliveries import NoLink, delivery
 
 from millpond.client.delivery import AckAction, Acknowledgement, Outcome
 from millpond.client.outbox import (
-    ACKS_UNDER_WAY_MAX,
+    ACK_REQUESTS_IN_FLIGHT_MAX,
     ANSWERS_MAX,
     LATE_S,
-    UNDER_WAY_MAX,
-    UNDER_WAY_WHEN_LATE_MAX,
+    REQUESTS_IN_FLIGHT_MAX,
+    REQUESTS_IN_FLIGHT_WHEN_LATE_MAX,
     Outbox,
     OutboxItem,
 )
@@ -78,7 +78,7 @@ def test_only_so_many_requests_are_under_way_and_none_is_too_large():
     outbox = Outbox(Clock())
     for number in range(3 * ANSWERS_MAX):
         add(outbox, AckAction.ACK, number)
-    sizes = [len(outbox.next_request().acks) for _ in range(ACKS_UNDER_WAY_MAX)]
+    sizes = [len(outbox.next_request().acks) for _ in range(ACK_REQUESTS_IN_FLIGHT_MAX)]
     assert sizes == [ANSWERS_MAX, ANSWERS_MAX]
     assert outbox.next_request() is None
     outbox.settle(pb.Results(request=1, answers=[OK] * ANSWERS_MAX))
@@ -104,7 +104,7 @@ def test_a_second_request_goes_when_it_has_as_many_acks_as_the_first():
 
 def test_a_refusal_does_not_wait_for_company_as_acks_do():
     outbox = Outbox(Clock())
-    for number in range(ACKS_UNDER_WAY_MAX):
+    for number in range(ACK_REQUESTS_IN_FLIGHT_MAX):
         add(outbox, AckAction.ACK, number)
         outbox.next_request()
     add(outbox, AckAction.ACK, 8)
@@ -113,7 +113,7 @@ def test_a_refusal_does_not_wait_for_company_as_acks_do():
     add(outbox, AckAction.ACK, 10)
     request = outbox.next_request()
     assert (request.acks, request.nacks) == (ids(8, 10), ids(9))
-    for number in range(UNDER_WAY_MAX):
+    for number in range(REQUESTS_IN_FLIGHT_MAX):
         add(outbox, AckAction.NACK, number)
         request = outbox.next_request()
     assert request is None, "but of all together there is a limit, too"
@@ -133,9 +133,9 @@ def test_a_lost_connection_answers_for_everything_that_was_not_answered():
 def test_a_heartbeat_is_a_request_without_answers():
     outbox = Outbox(Clock())
     beat = outbox.heartbeat()
-    assert (len(beat.acks), outbox.beats) == (0, True)
+    assert (len(beat.acks), outbox.has_heartbeat_in_flight) == (0, True)
     outbox.settle(pb.Results(request=beat.request))
-    assert not outbox.beats
+    assert not outbox.has_heartbeat_in_flight
 
 
 def ack_of(outbox, clock, *partitions):
@@ -177,7 +177,7 @@ def test_requests_have_a_limit_though_many_partitions_cannot_be_saved():
     items = [add(outbox, AckAction.ACK, 2, partition=partition) for partition in range(50)]
     while outbox.next_request() is not None:
         clock.now += LATE_S
-    assert len(outbox._under_way) == UNDER_WAY_WHEN_LATE_MAX
+    assert len(outbox._in_flight) == REQUESTS_IN_FLIGHT_WHEN_LATE_MAX
     assert not outbox.is_idle
     assert set(items) < set(outbox.lose())
     assert outbox.is_idle

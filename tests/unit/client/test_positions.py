@@ -118,7 +118,7 @@ async def test_a_poll_that_cannot_keep_the_last_positions_hands_out_nothing(sett
             async def fail(*_):
                 raise MillpondError("no")
 
-            patched.setattr(consumer._kept, "save", fail)
+            patched.setattr(consumer._position_store, "save", fail)
             with pytest.raises(MillpondError, match="no"):
                 await consumer.poll()
         assert values(await consumer.poll()) == [b"b"]

@@ -149,13 +149,13 @@ async def test_sequences_wrap(setting):
     async with setting.producer("t", batch_bytes=300) as producer:
         await producer.ready()
         lane = producer._lanes[0]
-        take, lane.take_identity = lane.take_identity, None
+        take, lane.set_identity = lane.set_identity, None
 
         def take_near_the_end(identity):
             take(identity)
             lane._sequence = SEQUENCE_END - 20
 
-        lane.take_identity = take_near_the_end
+        lane.set_identity = take_near_the_end
         placed = await producer.send_many([b"%d" % number for number in range(200)])
     assert [each.number for each in placed] == list(range(1, 201))
     assert lane._identity.epoch == 0

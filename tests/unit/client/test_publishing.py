@@ -51,15 +51,15 @@ def test_credit_is_granted_once_and_again_as_it_is_given_back():
     credit = Credit(8, 800)
     assert credit.take() == (8, 800)
     assert credit.take() is None
-    assert [credit.give_back(10) for _ in range(2)] == [False, True], "a quarter is worth a request"
+    assert [credit.return_credit(10) for _ in range(2)] == [False, True], "a quarter is worth a request"
     assert credit.take() == (2, 20)
 
 
 def test_many_bytes_are_worth_a_request_though_they_are_few_messages():
     credit = Credit(1_000, 400)
     credit.take()
-    assert not credit.give_back(99)
-    assert credit.give_back(1)
+    assert not credit.return_credit(99)
+    assert credit.return_credit(1)
     assert credit.take() == (2, 100)
 
 
@@ -68,7 +68,7 @@ def test_one_message_at_a_time_is_granted_one_at_a_time():
     for _ in range(3):
         assert credit.take()[0] == 1
         assert credit.take() is None
-        assert credit.give_back(10)
+        assert credit.return_credit(10)
 
 
 def test_a_smaller_share_is_reached_as_it_is_given_back_and_never_granted_twice():
@@ -77,7 +77,7 @@ def test_a_smaller_share_is_reached_as_it_is_given_back_and_never_granted_twice(
     credit.resize(4, 400)
     granted = []
     for _ in range(10):
-        credit.give_back(100)
+        credit.return_credit(100)
         granted.append(credit.take())
     assert sum(each[0] for each in granted if each) == 4
     assert sum(each[1] for each in granted if each) == 400

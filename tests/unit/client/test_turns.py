@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from millpond.client.turns import OrderedTurns
+from millpond.client.ordered_turns import OrderedTurns
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -15,7 +15,7 @@ async def test_whoever_is_ready_first_waits_for_those_before(order):
     async def visit(number):
         with turns.take("here") as turn:
             await ready[number].wait()
-            await turn.come()
+            await turn.wait_turn()
             done.append(number)
 
     visits = [asyncio.ensure_future(visit(number)) for number in range(len(order))]
@@ -34,7 +34,7 @@ async def test_whoever_gives_up_lets_nobody_pass_those_before(is_ready, settle):
     async def visit(name, ready):
         with turns.take("here") as turn:
             await ready.wait()
-            await turn.come()
+            await turn.wait_turn()
             done.append(name)
 
     ready = asyncio.Event()
@@ -60,5 +60,5 @@ async def test_places_are_apart():
     with turns.take("here"):
         assert turns.is_free("there")
         with turns.take("there") as turn:
-            await turn.come()
+            await turn.wait_turn()
     assert len(turns) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.broker import Broker
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import nudges
+from millpond.cluster import refresh_requests
 from millpond.settings import Settings
 
 HANG_S = 60.0
@@ -68,12 +68,12 @@ async def until(check, seconds=HANG_S):
 
 
 @pytest.fixture
-def patient_nudges(monkeypatch):
+def long_nudge_timeout(monkeypatch):
     """A broker that answers late has looked all the same."""
-    monkeypatch.setattr(nudges, "NUDGE_TIMEOUT_S", 30.0)
+    monkeypatch.setattr(refresh_requests, "NUDGE_TIMEOUT_S", 30.0)
 
 
 @pytest.fixture
-async def brokers(tmp_path, patient_nudges):
+async def brokers(tmp_path, long_nudge_timeout):
     async with AsyncExitStack() as stack:
         yield Brokers(tmp_path, stack)

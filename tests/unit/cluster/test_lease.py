@@ -19,7 +19,7 @@ def test_it_is_held_until_the_time_from_before_the_renewal():
 
 def test_one_that_is_alone_has_it_for_ever_until_it_is_declared_dead():
     clock = SimulatedClock()
-    lease = Lease(clock, 1_000, alone=True)
+    lease = Lease(clock, 1_000, sole_broker=True)
     clock.advance(10**9)
     assert lease.held
     lease.lapse()
@@ -101,8 +101,8 @@ def test_a_broker_whose_commits_take_their_time_is_steady_all_the_same():
 
 def test_it_is_overdue_when_it_was_not_renewed_for_as_long_as_it_lasts_also_if_alone():
     clock = SimulatedClock()
-    for alone in (True, False):
-        lease = Lease(clock, 1_000, alone=alone)
+    for sole_broker in (True, False):
+        lease = Lease(clock, 1_000, sole_broker=sole_broker)
         clock.advance(999)
         assert not lease.is_overdue
         clock.advance(2)

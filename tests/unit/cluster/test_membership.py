@@ -7,8 +7,8 @@ import pytest
 from tests.loop_time import LoopClock
 from tests.unit.cluster.conftest import owned, until
 
-from millpond.catalog import published, topology, writers
-from millpond.catalog.published import PublishedSettings
+from millpond.catalog import published_settings, topology, writers
+from millpond.catalog.published_settings import PublishedSettings
 from millpond.catalog.schema import COORDINATOR_SHARDS
 from millpond.cluster import addresses_of, membership
 from millpond.model.errors import (
@@ -25,7 +25,7 @@ from millpond.testing import running_broker
 
 def lease_rest(broker):
     with broker.database.read() as tx:
-        return writers.lease_rests(tx)[broker.session]
+        return writers.lease_remaining_ms(tx)[broker.session]
 
 
 LEASE_MS = 60_000
@@ -45,12 +45,12 @@ async def pass_heartbeats(broker, loop_time, condition):
 async def declare_dead(judge, broker):
     """As if its lease had run out: what another broker does that sees it."""
 
-    def bury(tx):
-        writers.bury(tx, broker.session, 1)
-        topology.move(tx)
+    def mark_dead(tx):
+        writers.mark_dead(tx, broker.session, 1)
+        topology.bump_version(tx)
         topology.adopt(tx)
 
-    await judge.log.write(bury, alone=True)
+    await judge.log.write(mark_dead, own_commit=True)
     await judge.log.refresh()
 
 
@@ -119,13 +119,13 @@ async def test_what_does_not_finish_in_time_is_served_on_and_handed_over_later(b
     monkeypatch.setattr(membership, "HANDOVER_S", 0.05)
     first = await brokers.add()
     await first.log.create_topic("t", 2)
-    can_finish, let_go = asyncio.Event(), first.log.let_go
+    can_finish, prepare_handover = asyncio.Event(), first.log.prepare_handover
 
     async def let_go_later(topic_partitions):
-        await let_go(topic_partitions)
+        await prepare_handover(topic_partitions)
         await can_finish.wait()
 
-    monkeypatch.setattr(first.log, "let_go", let_go_later)
+    monkeypatch.setattr(first.log, "prepare_handover", let_go_later)
     second = await brokers.add()
     await until(lambda: len(owned(first)) < 2)
     await until(lambda: len(owned(first)) == 2)
@@ -168,7 +168,7 @@ async def test_groups_move_with_their_shards(brokers):
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
     keepers = {}
     for number in range(20):
-        keeper, other = (first, second) if first.groups._store.keeps(f"g{number}") else (second, first)
+        keeper, other = (first, second) if first.groups._store.coordinates(f"g{number}") else (second, first)
         keepers[f"g{number}"] = keeper
         assert keeper.owners.coordinator(f"g{number}").node_id == keeper.node_id
         with pytest.raises(NotCoordinator):
@@ -203,7 +203,7 @@ async def test_a_restart_on_the_same_ports_does_not_wait_for_the_lease(brokers):
     await first.log.create_topic("t", 2)
     first._services.cancel()
     await (
-        first._close_faces()
+        first._close_interfaces()
     )  # as after kill -9: the ports are free, and the row in the catalog says it lives
     again = await brokers.add(
         lease=600_000, kafka_listen=first.bound["kafka"], grpc_listen=first.bound["grpc"]
@@ -251,11 +251,11 @@ async def test_draining_by_request_and_back(brokers):
 
 async def test_a_refresh_does_not_take_back_shards_that_are_being_handed_over(brokers):
     first = await brokers.add()
-    let_go = first.groups.let_go
+    prepare_handover = first.groups.prepare_handover
     kept = []
 
     async def let_go_while_the_topology_changes(shards):
-        await let_go(shards)
+        await prepare_handover(shards)
         await first.log.create_topic("made-meanwhile")
         kept.extend(shard for shard in shards if shard in first.coordinator_epochs)
 
@@ -315,4 +315,4 @@ async def test_settings_for_jobs_are_those_of_the_broker_that_joined_last(tmp_pa
     ):
         async with running_broker(tmp_path, **settings) as broker:
             with broker.database.read() as tx:
-                assert published.read(tx) == expected
+                assert published_settings.read(tx) == expected

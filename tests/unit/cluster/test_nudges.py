@@ -23,7 +23,7 @@ class Silent(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-async def silent(patient_nudges):
+async def silent(long_nudge_timeout):
     server = grpc.aio.server()
     handler = Silent()
     server.add_generic_rpc_handlers((handler,))

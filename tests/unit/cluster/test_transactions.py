@@ -26,19 +26,19 @@ async def test_a_transaction_whose_shard_is_handed_over_meanwhile_is_refused(bro
         await first.transactions.begin_producer("tx", 1_000)
 
 
-def named_where(prefix, keeps):
-    return next(f"{prefix}{number}" for number in range(200) if keeps(f"{prefix}{number}"))
+def named_where(prefix, coordinates):
+    return next(f"{prefix}{number}" for number in range(200) if coordinates(f"{prefix}{number}"))
 
 
 async def test_the_owner_of_a_partition_lets_it_join_a_transaction_that_another_coordinates(brokers):
     """Kafka's producers since KIP-890 name new partitions of a transaction only to the partitions' leaders."""
     first, second = await two(brokers, 4)
-    transactional_id = named_where("tx", first.groups._store.keeps)
+    transactional_id = named_where("tx", first.groups._store.coordinates)
     producer = await first.transactions.begin_producer(transactional_id, 60_000)
     topic_partition, other = sorted(owned(second))
     await second.transactions.ensure_partitions(producer, [topic_partition])
     assert await first.transactions.partitions_of(producer) == [topic_partition]
-    assert second.log.partition(topic_partition).ongoing.includes(*producer.identity)
+    assert second.log.partition(topic_partition).open_transactions.includes(*producer.identity)
     await first.transactions.begin_producer(transactional_id, 60_000)
     with pytest.raises(ProducerFenced):
         await second.transactions.ensure_partitions(producer, [other])
@@ -47,8 +47,8 @@ async def test_the_owner_of_a_partition_lets_it_join_a_transaction_that_another_
 async def test_a_transaction_takes_offsets_of_a_group_that_another_broker_coordinates(brokers):
     """Kafka's producers send the offsets to the group's coordinator."""
     first, second = await two(brokers, 2)
-    transactional_id = named_where("tx", first.groups._store.keeps)
-    group = named_where("g", second.groups._store.keeps)
+    transactional_id = named_where("tx", first.groups._store.coordinates)
+    group = named_where("g", second.groups._store.coordinates)
     topic_partition = next(iter(owned(second)))
     producer = await first.transactions.begin_producer(transactional_id, 60_000)
     await first.transactions.add_group(producer, group)
@@ -62,8 +62,8 @@ async def test_a_transaction_takes_offsets_of_a_group_that_another_broker_coordi
 async def test_confluent_kafka_sends_offsets_of_a_group_that_another_broker_coordinates(brokers):
     first, second = await two(brokers, 2)
     await first.produce("t", b"x", partition=next(iter(owned(first))).partition)
-    transactional_id = named_where("tx", first.groups._store.keeps)
-    group = named_where("g", second.groups._store.keeps)
+    transactional_id = named_where("tx", first.groups._store.coordinates)
+    group = named_where("g", second.groups._store.coordinates)
 
     def consume_and_commit():
         server = {"bootstrap.servers": first.listeners["kafka"]}

@@ -49,7 +49,7 @@ def test_no_number_is_given_to_the_root():
     assert MillpondError not in CODES
 
 
-def test_a_refusal_of_this_face_has_its_own_number():
+def test_a_refusal_of_this_interface_has_its_own_number():
     refused = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
     assert code_and_message(refused) == (ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no topic 'a'.")

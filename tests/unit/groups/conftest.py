@@ -138,7 +138,7 @@ class Stage:
     def group(self, group_id="readers"):
         return self.groups._memory._residents[group_id].group
 
-    def pass_time(self, milliseconds):
+    def advance_time(self, milliseconds):
         self.clock.advance(milliseconds)
         self.groups.tick()
 
@@ -160,8 +160,8 @@ class Stage:
         joins = [asyncio.create_task(client.join()) for client in clients]
         if all(client.generation < 0 for client in clients):
             await self.waiting(len(clients))
-            self.pass_time(DELAY_MS)
-            self.pass_time(DELAY_MS)
+            self.advance_time(DELAY_MS)
+            self.advance_time(DELAY_MS)
         return await asyncio.gather(*joins)
 
     async def form(self, *clients):

@@ -84,9 +84,9 @@ async def test_consumers_go_on_when_the_broker_is_started_again(start, tmp_path)
     assert await again.groups.describe("readers") == before
     assert await bob.sync() == b"i2-2"
     assert await alice.commit(GroupOffset(orders, 8)) == [None]
-    again.pass_time(9_999)
+    again.advance_time(9_999)
     await alice.heartbeat()
-    again.pass_time(1)
+    again.advance_time(1)
     assert [each.member_id for each in again.group().roster] == ["alice-1"]
 
 
@@ -113,8 +113,8 @@ async def test_two_first_members_come_to_the_same_new_group(stage):
     await stage.settle()
     stage.log.may_read.set()
     await stage.waiting(2)
-    stage.pass_time(3_000)
-    stage.pass_time(3_000)
+    stage.advance_time(3_000)
+    stage.advance_time(3_000)
     joined = await asyncio.gather(*joins)
     assert {each.generation for each in joined} == {1}
     assert {each.leader for each in joined} == {"alice-1"}
@@ -188,7 +188,7 @@ async def test_a_coordinator_whose_shard_has_moved_on_writes_nothing_and_says_so
             await call
     assert stage.stored() == [("Stable", 1)]
     assert await stage.groups.list_groups() == []
-    stage.pass_time(60_000)
+    stage.advance_time(60_000)
 
 
 async def test_a_group_without_members_that_has_moved_on_is_not_deleted_here(stage):
@@ -272,13 +272,13 @@ async def test_a_client_that_goes_away_while_it_joins_does_not_hold_up_the_other
     await stage.waiting(2)
     bob_joins.cancel()
     await asyncio.wait([bob_joins])
-    stage.pass_time(3_000)
-    stage.pass_time(3_000)
+    stage.advance_time(3_000)
+    stage.advance_time(3_000)
     assert len((await alice_joins).members) == 2
     assert await alice.sync() == b"alice-1"
-    stage.pass_time(9_000)
+    stage.advance_time(9_000)
     await alice.heartbeat()
-    stage.pass_time(1_000)
+    stage.advance_time(1_000)
     assert await stage.form(alice) == [b"alice-1"]
     assert len(alice.joined.members) == 1
 
@@ -301,7 +301,7 @@ async def test_an_answer_and_a_cancellation_at_once_lose_nothing(stage, caplog):
     alice = stage.client("alice", require_known_id=False)
     join = asyncio.create_task(alice.join())
     await stage.waiting(1)
-    stage.pass_time(3_000)
+    stage.advance_time(3_000)
     join.cancel()
     await asyncio.wait([join])
     assert join.cancelled()
@@ -356,7 +356,7 @@ async def test_a_refused_join_leaves_nothing_behind(stage):
     with pytest.raises(InconsistentProtocol):
         await stage.client("alice", protocols=[]).join()
     assert await stage.groups.list_groups() == []
-    stage.groups._memory.forget_idle()
+    stage.groups._memory.evict_idle()
     assert list(stage.groups._memory) == []
 
 
@@ -477,7 +477,7 @@ async def test_a_bug_in_one_group_is_not_the_others(stage, monkeypatch, caplog):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(stage.group(), "tick", fail)
-    stage.pass_time(10_000)
+    stage.advance_time(10_000)
     [failed] = [each for each in caplog.records if each.message == "unexpected error in group; reloading it"]
     assert failed.group == "readers"
     assert stage.group("others").state is GroupPhase.EMPTY
@@ -505,10 +505,10 @@ async def test_a_reader_has_the_group_to_itself_until_its_claim_lapses(stage):
     lease_ms = await stage.groups.claim(ORDERS, "alice")
     with pytest.raises(GroupInUse, match="by alice"):
         await stage.groups.claim(ORDERS, "bob")
-    stage.pass_time(lease_ms - 1)
+    stage.advance_time(lease_ms - 1)
     with pytest.raises(GroupInUse, match="by alice"):
         await stage.groups.claim(ORDERS, "bob")
-    stage.pass_time(1)
+    stage.advance_time(1)
     await stage.groups.claim(ORDERS, "bob")
     with pytest.raises(GroupInUse, match="by bob"):
         await stage.groups.check_reader("readers", "orders", [0], "alice")

@@ -84,7 +84,7 @@ async def test_a_commit_is_a_sign_of_life(stage):
     alice = stage.client("alice")
     await stage.form(alice)
     for _ in range(3):
-        stage.pass_time(9_000)
+        stage.advance_time(9_000)
         await alice.commit(GroupOffset(first, 1))
     await alice.heartbeat()
 
@@ -192,7 +192,7 @@ async def test_groups_are_listed_from_memory_and_catalog(stage):
     ]
     assert await stage.groups.list_groups() == expected
     await stage.groups.leave("stored", [])
-    stage.pass_time(10_000)
+    stage.advance_time(10_000)
     assert GroupListing("stored", "consumer", "Empty") in await stage.groups.list_groups()
 
 
@@ -244,7 +244,7 @@ async def test_offsets_of_a_group_long_without_members_are_forgotten(stage):
     stage.clock.advance(7 * DAY_MS)
     assert await stage.groups.expire_once() == 0
     assert list(stage.groups._memory) == []
-    stage.pass_time(1)
+    stage.advance_time(1)
     assert await stage.groups.expire_once() == 2
     with pytest.raises(UnknownGroup):
         await stage.groups.describe("readers")
@@ -257,7 +257,7 @@ async def test_members_that_died_with_their_coordinator_do_not_keep_offsets_for_
     await alice.commit(GroupOffset(orders, 1))
     stage.restart()
     assert await stage.groups.expire_once() == 0
-    stage.pass_time(10_000)
+    stage.advance_time(10_000)
     await stage.until(lambda: stage.stored() == [("Empty", 2)])
     stage.clock.advance(7 * DAY_MS + 1)
     assert await stage.groups.expire_once() == 2
@@ -286,7 +286,7 @@ async def test_a_group_whose_save_is_under_way_stays_in_memory(stage):
     stage.log.may_write.clear()
     await alice.leave()
     assert stage.group().is_idle()
-    stage.groups._memory.forget_idle()
+    stage.groups._memory.evict_idle()
     assert stage.group().generation == 2
     stage.log.may_write.set()
     await stage.until(lambda: stage.stored() == [("Empty", 2)])

@@ -95,7 +95,7 @@ class Engine:
     def values_in(self, data):
         return [record.value for record in iter_records(data, decompressed_bytes_max=MIB)]
 
-    def append_elsewhere(self, *values, partition=0):
+    def append_from_another_broker(self, *values, partition=0):
         """As another process does: through a connection of its own."""
         data = batch(*values, at=self.clock.now_ms())
         times = self.clock.now_ms(), self.clock.now_ms()
@@ -158,7 +158,7 @@ def limited(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def all_that_is_asked_for(unhurried_reads):
+def without_read_timeout(no_read_timeout):
     """Tests say what one fetch brings."""
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
-from millpond.log.admission import TRUSTED_AGE_MS, admit, look_inside, needs_look_inside
+from millpond.log.admission import TRUSTED_AGE_MS, admit, inspect_records, needs_inspection
 from millpond.model.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge
 from millpond.model.ids import new_topic_id
 from millpond.model.topics import Topic
@@ -18,7 +18,9 @@ CONFIG = Topic(new_topic_id(), "orders", 1, 0).config()
 
 def admitted(data, now_ms=NOW, **config):
     chosen = dataclasses.replace(CONFIG, **config)
-    looked_into = look_inside(admit(data, chosen, now_ms=now_ms), chosen, decompressed_bytes_max=1_000_000)
+    looked_into = inspect_records(
+        admit(data, chosen, now_ms=now_ms), chosen, decompressed_bytes_max=1_000_000
+    )
     return looked_into.data, looked_into.headers, looked_into.timestamp
 
 
@@ -115,15 +117,15 @@ def dated(*times):
     return [Record(b"v", timestamp=time) for time in times]
 
 
-def is_looked_into(data, **config):
+def is_inspected(data, **config):
     chosen = dataclasses.replace(CONFIG, **config)
-    return needs_look_inside(admit(data, chosen, now_ms=NOW), chosen)
+    return needs_inspection(admit(data, chosen, now_ms=NOW), chosen)
 
 
 def newest_and_oldest(data, **config):
     """As the header says afterwards, which has a right CRC, and as the extent will say."""
     chosen = dataclasses.replace(CONFIG, **config)
-    looked_into = look_inside(admit(data, chosen, now_ms=NOW), chosen, decompressed_bytes_max=1_000_000)
+    looked_into = inspect_records(admit(data, chosen, now_ms=NOW), chosen, decompressed_bytes_max=1_000_000)
     for position, header in looked_into.headers:
         check_crc(looked_into.data, position, header)
         assert header == read_header(looked_into.data, position)
@@ -133,10 +135,10 @@ def newest_and_oldest(data, **config):
 @pytest.mark.parametrize("newest", [NOW - TRUSTED_AGE_MS, NOW, NOW + TRUSTED_AGE_MS])
 def test_a_header_within_a_minute_of_now_is_believed(newest):
     assert TRUSTED_AGE_MS == 60_000
-    data = claiming(dated(5, 7), base=newest, newest=newest)
-    assert not is_looked_into(data)
-    assert not is_looked_into(claiming(dated(5, 7), base=-1, newest=newest))
-    assert is_looked_into(claiming(dated(5, 7)) + data)
+    data = batch_with_header(dated(5, 7), base=newest, newest=newest)
+    assert not is_inspected(data)
+    assert not is_inspected(batch_with_header(dated(5, 7), base=-1, newest=newest))
+    assert is_inspected(batch_with_header(dated(5, 7)) + data)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +154,8 @@ def test_a_header_within_a_minute_of_now_is_believed(newest):
     ],
 )
 def test_a_header_that_is_old_ahead_unset_or_below_its_base_is_not(base, newest):
-    assert is_looked_into(claiming(dated(NOW), base=base, newest=newest))
-    assert not is_looked_into(claiming(dated(NOW), base=base, newest=newest), append_time=True)
+    assert is_inspected(batch_with_header(dated(NOW), base=base, newest=newest))
+    assert not is_inspected(batch_with_header(dated(NOW), base=base, newest=newest), append_time=True)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -168,17 +170,17 @@ def test_a_header_that_is_old_ahead_unset_or_below_its_base_is_not(base, newest)
     ],
 )
 def test_the_newest_and_the_oldest_time_are_read_out_of_the_records(codec, times, base, newest):
-    data = claiming(dated(*times), base=base, newest=newest, codec=codec)
+    data = batch_with_header(dated(*times), base=base, newest=newest, codec=codec)
     assert newest_and_oldest(data) == ([max(times)], min(times))
 
 
 def test_an_honest_old_batch_passes_as_it_is():
-    data = claiming(dated(7, 5, 9))
+    data = batch_with_header(dated(7, 5, 9))
     assert admitted(data)[0] is data
 
 
 def test_what_the_log_may_write_to_is_put_right_in_place_and_all_else_is_copied():
-    data = claiming(dated(NOW), newest=5)
+    data = batch_with_header(dated(NOW), newest=5)
     writable = bytearray(data)
     assert admitted(writable)[0] is writable
     view = memoryview(bytearray(data))
@@ -187,40 +189,44 @@ def test_what_the_log_may_write_to_is_put_right_in_place_and_all_else_is_copied(
 
 
 def test_each_of_several_batches_is_put_right_by_itself():
-    data = claiming(dated(NOW, 3), newest=3) + claiming(dated(9)) + claiming(dated(NOW - 1), newest=0)
+    data = (
+        batch_with_header(dated(NOW, 3), newest=3)
+        + batch_with_header(dated(9))
+        + batch_with_header(dated(NOW - 1), newest=0)
+    )
     assert newest_and_oldest(data) == ([NOW, 9, NOW - 1], 3)
-    assert newest_and_oldest(claiming(dated(9)) + data) == ([9, NOW, 9, NOW - 1], 3)
+    assert newest_and_oldest(batch_with_header(dated(9)) + data) == ([9, NOW, 9, NOW - 1], 3)
 
 
 def test_a_record_without_a_time_has_that_of_its_append():
     """librdkafka sends base -1 and newest 0."""
-    assert newest_and_oldest(claiming(dated(-1, -1), base=-1, newest=0)) == ([NOW], -1)
-    assert newest_and_oldest(claiming(dated(5, -1), base=5, newest=5)) == ([NOW], -1)
-    assert newest_and_oldest(claiming(dated(-1, NOW + 9), base=-1, newest=0)) == ([NOW + 9], -1)
-    assert newest_and_oldest(claiming(dated(3, 7), base=-1, newest=0)) == ([7], 3)
+    assert newest_and_oldest(batch_with_header(dated(-1, -1), base=-1, newest=0)) == ([NOW], -1)
+    assert newest_and_oldest(batch_with_header(dated(5, -1), base=5, newest=5)) == ([NOW], -1)
+    assert newest_and_oldest(batch_with_header(dated(-1, NOW + 9), base=-1, newest=0)) == ([NOW + 9], -1)
+    assert newest_and_oldest(batch_with_header(dated(3, 7), base=-1, newest=0)) == ([7], 3)
 
 
 def test_the_limits_hold_for_every_record_of_a_batch_that_is_looked_into():
     """Not for what a header claims of them."""
-    admitted(claiming(dated(NOW), newest=NOW + 10**9))
-    admitted(claiming(dated(NOW), base=10**12, newest=10**12))
+    admitted(batch_with_header(dated(NOW), newest=NOW + 10**9))
+    admitted(batch_with_header(dated(NOW), base=10**12, newest=10**12))
     with pytest.raises(InvalidTimestamp):
-        admitted(claiming(dated(5, NOW + 10**9), newest=5))
+        admitted(batch_with_header(dated(5, NOW + 10**9), newest=5))
     with pytest.raises(InvalidTimestamp):
-        admitted(claiming(dated(NOW - 10, NOW - 11, NOW - 10)), timestamp_before_max_ms=9)
-    admitted(claiming(dated(NOW - 5, -1), base=5, newest=5), timestamp_before_max_ms=9)
+        admitted(batch_with_header(dated(NOW - 10, NOW - 11, NOW - 10)), timestamp_before_max_ms=9)
+    admitted(batch_with_header(dated(NOW - 5, -1), base=5, newest=5), timestamp_before_max_ms=9)
 
 
 @pytest.mark.parametrize("limit", [0, 1_000])
 def test_a_limit_below_a_minute_is_no_reason_to_look_into_a_header_within_it(limit):
-    assert not is_looked_into(claiming(dated(NOW + limit)), timestamp_after_max_ms=limit)
+    assert not is_inspected(batch_with_header(dated(NOW + limit)), timestamp_after_max_ms=limit)
     with pytest.raises(InvalidTimestamp):
-        admitted(claiming(dated(NOW + limit + 1)), timestamp_after_max_ms=limit)
+        admitted(batch_with_header(dated(NOW + limit + 1)), timestamp_after_max_ms=limit)
 
 
 def test_records_that_cannot_be_read_are_refused_for_good():
     """The CRC is right: a producer that sent them again would send the same."""
-    data = bytearray(claiming(dated(5)))
+    data = bytearray(batch_with_header(dated(5)))
     data[61] = 1
     seal(data, 0, len(data))
     with pytest.raises(InvalidRecord):
@@ -228,5 +234,5 @@ def test_records_that_cannot_be_read_are_refused_for_good():
 
 
 def test_a_topics_own_codec_keeps_the_times():
-    data = claiming(dated(5, NOW), newest=5, codec=Codec.GZIP)
+    data = batch_with_header(dated(5, NOW), newest=5, codec=Codec.GZIP)
     assert newest_and_oldest(data, compression="zstd") == ([NOW], 5)

@@ -125,16 +125,16 @@ async def test_a_repeat_never_gets_the_answer_of_another_epochs_batch(start):
 
 
 async def test_many_records_are_searched_for_keys_on_a_thread_and_not_on_the_loop(start, monkeypatch):
-    look_inside, threads = appender.look_inside, []
+    inspect_records, threads = appender.inspect_records, []
 
     def noted(*given, **named):
         threads.append(threading.current_thread())
-        return look_inside(*given, **named)
+        return inspect_records(*given, **named)
 
-    monkeypatch.setattr(appender, "look_inside", noted)
+    monkeypatch.setattr(appender, "inspect_records", noted)
     engine = await start(topic=False)
     await engine.topic(**{"cleanup.policy": "compact"})
-    for count in (1, appender.LOOKED_AT_ON_LOOP_RECORDS + 1):
+    for count in (1, appender.INSPECTED_ON_LOOP_RECORDS + 1):
         records = [Record(value=b"", key=b"k")] * count
         await engine.append(*records, compression=Codec.ZSTD)
     [on_loop, elsewhere] = threads

@@ -5,7 +5,7 @@ import random
 import threading
 
 import pytest
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
 from millpond.log import appender
 from millpond.model.errors import InvalidTimestamp, OutOfOrderSequence
@@ -14,7 +14,7 @@ from millpond.records.record import NO_TIMESTAMP
 
 OLD_MS = 1_000
 PRODUCER = 7
-MANY = appender.LOOKED_AT_ON_LOOP_RECORDS + 1
+MANY = appender.INSPECTED_ON_LOOP_RECORDS + 1
 """More records than are looked at on the loop."""
 
 
@@ -37,7 +37,9 @@ class HeldThreads:
 
     async def __aenter__(self):
         count = self._threads._batch_pool._max_workers
-        self._busy = [asyncio.ensure_future(self._threads.look_into(self._may_go.wait)) for _ in range(count)]
+        self._busy = [
+            asyncio.ensure_future(self._threads.run_on_batch_threads(self._may_go.wait)) for _ in range(count)
+        ]
         return self
 
     async def let_go(self):
@@ -134,7 +136,7 @@ async def test_what_is_refused_or_cancelled_while_it_is_looked_into_lets_the_nex
         tasks = await accepted_in_turn(
             engine,
             [
-                claiming(too_new, newest=5),
+                batch_with_header(too_new, newest=5),
                 make_batch(*[b"gone"] * MANY, at=OLD_MS),
                 make_batch(b"kept", at=now),
             ],
@@ -144,7 +146,7 @@ async def test_what_is_refused_or_cancelled_while_it_is_looked_into_lets_the_nex
         with pytest.raises(InvalidTimestamp):
             await tasks[0]
         assert (await (await tasks[2])).base_offset == 0
-    assert engine.partition().turns == 0
+    assert engine.partition().queued_appends == 0
     assert await engine.values() == [b"kept"]
 
 
@@ -152,7 +154,7 @@ async def test_current_headers_never_leave_the_loop_and_wait_for_nothing(start, 
     engine = await start()
     no_thread(engine)
     await engine.append(*[b"v"] * 5_000)
-    async with engine.partition().turn:  # which they do not take
+    async with engine.partition().append_lock:  # which they do not take
         await engine.append(b"v", compression=Codec.LZ4)
     assert engine.partition().end_offset == 5_001
 
@@ -160,14 +162,14 @@ async def test_current_headers_never_leave_the_loop_and_wait_for_nothing(start, 
 async def test_what_is_small_is_looked_into_on_the_loop(start, no_thread):
     engine = await start()
     no_thread(engine)
-    await engine.log.append(engine.topic_partition(), claiming([Record(b"v", timestamp=OLD_MS)]))
+    await engine.log.append(engine.topic_partition(), batch_with_header([Record(b"v", timestamp=OLD_MS)]))
     assert engine.partition().end_offset == 1
 
 
 async def test_a_small_batch_that_becomes_large_is_looked_into_on_a_thread(start):
     engine = await start()
-    value = b"v" * (2 * appender.LOOKED_AT_ON_LOOP_BYTES)
-    batch = claiming([Record(value, timestamp=OLD_MS)], newest=0, codec=Codec.ZSTD)
+    value = b"v" * (2 * appender.INSPECTED_ON_LOOP_BYTES)
+    batch = batch_with_header([Record(value, timestamp=OLD_MS)], newest=0, codec=Codec.ZSTD)
     await engine.log.append(engine.topic_partition(), batch)
     assert engine.rows("SELECT max_timestamp FROM extents") == [(OLD_MS,)]
 
@@ -189,7 +191,7 @@ async def test_header_and_extent_have_the_times_of_the_records(start, codec, joi
     now = engine.clock.now_ms()
     times = [*range(OLD_MS + count, OLD_MS + 1, -1), now - 5]
     records = [Record(b"v", timestamp=time) for time in times]
-    batch = claiming(records, newest=OLD_MS, codec=codec)
+    batch = batch_with_header(records, newest=OLD_MS, codec=codec)
     if joint:
         await engine.log.append_jointly({engine.topic_partition(): batch}, lambda tx: None)
     else:
@@ -205,7 +207,7 @@ async def test_header_and_extent_have_the_times_of_the_records(start, codec, joi
 async def test_records_without_a_time_are_read_as_they_were_sent_and_have_the_age_of_their_append(start):
     engine = await start()
     await engine.log.append(
-        engine.topic_partition(), claiming([Record(b"a"), Record(b"b")], base=-1, newest=0)
+        engine.topic_partition(), batch_with_header([Record(b"a"), Record(b"b")], base=-1, newest=0)
     )
     [data] = (await engine.fetch(0)).batches
     assert {r.timestamp for r in iter_records(data, decompressed_bytes_max=1 << 20)} == {NO_TIMESTAMP}
@@ -217,7 +219,7 @@ async def test_records_without_a_time_are_read_as_they_were_sent_and_have_the_ag
 async def test_under_append_time_the_producers_times_say_nothing(start, base):
     engine = await (await start(topic=False)).topic(**{"message.timestamp.type": "LogAppendTime"})
     await engine.log.append(
-        engine.topic_partition(), claiming([Record(b"a", timestamp=OLD_MS)], base=base, newest=base)
+        engine.topic_partition(), batch_with_header([Record(b"a", timestamp=OLD_MS)], base=base, newest=base)
     )
     now = engine.clock.now_ms()
     assert await stored_times(engine) == (now, now, now)
@@ -228,7 +230,7 @@ async def test_the_sparse_index_has_the_newest_time_of_each_stretch(start):
     now = engine.clock.now_ms()
     old = [Record(b"v" * 70_000, timestamp=OLD_MS)]
     current = [Record(b"v" * 70_000, timestamp=OLD_MS), Record(b"v", timestamp=now)]
-    batches = [claiming(records, newest=0) for records in (old, current, old)]
+    batches = [batch_with_header(records, newest=0) for records in (old, current, old)]
     await engine.log.append(engine.topic_partition(), b"".join(batches))
     [extent] = engine.log.reader.find_extents(engine.topic_partition(), 0, 1)
     assert [entry.max_timestamp for entry in extent.index] == [OLD_MS, now, OLD_MS]
@@ -238,8 +240,8 @@ async def test_what_is_checked_before_anything_is_accepted_is_checked_by_the_rec
     """`Log.check` and `Log.check_joint` refuse what a later submit would, whatever the headers claim."""
     engine = await start()
     too_new = [Record(b"v", timestamp=OLD_MS), Record(b"v", timestamp=engine.clock.now_ms() + 10**10)]
-    batch = claiming(too_new, newest=OLD_MS)
+    batch = batch_with_header(too_new, newest=OLD_MS)
     for check in (engine.log.check, engine.log.check_joint):
         with pytest.raises(InvalidTimestamp):
             check(engine.topic_partition(), batch)
-        check(engine.topic_partition(), claiming([Record(b"v", timestamp=OLD_MS)]))
+        check(engine.topic_partition(), batch_with_header([Record(b"v", timestamp=OLD_MS)]))

@@ -136,20 +136,20 @@ async def test_what_cannot_be_decompressed_is_refused(start, make_batch):
     ("size", "before", "leaves"),
     [
         (1_000, Codec.NONE, False),
-        (appender.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.NONE, True),
-        (appender.LOOKED_AT_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
+        (appender.INSPECTED_ON_LOOP_BYTES + 1, Codec.NONE, True),
+        (appender.INSPECTED_ON_LOOP_BYTES + 1, Codec.ZSTD, True),  # small only as long as it is compressed
         (1_000, Codec.ZSTD, False),
     ],
 )
 async def test_only_what_is_large_leaves_the_loop(start, monkeypatch, size, before, leaves):
     engine = await (await start(topic=False)).topic(**{"compression.type": "gzip"})
-    left, real = [], engine.log._threads.look_into
+    left, real = [], engine.log._threads.run_on_batch_threads
 
-    def look_into(function):
+    def run_on_batch_threads(function):
         left.append(1)
         return real(function)
 
-    monkeypatch.setattr(engine.log._threads, "look_into", look_into)
+    monkeypatch.setattr(engine.log._threads, "run_on_batch_threads", run_on_batch_threads)
     await engine.append(b"x" * size, compression=before)
     assert bool(left) is leaves
     assert await codecs(engine) == [Codec.GZIP]

@@ -51,7 +51,7 @@ async def engine(start, make_batch):
     return engine
 
 
-async def in_time(awaitable):
+async def run_off_loop_if_large(awaitable):
     return await asyncio.wait_for(awaitable, 60)
 
 
@@ -79,10 +79,10 @@ async def test_a_reader_in_a_gap_comes_to_what_follows(engine, offset):
             at = runs[0].end_offset
         return [record.offset for record in found if record.offset >= offset]
 
-    assert await in_time(engine.log.in_pool(read)) == [at for at in TIMES if at >= offset]
-    assert await in_time(engine.values(offset)) == [b"%d" % at for at in TIMES if at >= offset]
+    assert await run_off_loop_if_large(engine.log.in_pool(read)) == [at for at in TIMES if at >= offset]
+    assert await run_off_loop_if_large(engine.values(offset)) == [b"%d" % at for at in TIMES if at >= offset]
     request = FetchRequest(engine.topic_partition(), offset, 1)
-    [result] = await in_time(engine.log.fetch([request], bytes_max=1))
+    [result] = await run_off_loop_if_large(engine.log.fetch([request], bytes_max=1))
     assert result.batches
 
 
@@ -91,9 +91,9 @@ async def test_offsets_by_time_are_found_across_gaps(engine, log_start):
     await engine.log.delete_records(engine.topic_partition(), log_start)
     retained = {at: time for at, time in TIMES.items() if at >= log_start}
     newest = max(retained.items(), key=lambda each: each[1], default=None)
-    found = await in_time(engine.log.newest_offset(engine.topic_partition()))
+    found = await run_off_loop_if_large(engine.log.newest_offset(engine.topic_partition()))
     assert (found and (found.offset, found.timestamp)) == newest
     for wanted in (1, 150, 250, 350, 401, 901):
         first = next(((at, time) for at, time in retained.items() if time >= wanted), None)
-        found = await in_time(engine.log.offset_at(engine.topic_partition(), wanted))
+        found = await run_off_loop_if_large(engine.log.offset_at(engine.topic_partition(), wanted))
         assert (found and (found.offset, found.timestamp)) == first

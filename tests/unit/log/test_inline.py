@@ -19,12 +19,12 @@ def test_appends_add_and_a_look_at_the_rows_sets_it_right():
     inline.add(ONE, 30)
     inline.add(OTHER, 30)
     assert inline.total == 60
-    assert inline.is_pressing
+    assert inline.needs_merging
     assert inline.has_room_for(40)
     assert not inline.has_room_for(41)
     inline.found(ONE, 5)
     assert inline.total == 35
-    assert not inline.is_pressing
+    assert not inline.needs_merging
     inline.add(ONE, 5)
     inline.forget(ONE)
     inline.forget(ONE)

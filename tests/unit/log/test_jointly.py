@@ -153,7 +153,7 @@ async def test_a_partition_is_let_go_while_others_go_on_appending_jointly(start,
     accepted = await engine.submit(b"accepted before")
     try:
         async with asyncio.timeout(10):
-            await engine.log.let_go(topic_partitions[:1])
+            await engine.log.prepare_handover(topic_partitions[:1])
         assert accepted.done(), "what was accepted is answered first"
         give_to_another(engine)
         count = len(answered)
@@ -172,8 +172,8 @@ async def test_what_is_appended_jointly_while_it_is_handed_over_tells_the_new_ow
 ):
     """The commit comes after the hand-over, of which this broker has not heard yet."""
     told = []
-    monkeypatch.setattr(engine.log._landing, "_tell_owner", told.append)
-    await engine.log.let_go([engine.topic_partition()])
+    monkeypatch.setattr(engine.log._commit_results, "_notify_owner", told.append)
+    await engine.log.prepare_handover([engine.topic_partition()])
     give_to_another(engine)
     placed = await engine.log.append_jointly({engine.topic_partition(): make_batch(b"a")}, note("done"))
     assert placed[engine.topic_partition()].base_offset == 0

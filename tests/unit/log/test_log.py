@@ -1,4 +1,4 @@
-"""The log as its faces see it: topics, appends, fetches, deletions."""
+"""The log as its interfaces see it: topics, appends, fetches, deletions."""
 
 import asyncio
 
@@ -279,7 +279,7 @@ async def test_a_long_poll_is_woken_by_another_process_s_append(start, tmp_path,
     await engine.append(b"old")
     polling = asyncio.ensure_future(engine.fetch(1, wait_ms=LONG_MS))
     await settle()
-    engine.append_elsewhere(b"foreign")
+    engine.append_from_another_broker(b"foreign")
     result = await asyncio.wait_for(polling, HANG_S)
     assert [r.value for d in result.batches for r in iter_records(d, decompressed_bytes_max=0)] == [
         b"foreign"

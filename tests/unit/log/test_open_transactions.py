@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from millpond.catalog.transactions import Aborted, Markers, PartitionMarker, PartitionTransactions
-from millpond.log import ongoing as module
+from millpond.log import open_transactions as module
 from millpond.log.open_transactions import Ongoing
 from millpond.model.errors import CatalogUnavailable, InvalidTransactionState
 from millpond.model.ids import TopicId, TopicPartition
@@ -209,9 +209,9 @@ async def test_a_question_goes_on_for_the_others_when_one_leaves():
 
 async def test_looking_again_asks_although_it_is_fresh_and_not_with_a_question_that_came_too_early():
     view, asked = await loaded(), Asked()
-    early = asyncio.ensure_future(view.look_again(asked))
+    early = asyncio.ensure_future(view.reload(asked))
     await asyncio.sleep(0)
-    late = asyncio.ensure_future(view.look_again(asked))
+    late = asyncio.ensure_future(view.reload(asked))
     await asyncio.sleep(0)
     await asked.answer(catalog(0))
     await early

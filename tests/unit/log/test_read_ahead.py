@@ -26,7 +26,7 @@ async def test_who_goes_on_finds_the_bytes_waiting(start, eventually):
     first = await engine.fetch(0, room=1_000_000)
     second = await engine.fetch(first.next_offset, room=1_000_000)
     fetcher = engine.log._fetcher
-    await eventually(lambda: not fetcher._under_way)
+    await eventually(lambda: not fetcher._in_flight)
     store = engine.faults.hold("read")  # whoever needs the store now would wait
     third = await asyncio.wait_for(engine.fetch(second.next_offset, room=1_000_000), 60)
     assert third.batches
@@ -38,7 +38,7 @@ async def test_who_jumps_about_is_not_read_ahead_for(start, eventually):
     fetcher = engine.log._fetcher
     for offset in (50, 30, 10):
         await engine.fetch(offset, room=100)
-        assert not fetcher._under_way
+        assert not fetcher._in_flight
 
 
 async def test_several_partitions_are_read_side_by_side(start):
@@ -59,18 +59,18 @@ async def test_a_failed_read_ahead_harms_nobody(start, eventually):
     first = await engine.fetch(0, room=1_000_000)
     second = await engine.fetch(first.next_offset, room=900_000)
     fetcher = engine.log._fetcher
-    await eventually(lambda: not fetcher._under_way)
+    await eventually(lambda: not fetcher._in_flight)
     fetcher._cache.forget(engine.topic_partition())
     engine.faults.fail_before("read")
     fetcher._read_ahead(engine.partition(), second.next_offset, second.next_offset)
-    await eventually(lambda: not fetcher._under_way)
+    await eventually(lambda: not fetcher._in_flight)
     values = await engine.values(second.next_offset, room=1_000_000)
     assert len(values) == 60 - second.next_offset
 
 
 async def test_places_are_forgotten_in_the_end(start, monkeypatch):
     engine = await lagging(start, blocks=12)
-    monkeypatch.setattr("millpond.log.fetcher.PLACES_REMEMBERED", 3)
+    monkeypatch.setattr("millpond.log.fetcher.FETCH_ENDS_MAX", 3)
     for offset in reversed(range(10)):
         await engine.fetch(offset, room=100)
-    assert len(engine.log._fetcher._left_at) == 3
+    assert len(engine.log._fetcher._fetch_ends) == 3

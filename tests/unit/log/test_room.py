@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.log.room import Room
+from millpond.log.memory_reservation import Room
 
 
 async def taking(room, size, log, name, release):
@@ -64,7 +64,7 @@ async def test_fetches_from_the_store_share_it(start, eventually):
     hold = engine.faults.hold("read")
     polls = [asyncio.create_task(engine.fetch(offset, room=1_000_000)) for offset in (0, 10)]
     await asyncio.to_thread(hold.wait_reached)
-    assert (fetcher._room.used, len(fetcher._under_way)) == (1_000_000, 1)
+    assert (fetcher._room.used, len(fetcher._in_flight)) == (1_000_000, 1)
     hold.release()
     assert all([(await poll).batches for poll in polls])
     await eventually(lambda: fetcher._room.used == 0)

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import contextmanager
 
 import pytest
-from tests.lossy import LossyDatabase
+from tests.lossy_catalog import LossyDatabase
 from tests.unit.log.transactional import Client, committed, coordinator, stable
 
 from millpond.catalog import groups

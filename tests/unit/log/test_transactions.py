@@ -9,7 +9,7 @@ from tests.unit.log.transactional import Client, committed, coordinator, stable
 from millpond.catalog import coordinators, groups, transactions
 from millpond.catalog.groups import GroupOffset
 from millpond.log import ProducerEpoch, TransactionalProducer, TransactionLimits, Transactions
-from millpond.log import ongoing as ongoing_module
+from millpond.log import open_transactions as open_transactions_module
 from millpond.model.errors import (
     FlushFailed,
     InvalidProducerIdMapping,
@@ -230,7 +230,7 @@ async def test_a_transaction_below_the_log_start_holds_nobody_up_there(engine):
 
 
 async def test_readers_of_aborted_transactions_that_are_no_longer_in_memory_find_them(engine, monkeypatch):
-    monkeypatch.setattr(ongoing_module, "ABORTED_MAX", 2)
+    monkeypatch.setattr(open_transactions_module, "ABORTED_MAX", 2)
     assert await committed(engine) == []
     client = await (await Client.begin(engine)).add()
     for number in range(5):

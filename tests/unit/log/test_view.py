@@ -72,7 +72,7 @@ async def test_the_tail_never_serves_stale_or_skipped_data_when_foreign_appends_
             assert (await engine.append(b"own %d" % number)).base_offset == len(model)
             model.append(b"own %d" % number)
         elif what == "foreign":
-            assert engine.append_elsewhere(b"foreign %d" % number).base_offset == len(model)
+            assert engine.append_from_another_broker(b"foreign %d" % number).base_offset == len(model)
             model.append(b"foreign %d" % number)
         elif what == "refresh":
             await engine.log.refresh()
@@ -92,7 +92,7 @@ async def test_a_foreign_append_that_commits_between_two_of_ours_leaves_a_hole_a
     """Offsets 0 and 2 are ours, 1 is another process's and not yet known here: a reader at 1 does not get 2."""
     engine = await start(tmp_path, tail_bytes_max=1 << 20)
     await engine.append(b"0")
-    engine.append_elsewhere(b"1")
+    engine.append_from_another_broker(b"1")
     await engine.append(b"2")
     assert engine.partition().tail.start == 2
     assert await engine.values(1) == [b"1", b"2"]
@@ -102,7 +102,7 @@ async def test_a_foreign_append_that_commits_between_two_of_ours_leaves_a_hole_a
 async def test_a_change_during_a_refresh_is_not_missed(start, tmp_path, eventually):
     engine = await start(tmp_path)
     log = engine.log
-    engine.broker.database.changed_elsewhere = lambda: False  # only the calls below announce the change
+    engine.broker.database.has_foreign_commits = lambda: False  # only the calls below announce the change
     real, read, go_on = log._threads.read, asyncio.Event(), asyncio.Event()
 
     async def slow(function):

@@ -50,7 +50,7 @@ class Catalog:
         self.commits.append([outcome.value for outcome in values])
         return values
 
-    def changed_elsewhere(self):
+    def has_foreign_commits(self):
         changed, self.changed = self.changed, False
         return changed
 
@@ -133,11 +133,11 @@ async def test_who_is_alone_shares_a_commit_with_nobody(catalog, submit):
     await held(catalog, submit)
     answers = [
         submit("row 1"),
-        submit("merge 1", alone=True),
-        submit("merge 2", alone=True),
+        submit("merge 1", own_commit=True),
+        submit("merge 2", own_commit=True),
         submit("flush", starts_commit=True),
         submit("row 2"),
-        submit("merge 3", alone=True),
+        submit("merge 3", own_commit=True),
         submit("row 3"),
     ]
     catalog.gate.set()
@@ -154,7 +154,7 @@ async def test_who_is_alone_shares_a_commit_with_nobody(catalog, submit):
 
 async def test_who_is_alone_and_last_is_done_before_the_end(catalog, submit, writer):
     await held(catalog, submit)
-    answers = [submit("row"), submit("merge", alone=True)]
+    answers = [submit("row"), submit("merge", own_commit=True)]
     stopping = asyncio.ensure_future(writer.stop())
     await asyncio.sleep(0)
     catalog.gate.set()
@@ -245,7 +245,7 @@ async def test_past_the_limit_operations_are_refused_and_flushes_and_renewals_ar
         await writer.run(lambda _: "one too many")
     assert refused.value.retriable
     flush = submit("flush", starts_commit=True)
-    renewal = asyncio.ensure_future(writer.run(lambda _: "renewed", alone=True, always=True))
+    renewal = asyncio.ensure_future(writer.run(lambda _: "renewed", own_commit=True, bypass_limit=True))
     await asyncio.sleep(0)
     catalog.gate.set()
     assert await renewal == "renewed"
@@ -297,7 +297,7 @@ async def test_a_failing_look_around_is_no_reason_to_end(catalog, submit, eventu
         failures.append(1)
         raise FlushFailed
 
-    catalog.changed_elsewhere = broken
+    catalog.has_foreign_commits = broken
     await eventually(lambda: len(failures) > 1)
     assert (await submit("a")).value == "a"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.maintenance.clockguard import JUMP_MS, ClockGuard
+from millpond.maintenance.clock_guard import JUMP_MS, ClockGuard
 from millpond.testing import SimulatedClock
 
 DAY_MS = 86_400_000

@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
 from millpond.catalog import compactions
 from millpond.catalog import extents as catalog_extents
@@ -14,8 +14,8 @@ from millpond.catalog.sqlite import SqliteDatabase
 from millpond.log import FetchRequest
 from millpond.maintenance import compaction as module
 from millpond.maintenance.compaction import Compaction, Pacer
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.maintenance.service import MaintenanceLimits
-from millpond.maintenance.space import SpaceCheck
 from millpond.model.errors import Stopping, StoreUnavailable
 from millpond.reading.reader import StoreReader
 from millpond.records import Codec, Record, build_batch, iter_records, walk
@@ -118,7 +118,7 @@ async def test_no_record_that_is_left_is_older_than_its_extent_says(start):
     now = kept.clock.now_ms()
     times = now - 7 * HOUR, now - 9 * HOUR, now - 8 * HOUR
     stale = [Record(b"v", key, timestamp=time) for key, time in zip((b"a", b"b", b"c"), times, strict=True)]
-    await kept.log.append(kept.topic_partition(), claiming(stale))
+    await kept.log.append(kept.topic_partition(), batch_with_header(stale))
     await put(kept, (b"a", b"later"))
     assert await kept.upkeep.compaction.run_once() == 1
     assert kept.rows("SELECT min_timestamp, max_timestamp FROM extents") == [(now - 9 * HOUR, now)]
@@ -155,7 +155,7 @@ async def test_young_records_wait_and_old_ones_do_not_wait_for_ever(start):
     kept.clock.advance(HOUR - 1)
     await put(kept, (b"a", b"3"))
     assert await kept.upkeep.compaction.run_once() == 0
-    kept.clock.advance(module.LAG_LOOK_AGAIN_MS)
+    kept.clock.advance(module.LAG_RECHECK_MS)
     assert await kept.upkeep.compaction.run_once() == 1
     assert [value for _, _, value in await records(kept)] == [b"2", b"3"]
     kept.clock.advance(HOUR)
@@ -348,9 +348,11 @@ async def test_keys_that_do_not_fit_are_compacted_in_several_passes(start):
 async def test_only_what_has_grown_is_looked_at_again(start, monkeypatch):
     kept = await start(topic={"partitions": 3, **EAGER})
     looked = []
-    look_at = Compaction._look_at
+    look_at = Compaction._compact_if_due
     monkeypatch.setattr(
-        Compaction, "_look_at", lambda self, p: looked.append(p.topic_partition.partition) or look_at(self, p)
+        Compaction,
+        "_compact_if_due",
+        lambda self, p: looked.append(p.topic_partition.partition) or look_at(self, p),
     )
     for partition in range(3):
         await put(kept, (b"a", b"1"), partition=partition)
@@ -400,7 +402,7 @@ def test_a_thread_is_held_back_to_its_pace():
     for _ in range(10):
         pacer.pause(100)
     assert now[0] == pytest.approx(1.0)
-    assert max(naps) <= module.NAP_S
+    assert max(naps) <= module.SLEEP_S_MAX
     now[0] += 10
     pacer.pause(100)
     assert now[0] == pytest.approx(11.0, abs=0.11)
@@ -504,7 +506,7 @@ async def test_a_damaged_object_keeps_no_other_partition_from_being_compacted(st
     await put(kept, (b"a", b"8"))
     assert await kept.upkeep.compaction.run_once() == 0
     assert "compaction failed" not in caplog.text  # it is not tried again all the time
-    kept.clock.advance(module.LOOK_AGAIN_MS)
+    kept.clock.advance(module.RECHECK_MS)
     assert await kept.upkeep.compaction.run_once() == 0
     [failed] = [each for each in caplog.records if each.message == "compaction failed; will retry"]
     assert (failed.topic, failed.partition) == ("orders", 0)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from millpond.catalog import compactions
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog.compactions import TOMBSTONES_GONE
+from millpond.catalog.compactions import TOMBSTONES_REMOVED
 from millpond.log import FetchRequest
 from millpond.records import Codec, Record, build_batch, iter_records, walk
 from millpond.records.batch import seal
@@ -244,7 +244,7 @@ async def test_what_was_deleted_behind_a_batch_that_cannot_be_decoded_stays_dele
     assert [header.base_offset for data in result.batches for _, header in walk(data)] == [0, 1, 2]
     await kept.log.delete_records(kept.topic_partition(), 1)
     assert await kept.upkeep.compaction.run_once() == 1
-    assert points(kept) == ((3, TOMBSTONES_GONE),)
+    assert points(kept) == ((3, TOMBSTONES_REMOVED),)
 
 
 # -- one commit each --------------------------------------------------------------------------------------------
@@ -256,17 +256,17 @@ async def test_what_rewrites_or_removes_extents_shares_its_commit_with_nobody(st
     submit = kept.log.writer.submit
     monkeypatch.setattr(kept.log.writer, "submit", lambda job: (jobs.append(job), submit(job))[1])
 
-    async def alone(work):
+    async def own_commit(work):
         jobs.clear()
         await work
-        return sum(job.alone for job in jobs)
+        return sum(job.own_commit for job in jobs)
 
-    assert await alone(put(kept, b"k", b"0")) == 0
+    assert await own_commit(put(kept, b"k", b"0")) == 0
     for number in range(9):
         await put(kept, b"k%d" % (number % 8), b"%d" % number)
-    assert await alone(kept.upkeep.merging.run_once()) == 1
-    assert await alone(kept.upkeep.compaction.run_once()) == 1
-    assert await alone(kept.log.delete_records(kept.topic_partition(), -1)) == 1
+    assert await own_commit(kept.upkeep.merging.run_once()) == 1
+    assert await own_commit(kept.upkeep.compaction.run_once()) == 1
+    assert await own_commit(kept.log.delete_records(kept.topic_partition(), -1)) == 1
     await put(kept, b"k", b"0")
     await kept.log.delete_topic("orders")
-    assert await alone(kept.upkeep.garbage.run_once()) == 1
+    assert await own_commit(kept.upkeep.garbage.run_once()) == 1

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.maintenance.test_retention import DAY, SECOND, YEAR, store_as_before, understated
 
-from millpond.maintenance.space import SpaceCheck
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.model.errors import StoreFull
 from millpond.records import Record, build_batch
 

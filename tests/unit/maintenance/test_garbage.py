@@ -9,8 +9,8 @@ from millpond.catalog.commits import Committer
 from millpond.maintenance.garbage import REMEMBER_DEAD_MS, SWEEP_EVERY_MS
 from millpond.model.errors import StoreUnavailable, WriterDead
 from millpond.model.ids import new_session
+from millpond.objects.disk_reserve import Reserve
 from millpond.objects.open import open_store
-from millpond.objects.reserve import Reserve
 from millpond.segments.frame import pack_frame
 
 GRACE = 60_000
@@ -65,9 +65,9 @@ async def test_a_journal_that_may_still_grow_stays_however_dead(start, tmp_path)
 
 
 async def test_a_sealed_journal_goes_while_its_writer_lives(start, tmp_path, monkeypatch):
-    import millpond.objects.file
+    import millpond.objects.file_store
 
-    monkeypatch.setattr(millpond.objects.file.FileStore.__init__, "__kwdefaults__", {"roll_bytes": 1})
+    monkeypatch.setattr(millpond.objects.file_store.FileStore.__init__, "__kwdefaults__", {"roll_bytes": 1})
     kept = await filled(start, tmp_path, garbage_grace=0)
     assert len(kept.objects()) == 4
     await kept.log.delete_records(kept.topic_partition(), -1)
@@ -100,7 +100,7 @@ async def test_a_living_sessions_bytes_without_rows_stay(start, tmp_path):
     kept.clock.advance(10**10)
     assert await kept.upkeep.garbage.run_once() == 0
     assert set(keys) <= set(kept.objects())
-    await kept.log.write(lambda tx: writers.bury(tx, other, kept.clock.now_ms()))
+    await kept.log.write(lambda tx: writers.mark_dead(tx, other, kept.clock.now_ms()))
     assert await kept.upkeep.garbage.run_once() == 2
     assert not set(keys) & set(kept.objects())
     store.close()
@@ -115,7 +115,7 @@ async def test_what_a_dead_session_left_without_rows_is_kept_for_its_grace(start
     key = store.append([b"forgotten"]).key
     store.close()
     kept.clock.advance(GRACE)
-    await kept.log.write(lambda tx: writers.bury(tx, other, kept.clock.now_ms()))
+    await kept.log.write(lambda tx: writers.mark_dead(tx, other, kept.clock.now_ms()))
     kept.clock.advance(GRACE - 1)
     assert await kept.upkeep.garbage.run_once() == 0
     assert key in kept.objects()
@@ -129,7 +129,7 @@ async def test_a_dead_session_is_swept_again_for_a_day_and_then_forgotten(start,
     kept = await filled(start, tmp_path, garbage_grace=0)
     other = new_session()
     await kept.log.write(lambda tx: writers.register(tx, other, kind="spark", address="", lease_ms=10**9))
-    await kept.log.write(lambda tx: writers.bury(tx, other, kept.clock.now_ms()))
+    await kept.log.write(lambda tx: writers.mark_dead(tx, other, kept.clock.now_ms()))
     assert await kept.upkeep.garbage.run_once() == 0
     store = open_store(kept.broker.settings.store_url(), other)
     store.append([b"late"])
@@ -160,7 +160,7 @@ async def test_a_session_that_ended_in_order_is_forgotten_by_the_first_sweep_tha
     store.close()
     for session in (tidy, untidy):
         await kept.log.write(
-            lambda tx, session=session: writers.bury(tx, session, kept.clock.now_ms(), in_order=True)
+            lambda tx, session=session: writers.mark_dead(tx, session, kept.clock.now_ms(), in_order=True)
         )
     assert await kept.upkeep.garbage.run_once() == 1
     assert [each.session for each in await kept.log.read(writers.dead_sessions)] == [untidy]
@@ -230,7 +230,7 @@ async def test_objects_of_a_live_but_slow_writer_stay_and_a_dead_writers_commit_
     assert await garbage.run_once() == 0
     assert store.read(location.key, 0, len(data)) == data
 
-    await kept.log.write(lambda tx: writers.bury(tx, slow, kept.clock.now_ms()))
+    await kept.log.write(lambda tx: writers.mark_dead(tx, slow, kept.clock.now_ms()))
     with pytest.raises(WriterDead):
         Committer(kept.broker.database, slow).commit([lambda tx: 1])
     assert await garbage.run_once() == 1

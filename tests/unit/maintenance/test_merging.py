@@ -8,12 +8,12 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
 from millpond.catalog import extents as catalog_extents
 from millpond.log import FetchRequest
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.maintenance.merging import Merging
-from millpond.maintenance.space import SpaceCheck
 from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
@@ -335,7 +335,7 @@ async def test_a_pass_has_a_budget_and_the_next_goes_on(start, monkeypatch):
 async def test_one_pass_goes_on_until_nothing_is_left_to_merge(start, monkeypatch):
     import millpond.maintenance.merging as module
 
-    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", FAN_IN)
+    monkeypatch.setattr(module, "EXTENTS_PER_PAGE", FAN_IN)
     kept = await start()
     for _ in range(5 * FAN_IN):
         await kept.append(b"x")
@@ -521,7 +521,7 @@ async def test_the_index_of_a_segment_has_the_newest_times_of_its_batches(start)
     now = kept.clock.now_ms()
     for number in range(8):
         records = [Record(b"v" * 70_000, timestamp=1_000), Record(b"v", timestamp=now + number)]
-        await kept.log.append(kept.topic_partition(), claiming(records, newest=1_000))
+        await kept.log.append(kept.topic_partition(), batch_with_header(records, newest=1_000))
     assert await kept.upkeep.merging.run_once() == 8
     [row] = await kept.log.read(lambda tx: catalog_extents.facts(tx, kept.topic_partition(), 0, 9))
     assert [entry.max_timestamp for entry in row.index] == [now + number for number in range(8)]

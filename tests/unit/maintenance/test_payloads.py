@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.maintenance import payloads as collecting
-from millpond.maintenance.clockguard import JUMP_MS
-from millpond.maintenance.payloads import UNDER_WAY_MS, PayloadCollector
+from millpond.maintenance.clock_guard import JUMP_MS
+from millpond.maintenance.payloads import UNCOMMITTED_MS_MAX, PayloadCollector
 from millpond.model.errors import InvalidPayload, StoreUnavailable
 from millpond.model.payloads import AHEAD_MS_MAX, HEADER, Reference, new_payload_id
 from millpond.records import Codec, Record, build_batch
@@ -210,7 +210,7 @@ async def test_payloads_go_with_their_messages(films):
 async def test_the_line_runs_half_the_age_before_the_oldest_message(films):
     pond = await films(configs=FOR_EVER)
     orphan = await pond.upload()
-    pond.clock.advance(DAY // 2 + UNDER_WAY_MS)
+    pond.clock.advance(DAY // 2 + UNCOMMITTED_MS_MAX)
     await pond.send()
     collector = new_collector(pond)
     assert await collector.expire() == 0

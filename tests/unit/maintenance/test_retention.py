@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.batches import claiming
+from tests.batches import batch_with_header
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions
@@ -104,7 +104,7 @@ async def test_a_young_record_in_front_keeps_an_old_one_behind_it(start):
 async def test_more_extents_than_one_look_sees_expire_in_one_pass(start, monkeypatch):
     import millpond.maintenance.retention as module
 
-    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", 5)
+    monkeypatch.setattr(module, "EXTENTS_PER_PAGE", 5)
     kept = await start(topic={"retention.ms": "10000"})
     for _ in range(23):
         await kept.append(b"old")
@@ -125,7 +125,7 @@ async def test_current_records_behind_a_header_that_claims_an_old_time_stay(star
     kept = await start(topic={"retention.ms": str(7 * DAY)})
     now = kept.clock.now_ms()
     records = [Record(b"v", timestamp=time) for time in (YEAR_2023, now, now - 1)]
-    await kept.log.append(kept.topic_partition(), claiming(records, newest=newest, codec=codec))
+    await kept.log.append(kept.topic_partition(), batch_with_header(records, newest=newest, codec=codec))
     for _ in range(10):
         await kept.expire(DAY // 2)
     assert len(await kept.values()) == 3
@@ -141,7 +141,7 @@ async def test_current_records_behind_a_header_that_claims_an_old_time_stay(star
 async def test_a_header_that_claims_a_time_far_ahead_keeps_nothing_for_ever(start, topic, newest):
     kept = await start(topic={"retention.ms": str(7 * DAY), **topic})
     records = [Record(b"v", timestamp=kept.clock.now_ms())] * 2
-    await kept.log.append(kept.topic_partition(), claiming(records, base=FAR_AHEAD, newest=newest))
+    await kept.log.append(kept.topic_partition(), batch_with_header(records, base=FAR_AHEAD, newest=newest))
     await kept.expire(7 * DAY)
     assert len(await kept.values()) == 2
     await kept.expire(MINUTE)
@@ -153,7 +153,7 @@ async def test_a_header_that_claims_a_time_far_ahead_keeps_nothing_for_ever(star
 async def test_records_without_a_time_have_the_age_of_their_append(start, newest, others):
     kept = await start(topic={"retention.ms": str(7 * DAY)})
     records = [Record(b"undated"), *(Record(b"old", timestamp=time) for time in others)]
-    await kept.log.append(kept.topic_partition(), claiming(records, base=-1, newest=newest))
+    await kept.log.append(kept.topic_partition(), batch_with_header(records, base=-1, newest=newest))
     await kept.append(b"old", at=YEAR_2023)
     await kept.expire(7 * DAY)
     assert len(await kept.values()) == 2 + len(others)
@@ -166,8 +166,10 @@ async def test_times_that_were_put_right_outlive_a_merge(start):
     kept = await start(topic={"retention.ms": str(DAY)})
     for _ in range(4):
         records = [Record(b"v", timestamp=YEAR_2023), Record(b"v", timestamp=kept.clock.now_ms())]
-        await kept.log.append(kept.topic_partition(), claiming(records, newest=YEAR_2023))
-        await kept.log.append(kept.topic_partition(), claiming([Record(b"undated")], base=-1, newest=0))
+        await kept.log.append(kept.topic_partition(), batch_with_header(records, newest=YEAR_2023))
+        await kept.log.append(
+            kept.topic_partition(), batch_with_header([Record(b"undated")], base=-1, newest=0)
+        )
         kept.clock.advance(DAY // 8)
     assert await kept.upkeep.merging.run_once() == 8
     for expired in (3, 6, 9):
@@ -523,7 +525,7 @@ async def test_what_a_crash_left_below_the_log_start_is_removed_and_blocks_nothi
     """Killed after the log start had moved and before the extents were gone."""
     import millpond.maintenance.retention as module
 
-    monkeypatch.setattr(module, "EXTENTS_PER_LOOK", 5)
+    monkeypatch.setattr(module, "EXTENTS_PER_PAGE", 5)
     kept = await start(topic={"retention.ms": "10000"})
     for _ in range(12):
         await kept.append(b"old")
@@ -578,4 +580,4 @@ async def test_retention_by_size_leaves_alone_what_a_deletion_under_way_accounts
         await kept.append(b"x" * 930)
     await kept.log.write(lambda tx: partitions.advance_log_start(tx, kept.topic_partition(), 10))
     retention, config = kept.upkeep.retention, kept.log.topics.config(kept.topic_id)
-    assert retention._look(kept.topic_partition(), config, kept.clock.now_ms()).target == 10
+    assert retention._find_expired(kept.topic_partition(), config, kept.clock.now_ms()).target == 10

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from millpond.maintenance.space import SpaceCheck
+from millpond.maintenance.disk_space import SpaceCheck
 from millpond.observability.metrics import Metrics
 
 

@@ -13,9 +13,9 @@ def lose_commits(kept, error, monkeypatch):
     """Each is there, but whoever waits for it hears otherwise: the disk refused to say that it is safe."""
     write = kept.log.write
 
-    async def committed_for_all_anybody_knows(operation, then=None, *, alone=False):
-        answer = await write(operation, then, alone=alone)
-        if alone:
+    async def committed_for_all_anybody_knows(operation, then=None, *, own_commit=False):
+        answer = await write(operation, then, own_commit=own_commit)
+        if own_commit:
             raise error(reason="fsync")
         return answer
 

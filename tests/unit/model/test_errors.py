@@ -5,7 +5,7 @@ from millpond.model.errors import (
     InvalidSettings,
     InvalidTopicName,
     UnknownTopic,
-    single_stops,
+    without_double_periods,
 )
 
 
@@ -30,9 +30,9 @@ def test_a_reason_that_ends_its_sentence_gets_no_second_full_stop():
     )
     assert str(error).endswith("has a broker run there?")
     assert str(InvalidSettings(name="a", value="b", reason="It is wrong.")).endswith("'b': It is wrong.")
-    assert single_stops("Once.. Twice!. Thrice?.") == "Once. Twice! Thrice?"
+    assert without_double_periods("Once.. Twice!. Thrice?.") == "Once. Twice! Thrice?"
 
 
 def test_an_ellipsis_and_a_name_of_dots_stay_as_they_are():
-    assert single_stops("and so on... 1..2 '..' is '.'.") == "and so on... 1..2 '..' is '.'."
+    assert without_double_periods("and so on... 1..2 '..' is '.'.") == "and so on... 1..2 '..' is '.'."
     assert "'..' is not valid" in str(InvalidTopicName(name=".."))

@@ -14,7 +14,7 @@ from millpond.model.payloads import (
     PAYLOAD_BYTES_MAX,
     Reference,
     check_age,
-    made_at_ms,
+    created_at_ms,
     new_payload_id,
     parse_payload_id,
     parse_reference,
@@ -31,7 +31,7 @@ ID = "018bcfe5-6800-7123-8abc-0123456789ab"
 def test_an_id_is_a_uuid7_of_its_time(now_ms, random):
     made = new_payload_id(now_ms, lambda count: random[:count])
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
-    assert made_at_ms(made) == now_ms == PayloadKey(b"t" * 16, made).created_ms
+    assert created_at_ms(made) == now_ms == PayloadKey(b"t" * 16, made).created_ms
     assert parse_payload_id(str(made)) == made
 
 

@@ -17,8 +17,8 @@ from millpond.model.errors import (
 )
 from millpond.model.ids import Session
 from millpond.objects import files
-from millpond.objects.file import TEMPORARIES, FileStore
-from millpond.objects.reserve import Reserve
+from millpond.objects.disk_reserve import Reserve
+from millpond.objects.file_store import TEMPORARIES, FileStore
 from millpond.objects.retrying import Retrying
 
 SESSION = Session("s1")

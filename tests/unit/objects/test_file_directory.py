@@ -10,7 +10,7 @@ import pytest
 from millpond.model.errors import DataDirectoryUnusable, ObjectExists, ObjectMissing, StoreUnavailable
 from millpond.model.ids import Session, new_session
 from millpond.objects import files
-from millpond.objects.file import TEMPORARIES, FileStore
+from millpond.objects.file_store import TEMPORARIES, FileStore
 
 SESSION = Session("s1")
 

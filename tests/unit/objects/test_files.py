@@ -21,7 +21,7 @@ def test_a_large_object_reaches_the_disk_piece_by_piece(tmp_path, monkeypatch, s
     monkeypatch.setattr(os, "fdatasync", sync)
     parts = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     descriptor = files.new_file(tmp_path / "object")
-    files.write_gently(descriptor, parts)
+    files.write_in_synced_pieces(descriptor, parts)
     os.close(descriptor)
     assert (tmp_path / "object").read_bytes() == b"".join(parts)
     assert synced == sorted(set(synced))

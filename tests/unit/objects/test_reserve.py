@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millpond.model.errors import StoreFull
-from millpond.objects.reserve import LOW_BYTES, MAKING, RELEASED, RESERVE, DiskSpace, Reserve, space_of
+from millpond.objects.disk_reserve import LOW_BYTES, MAKING, RELEASED, RESERVE, DiskSpace, Reserve, space_of
 
 MIB = 1024 * 1024
 SIZE = 4 * MIB

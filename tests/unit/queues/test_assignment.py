@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.queues.assignment import SLOT_BITS, FirstCome, KeyAssignment, key_hash
+from millpond.queues.key_assignment import SLOT_BITS, FirstCome, KeyAssignment, key_hash
 
 SLOTS = [slot << (64 - SLOT_BITS) for slot in range(0, 1 << SLOT_BITS, 37)]
 FEW = settings(max_examples=20, deadline=None)

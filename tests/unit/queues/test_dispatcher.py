@@ -5,11 +5,11 @@ import pytest
 from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, SubscriptionMode
 from millpond.queues import dispatcher as module
 from millpond.queues import schedule
-from millpond.queues.assignment import key_hash
 from millpond.queues.dispatcher import Dispatcher
-from millpond.queues.outcomes import AckResult, Retry
+from millpond.queues.dispatcher_results import AckResult, Retry
+from millpond.queues.dispatcher_state import NEVER, LogEntry
+from millpond.queues.key_assignment import key_hash
 from millpond.queues.settled_offsets import Settled
-from millpond.queues.tracked import FAR, LogEntry
 
 KEYS = [key_hash(b"key-%d" % number) for number in range(400)]
 TIMEOUT_MS = 10_000
@@ -158,7 +158,7 @@ def test_a_key_that_does_not_move_is_tracked_in_part_only():
     machine.attach("anna")
     show(machine, KEYS[:1] * 10 * schedule.PER_KEY_MAX)
     assert machine.tracked == schedule.PER_KEY_MAX
-    assert machine.recalls_from is None
+    assert machine.retrack_from is None
 
 
 def test_once_it_is_crowded_even_less_is_tracked_of_a_key():
@@ -184,8 +184,8 @@ def test_what_is_settled_is_not_recalled(monkeypatch):
     delivered = []
     while deliveries := machine.dispatch(0):
         delivered += [each.offset for each in deliveries]
-        while (start := machine.recalls_from) is not None:
-            machine.recall(entries[start:], start, 5)
+        while (start := machine.retrack_from) is not None:
+            machine.retrack(entries[start:], start, 5)
     assert delivered == [0, 1, 4]
 
 
@@ -251,7 +251,7 @@ def test_a_config_that_is_altered_holds_at_once():
 def test_what_is_blocked_can_be_let_go_before_it_was_read():
     machine = Dispatcher(
         SubscriptionConfig(on_exhausted=ExhaustedAction.BLOCK, attempts_max=2),
-        retries={3: Retry(2, FAR), 4: Retry(1, 50)},
+        retries={3: Retry(2, NEVER), 4: Retry(1, 50)},
     )
     assert machine.unblock(4) == 0
     assert machine.unblock() == 1
@@ -295,7 +295,7 @@ def lookups(machine, mode):
     assert machine.ack(delivery.offset, 1, delivery.token) is AckResult.OK
     store(machine)
     machine.expire(1)
-    assert machine.recalls_from is None
+    assert machine.retrack_from is None
     assert not machine.wants_more
     machine.next_event()
     return machine._messages.looked_up + machine._keys.looked_up

@@ -48,7 +48,7 @@ async def one_given_and_one_too_late(broker, pulling):
     return given[0].ack_id
 
 
-def pass_time(broker, pulling, clock, milliseconds):
+def advance_time(broker, pulling, clock, milliseconds):
     clock.advance(milliseconds)
     for active in broker.queues.at_work(pulling._pullers[ANNE].attachment.subscription.id):
         for queue in active.queues.values():
@@ -58,15 +58,15 @@ def pass_time(broker, pulling, clock, milliseconds):
 async def test_what_came_too_late_is_given_by_the_next_pull_with_its_full_time(broker, pulling, clock):
     await one_given_and_one_too_late(broker, pulling)
     await offsets(pulling, BOB)
-    pass_time(broker, pulling, clock, 20_000)
+    advance_time(broker, pulling, clock, 20_000)
     assert list(await offsets(pulling, ANNE)) == [1]
-    pass_time(broker, pulling, clock, 20_000)
+    advance_time(broker, pulling, clock, 20_000)
     assert list(await offsets(pulling, BOB)) == [0], "the first one has run out, the late one has not"
 
 
 async def test_what_ran_out_before_it_was_given_is_no_longer_the_consumers(broker, pulling, clock):
     await one_given_and_one_too_late(broker, pulling)
-    pass_time(broker, pulling, clock, 31_000)
+    advance_time(broker, pulling, clock, 31_000)
     assert list(await offsets(pulling, BOB, wait_ms=20_000)) == [0, 1]
     assert await offsets(pulling, ANNE) == {}
 
@@ -232,5 +232,5 @@ async def test_a_consumer_that_pulls_and_never_answers_does_not_fill_the_memory(
     given = 0
     while given < 3_000:
         given += len(await offsets(pulling, ANNE, wait_ms=20_000))
-        pass_time(broker, pulling, clock, 1_000)
+        advance_time(broker, pulling, clock, 1_000)
     assert len(pulling._pullers[ANNE].held) <= 2_100

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.queues.tracked import BYTES_CREDIT_MAX, CREDIT_MAX, ConsumerCredit, LeaseDeadlines
+from millpond.queues.dispatcher_state import BYTES_CREDIT_MAX, CREDIT_MAX, ConsumerCredit, LeaseDeadlines
 
 TIME = st.integers(0, 2_000)
 BUCKET_MS = 1 << LeaseDeadlines.BUCKET_BITS
@@ -57,29 +57,29 @@ def test_many_that_do_not_end_are_all_kept():
 
 
 def test_a_purse_counts_bytes_only_once_it_was_given_some():
-    purse = ConsumerCredit()
-    purse.add(2)
-    purse.take(10**15)
-    assert purse.messages == 1
-    assert purse.bytes > BYTES_CREDIT_MAX
-    purse.add(0, 100)
-    purse.take(130)
-    assert (purse.messages, purse.bytes) == (0, -30)
-    purse.add(0, 50)
-    assert purse.bytes == 20
+    consumer_credit = ConsumerCredit()
+    consumer_credit.add(2)
+    consumer_credit.take(10**15)
+    assert consumer_credit.messages == 1
+    assert consumer_credit.bytes > BYTES_CREDIT_MAX
+    consumer_credit.add(0, 100)
+    consumer_credit.take(130)
+    assert (consumer_credit.messages, consumer_credit.bytes) == (0, -30)
+    consumer_credit.add(0, 50)
+    assert consumer_credit.bytes == 20
 
 
 def test_what_is_given_back_is_as_if_it_had_not_been_taken():
     for size in (None, 50):
-        purse = ConsumerCredit()
-        purse.add(3, size)
-        before = purse.messages, purse.bytes
-        purse.take(20)
-        purse.give_back(20)
-        assert (purse.messages, purse.bytes) == before
+        consumer_credit = ConsumerCredit()
+        consumer_credit.add(3, size)
+        before = consumer_credit.messages, consumer_credit.bytes
+        consumer_credit.take(20)
+        consumer_credit.restore(20)
+        assert (consumer_credit.messages, consumer_credit.bytes) == before
 
 
 def test_a_purse_has_a_bottom():
-    purse = ConsumerCredit()
-    purse.add(CREDIT_MAX * 2, BYTES_CREDIT_MAX * 2)
-    assert (purse.messages, purse.bytes) == (CREDIT_MAX, BYTES_CREDIT_MAX - 1)
+    consumer_credit = ConsumerCredit()
+    consumer_credit.add(CREDIT_MAX * 2, BYTES_CREDIT_MAX * 2)
+    assert (consumer_credit.messages, consumer_credit.bytes) == (CREDIT_MAX, BYTES_CREDIT_MAX - 1)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.batches import claiming, encoded
+from tests.batches import batch_with_header, encoded
 
 from millpond.model.errors import CorruptBatch, InvalidInput, RecordTooLarge
 from millpond.records import (
@@ -49,7 +49,7 @@ def naive(batch):
 )
 def test_the_times_are_those_of_the_records_whatever_the_header_claims(shapes, base, codec):
     records = [Record(b"v" * size, timestamp=timestamp) for timestamp, size in shapes]
-    batch = claiming(records, base=base, newest=7, codec=codec)
+    batch = batch_with_header(records, base=base, newest=7, codec=codec)
     assert read(batch) == naive(batch)
 
 
@@ -71,7 +71,7 @@ def test_records_of_equal_length_in_a_row_are_read_as_any_others(runs, base, cho
     for count, size, first, apart, spread in runs:
         times = (first + number * apart + choice.randint(-spread, spread) for number in range(count))
         records += [Record(b"v" * min(size, 200), timestamp=min(max(time, -1), 2**62)) for time in times]
-    batch = claiming(records, base=base)
+    batch = batch_with_header(records, base=base)
     assert read(batch) == naive(batch)
 
 
@@ -84,7 +84,7 @@ def test_records_of_equal_length_whose_times_take_different_numbers_of_bytes(rep
         Record(b"v" * (60 - len(varlong(stamp - base)) - len(varint(number))), timestamp=stamp)
         for number, stamp in enumerate(stamps)
     ]
-    batch = claiming(records, base=base)
+    batch = batch_with_header(records, base=base)
     assert read(batch) == naive(batch)
 
 
@@ -107,15 +107,15 @@ class SlicedBytes(bytes):
 
 
 def test_under_append_time_the_header_says_it_all():
-    batch = with_append_time(claiming([Record(b"a", timestamp=5), Record(b"b", timestamp=9)]), NOW)
+    batch = with_append_time(batch_with_header([Record(b"a", timestamp=5), Record(b"b", timestamp=9)]), NOW)
     assert read(batch) == RecordTimes(NOW, NOW, untimed=False, earliest=NOW)
 
 
 def test_any_negative_time_is_none_and_the_earliest_that_was_set_is_reported():
-    assert read(claiming([Record(b"a")])) == RecordTimes(-1, -1, untimed=True, earliest=-1)
-    mixed = claiming([Record(b"a"), Record(b"b", timestamp=7), Record(b"c", timestamp=9)])
+    assert read(batch_with_header([Record(b"a")])) == RecordTimes(-1, -1, untimed=True, earliest=-1)
+    mixed = batch_with_header([Record(b"a"), Record(b"b", timestamp=7), Record(b"c", timestamp=9)])
     assert read(mixed) == RecordTimes(-1, 9, untimed=True, earliest=7)
-    before_1970 = claiming([Record(b"a", timestamp=3), Record(b"b", timestamp=-9)])
+    before_1970 = batch_with_header([Record(b"a", timestamp=3), Record(b"b", timestamp=-9)])
     assert read(before_1970) == RecordTimes(-9, 3, untimed=True, earliest=-9)
 
 
@@ -123,7 +123,9 @@ def test_any_negative_time_is_none_and_the_earliest_that_was_set_is_reported():
 def test_damage_inside_is_reported_or_read_as_any_reader_would(data, shapes):
     """Under a right CRC anything may lie. Nothing but `CorruptBatch` comes of it, and what a reader can decode has the
     times that it decodes."""
-    batch = bytearray(claiming([Record(b"v" * min(size, 100), timestamp=stamp) for stamp, size in shapes]))
+    batch = bytearray(
+        batch_with_header([Record(b"v" * min(size, 100), timestamp=stamp) for stamp, size in shapes])
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -140,7 +142,7 @@ def test_damage_inside_is_reported_or_read_as_any_reader_would(data, shapes):
 
 @pytest.mark.parametrize("cut", [1, 5, 60])
 def test_records_that_are_cut_short_or_go_on_are_corrupt(cut):
-    batch = claiming([Record(b"v" * 50, timestamp=NOW)] * 3)
+    batch = batch_with_header([Record(b"v" * 50, timestamp=NOW)] * 3)
     header = read_header(batch)
     short, long = batch[:-cut], batch + b"\0" * cut
     for data in (short, long):
@@ -150,7 +152,7 @@ def test_records_that_are_cut_short_or_go_on_are_corrupt(cut):
 
 
 def test_no_records_and_times_beyond_64_bits_are_corrupt():
-    batch = claiming([Record(b"v", timestamp=2**62)], base=0)
+    batch = batch_with_header([Record(b"v", timestamp=2**62)], base=0)
     header = read_header(batch)
     with pytest.raises(CorruptBatch, match="64 bits"):
         read_times(batch, 0, header._replace(base_timestamp=2**62 + 2**61), decompressed_bytes_max=LIMIT)
@@ -168,6 +170,6 @@ def test_a_delta_without_an_end_is_corrupt_and_soon_found_out(count):
 
 
 def test_decompression_has_its_limit():
-    batch = claiming([Record(b"v" * 5_000, timestamp=NOW)], codec=Codec.LZ4)
+    batch = batch_with_header([Record(b"v" * 5_000, timestamp=NOW)], codec=Codec.LZ4)
     with pytest.raises(RecordTooLarge):
         read(batch, limit=4_000)

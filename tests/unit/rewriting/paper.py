@@ -139,9 +139,13 @@ class Paper:
         aborted = tuple(each for each in self.aborted if each.first_offset < self.stable)
         return PartitionState(row, facts, self.stable, aborted, self.points)
 
-    def plan(self, *, force=False, spare_tail=False, **overrides):
+    def plan(self, *, force=False, skip_small_tail=False, **overrides):
         return plan_compaction(
-            self.state(), config_of(**overrides), now_ms=self.now_ms, force=force, spare_tail=spare_tail
+            self.state(),
+            config_of(**overrides),
+            now_ms=self.now_ms,
+            force=force,
+            skip_small_tail=skip_small_tail,
         )
 
     def read_runs(self, topic_partition, offset, wanted):

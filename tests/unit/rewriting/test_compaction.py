@@ -3,10 +3,10 @@
 import pickle
 
 import pytest
-from tests.batches import claiming
+from tests.batches import batch_with_header
 from tests.unit.rewriting.paper import PLENTY, START_MS, Paper, config_of
 
-from millpond.catalog.compactions import TOMBSTONES_GONE, CompactionPoint
+from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
 from millpond.model.errors import ExtentsChanged
 from millpond.records import Codec, Record, build_batch, check_crc, iter_records, walk, with_append_time
 from millpond.records.batch import seal
@@ -93,7 +93,7 @@ def test_tombstones_that_may_go_make_it_worth_it_once():
     plan = paper.plan(delete_retention_ms=HOUR)
     assert (plan.dirty_start, plan.clean_end, plan.tombstones_end) == (3, 3, 3)
     assert len(paper.compact(delete_retention_ms=HOUR).segments) == 1
-    assert paper.points == ((3, TOMBSTONES_GONE),)
+    assert paper.points == ((3, TOMBSTONES_REMOVED),)
     paper.now_ms += 99 * HOUR
     assert paper.plan(force=True, delete_retention_ms=HOUR) is None
 
@@ -101,7 +101,7 @@ def test_tombstones_that_may_go_make_it_worth_it_once():
 def test_a_log_without_tombstones_has_nothing_to_wait_for():
     paper = of(b"a", b"a")
     paper.compact()
-    assert paper.points == ((2, TOMBSTONES_GONE),)
+    assert paper.points == ((2, TOMBSTONES_REMOVED),)
 
 
 def test_points_stay_apart_as_long_as_a_tombstone_waits_below_them():
@@ -114,14 +114,14 @@ def test_points_stay_apart_as_long_as_a_tombstone_waits_below_them():
     paper.now_ms += HOUR // 2
     paper.compact(delete_retention_ms=HOUR)
     assert sorted(paper.stored()) == [0, 2, 3]
-    assert paper.points == ((3, TOMBSTONES_GONE), (4, START_MS + HOUR // 2))
+    assert paper.points == ((3, TOMBSTONES_REMOVED), (4, START_MS + HOUR // 2))
 
 
 def test_what_a_broker_is_about_to_merge_can_be_left_out():
     paper = of(b"a", b"b", size=LARGE_BYTES).append((b"c", b"small")).append((b"d", b"small"))
-    assert paper.plan(spare_tail=True).clean_end == 2
-    assert paper.plan(spare_tail=False).clean_end == 4
-    assert of(b"a", b"b").plan(spare_tail=True) is None
+    assert paper.plan(skip_small_tail=True).clean_end == 2
+    assert paper.plan(skip_small_tail=False).clean_end == 4
+    assert of(b"a", b"b").plan(skip_small_tail=True) is None
 
 
 def test_below_the_log_start_nothing_is_dirty():
@@ -204,15 +204,15 @@ def test_points_below_a_batch_that_cannot_be_decoded_wait_for_nothing_any_more()
     paper.compact(delete_retention_ms=HOUR)
     broken(paper, b"u").append((b"u", None))
     paper.compact(delete_retention_ms=HOUR)
-    assert paper.points == ((2, TOMBSTONES_GONE), (4, START_MS))
+    assert paper.points == ((2, TOMBSTONES_REMOVED), (4, START_MS))
 
 
 def test_where_tombstones_had_gone_before_nothing_waits_again():
     """Another executor could decode what this one cannot."""
     paper = broken(of(b"a"), b"u").append((b"b", b"1"))
-    paper.points = (CompactionPoint(3, TOMBSTONES_GONE),)
+    paper.points = (CompactionPoint(3, TOMBSTONES_REMOVED),)
     paper.append((b"c", b"1")).compact(delete_retention_ms=HOUR)
-    assert paper.points == ((3, TOMBSTONES_GONE), (4, START_MS))
+    assert paper.points == ((3, TOMBSTONES_REMOVED), (4, START_MS))
 
 
 def test_the_time_of_a_point_is_that_of_the_commit():
@@ -240,9 +240,9 @@ def test_a_batch_keeps_its_place_its_producer_and_its_records_bytes(codec):
     )
     [(_, old)] = walk(data)
     keys = PlainKeys(PLENTY)
-    assert keys.learn([(data, 0, old)], 0, 111) == 111
-    [sifted] = keys.sift([(data, 0, old)], Sieve(0, 111, 0))
-    changed = with_records(old, sifted.kept, sifted.records, sifted.newest_timestamp)
+    assert keys.collect_keys([(data, 0, old)], 0, 111) == 111
+    [filtered] = keys.filter_batches([(data, 0, old)], Sieve(0, 111, 0))
+    changed = with_records(old, filtered.kept, filtered.records, filtered.newest_timestamp)
     [(_, new)] = walk(changed)
     check_crc(changed, 0, new)
     assert new.record_count == 3
@@ -259,14 +259,14 @@ def test_a_kept_record_without_a_time_leaves_the_batch_the_time_of_its_append():
     """The header has it, and no record."""
     appended_ms = 5_000
     records = [Record(b"1", b"a", timestamp=7), Record(b"2", b"b"), Record(b"3", b"a", timestamp=9)]
-    data = claiming(records, newest=appended_ms)
+    data = batch_with_header(records, newest=appended_ms)
     [(_, header)] = walk(data)
     for gone, newest in ((b"a", appended_ms), (b"b", 9)):
         keys = PlainKeys(PLENTY)
         later = build_batch([Record(b"later", gone)], base_offset=10)
-        keys.learn([(data, 0, header), (later, 0, next(walk(later))[1])], 0, 11)
-        [sifted] = keys.sift([(data, 0, header)], Sieve(0, 11, 0))
-        assert (sifted.kept, sifted.newest_timestamp) == (1, newest)
+        keys.collect_keys([(data, 0, header), (later, 0, next(walk(later))[1])], 0, 11)
+        [filtered] = keys.filter_batches([(data, 0, header)], Sieve(0, 11, 0))
+        assert (filtered.kept, filtered.newest_timestamp) == (1, newest)
 
 
 def test_records_that_bear_the_brokers_time_still_do():

@@ -23,13 +23,13 @@ def poll(request, broker):
 
     async def messages(**named):
         polled = await broker.poller.poll(PollRequest("t", **named))
-        return [(partition, record.offset) for partition, record in polled.records], polled.standings
+        return [(partition, record.offset) for partition, record in polled.records], polled.read_positions
 
     async def batches(**named):
         polled = await broker.poller.poll_batches(PollRequest("t", **named))
         return [
             (partition, int.from_bytes(data[:8], "big")) for partition, data in polled.batches
-        ], polled.standings
+        ], polled.read_positions
 
     return messages if request.param == "messages" else batches
 
@@ -67,8 +67,8 @@ async def test_no_more_messages_than_asked_for(broker):
     last = {}
     for partition, record in polled.records:
         last[partition] = record.offset + 1
-    assert ends(polled.standings) == {**ends(polled.standings), **last}
-    assert sum(ends(polled.standings).values()) == 13
+    assert ends(polled.read_positions) == {**ends(polled.read_positions), **last}
+    assert sum(ends(polled.read_positions).values()) == 13
 
 
 async def test_no_more_bytes_than_asked_for_but_at_least_one_message(broker):
@@ -152,7 +152,7 @@ async def test_positions_in_the_gaps_of_a_batch(broker):
     ):
         polled = _decode(PollRequest("t", messages_max=messages), {0: start}, [result], ServiceLimits())
         assert [record.offset for _, record in polled.records] == found
-        assert ends(polled.standings) == {0: following}
+        assert ends(polled.read_positions) == {0: following}
 
 
 async def test_a_poll_waits_for_a_message(broker, poll):

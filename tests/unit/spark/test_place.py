@@ -4,7 +4,7 @@ import pytest
 
 from millpond.model.errors import StoreFull
 from millpond.model.ids import new_session
-from millpond.objects.reserve import Reserve
+from millpond.objects.disk_reserve import Reserve
 from millpond.spark.place import Place, store
 
 

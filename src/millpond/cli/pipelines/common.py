@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millpond.cli.options import Command, json_option, load_settings, name_and_value, settings_options
-from millpond.cli.output import is_for_people, print_json, say
+from millpond.cli.output import print_json, print_note, stderr_is_terminal
 from millpond.cli.packages import install_command, listed, missing_from
 from millpond.model.errors import NotInstalled
 
@@ -132,7 +132,7 @@ def job_of(choices: Choices) -> Iterator["PipelineJob"]:
     from millpond.spark.pipelines.job import PipelineJob
 
     sessions = _Sessions(choices)
-    bar = ProgressBar(hidden=choices.as_json or not is_for_people())
+    bar = ProgressBar(hidden=choices.as_json or not stderr_is_terminal())
     try:
         yield PipelineJob(choices.place, sessions.get, is_dry_run=choices.is_dry_run, progress=bar)
     finally:
@@ -155,8 +155,8 @@ class _Sessions:
             from millpond.spark import session
 
             self._is_ours = SparkSession.getActiveSession() is None
-            if is_for_people() and not self._choices.as_json:
-                say("Starting Spark …")
+            if stderr_is_terminal() and not self._choices.as_json:
+                print_note("Starting Spark …")
             chosen = self._choices
             self._spark = session(
                 "millpond-pipeline",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millpond.cli.options import as_milliseconds
-from millpond.cli.output import print_json, say
+from millpond.cli.output import print_json, print_note
 from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, topics_argument
 from millpond.cli.pipelines.tables import table_request
 from millpond.model.errors import InvalidSettings
@@ -82,4 +82,4 @@ def _show(report: "Report", choices: Choices) -> None:
     done = [name for name, each in report.items() if isinstance(each, dict) and name not in failed]
     click.echo(f"round {report['round']}: {', '.join(done)} done in {report['seconds']:.1f} s")
     for name, error in failed.items():
-        say(f"millpond: {name} failed and will be tried again: {error}")
+        print_note(f"millpond: {name} failed and will be tried again: {error}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from millpond.cli.options import name_and_value
-from millpond.cli.output import print_json, print_table, say
+from millpond.cli.output import print_json, print_note, print_table
 from millpond.cli.pipelines.common import Choices, job_of, pipeline_options, show
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import parse_bytes
@@ -181,7 +181,7 @@ def sql(
         return
     print_table(result.columns, [[_plain(cell) for cell in row] for row in result.rows])
     if result.truncated:
-        say(f"Only the first {limit} rows are shown (--limit).")
+        print_note(f"Only the first {limit} rows are shown (--limit).")
 
 
 def _plain(cell: Any) -> Any:

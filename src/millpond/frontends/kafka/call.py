@@ -57,7 +57,7 @@ class KafkaCall(NamedTuple):
         topics = self.services.log.topics
         return topics.partition(topics.with_id(TopicId(topic_id)).name if by_id else name, number)
 
-    async def know(self, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()) -> None:
+    async def ensure_known(self, names: Iterable[str | None] = (), ids: Iterable[bytes] = ()) -> None:
         """Await this before looking up topics: another broker may just have created the unknown ones. Reads
         the catalog at most once, however many topics are unknown."""
         topics = self.services.log.topics

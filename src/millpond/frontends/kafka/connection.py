@@ -30,9 +30,9 @@ from millpond.protocol.messages.api_versions import ApiVersionsRequest
 from millpond.protocol.messages.fetch import FetchRequest
 from millpond.protocol.messages.produce import ProduceRequest
 
-FRAMES_AHEAD = 8
+FRAMES_QUEUED_MAX = 8
 """Maximum number of complete frames that wait to be processed; beyond it the connection stops reading the socket."""
-REQUESTS_PER_TURN = 16
+REQUESTS_PER_YIELD = 16
 """Maximum number of requests of one client that are started before the event loop serves other clients."""
 PROGRESS_BYTES = 64 * 1024
 """A client that transfers fewer bytes of a request or response than this within `stalled_ms` is considered stalled."""
@@ -49,8 +49,8 @@ class ConnectionHost(Protocol):
 
     def opened(self, connection: "KafkaConnection") -> bool: ...
     def closed(self, connection: "KafkaConnection") -> None: ...
-    def held(self, change: int) -> None: ...
-    def counted(self, api_key: int) -> None: ...
+    def add_held_bytes(self, change: int) -> None: ...
+    def count_request(self, api_key: int) -> None: ...
     def wait_for_memory(self, connection: "KafkaConnection") -> bool: ...
     def make_room(self) -> None: ...
 
@@ -71,17 +71,17 @@ class ResponseSlot:
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    def __init__(self, keeper: ConnectionHost) -> None:
-        self._keeper = keeper
-        self._limits = keeper.services.limits
+    def __init__(self, server: ConnectionHost) -> None:
+        self._server = server
+        self._limits = server.services.limits
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(self._limits.frame_bytes_max, keeper.staging)
+        self._reader = FrameReader(self._limits.frame_bytes_max, server.staging)
         self._frames: deque[bytearray] = deque()
         self._answers: deque[ResponseSlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._frame_came: asyncio.Future[None] | None = None
-        self._turn_came: asyncio.Future[None] | None = None
+        self._frame_arrived: asyncio.Future[None] | None = None
+        self._progress_made: asyncio.Future[None] | None = None
         self._reading = True
         self._lost = False
         self._draining = False
@@ -104,7 +104,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
-        if not self._keeper.opened(self):
+        if not self._server.opened(self):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self._limits.unread_bytes_max)
@@ -123,22 +123,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._refuse(error)
             return
         self._count_waiting()
-        if self._frames and self._frame_came is not None and not self._frame_came.done():
-            self._frame_came.set_result(None)
-        if len(self._frames) >= FRAMES_AHEAD or self._keeper.wait_for_memory(self):
+        if self._frames and self._frame_arrived is not None and not self._frame_arrived.done():
+            self._frame_arrived.set_result(None)
+        if len(self._frames) >= FRAMES_QUEUED_MAX or self._server.wait_for_memory(self):
             self._stop_reading()
 
     def pause_writing(self) -> None:
         self.unread = True
         self.active_at = self._loop.time()
         self._count_waiting()
-        self._keeper.make_room()
+        self._server.make_room()
 
     def resume_writing(self) -> None:
         self.unread = False
         self.active_at = self._loop.time()
         self._count_waiting()
-        self._next_turn()
+        self._wake_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Produce requests that were received completely are still processed: their sender may have used
@@ -148,9 +148,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._count_waiting()
         if self._serving is None or self._serving.done():
             self._drop_frames()
-        self._loop.call_soon(self._give_up_waiting)  # a task that has not started yet must not be cancelled
-        self._next_turn()
-        self._keeper.closed(self)
+        self._loop.call_soon(self._cancel_waiting)  # a task that has not started yet must not be cancelled
+        self._wake_waiting()
+        self._server.closed(self)
 
     # -- used by the server ---------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._draining = True
         self._stop_reading()
         self._drop_frames()
-        self._loop.call_soon(self._give_up_waiting)
+        self._loop.call_soon(self._cancel_waiting)
         if self._serving is not None:
             await asyncio.wait([self._serving])
         if self._transport is not None:
@@ -216,10 +216,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _serve(self) -> None:
         try:
             while await self._begin_next():
-                if self._begun_requests % REQUESTS_PER_TURN == 0:
+                if self._begun_requests % REQUESTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
             while self._answers:
-                await self._wait_for_turn()
+                await self._wait_for_progress()
         except MalformedMessage as error:
             self._refuse(error)
         except Exception as error:  # an error of one client must not affect the others
@@ -236,29 +236,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
         while not (self._frames and self._may_begin()):
             if not self._frames and (self._lost or self._draining):
                 return None
-            await (self._wait_for_turn() if self._frames else self._wait_for_frame())
+            await (self._wait_for_progress() if self._frames else self._wait_for_frame())
         frame = self._frames.popleft()
         self._queued_bytes -= len(frame)
-        if not self._reading and len(self._frames) < FRAMES_AHEAD and not self._keeper.wait_for_memory(self):
+        if (
+            not self._reading
+            and len(self._frames) < FRAMES_QUEUED_MAX
+            and not self._server.wait_for_memory(self)
+        ):
             self.resume_reading()
         return frame
 
     async def _wait_for_frame(self) -> None:
-        self._frame_came = self._loop.create_future()
-        await self._frame_came
+        self._frame_arrived = self._loop.create_future()
+        await self._frame_arrived
 
     def _queue(self, frame: bytearray) -> None:
         self._received_frames += 1
         self._queued_bytes += len(frame)
-        self._keeper.held(len(frame))
+        self._server.add_held_bytes(len(frame))
         self._frames.append(frame)
 
     def _drop_frames(self) -> None:
-        self._keeper.held(-self._queued_bytes)
+        self._server.add_held_bytes(-self._queued_bytes)
         self._queued_bytes = 0
         self._frames.clear()
 
-    def _give_up_waiting(self) -> None:
+    def _cancel_waiting(self) -> None:
         """Cancel requests whose client has gone or will be disconnected. Produces continue: they may already
         be durable."""
         for answer in self._answers:
@@ -267,8 +271,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         must_go_on = any(answer.must_finish for answer in self._answers) or self._frames
         if self._serving is not None and not must_go_on:
             self._serving.cancel()
-        elif self._frame_came is not None and not self._frame_came.done():
-            self._frame_came.set_result(None)
+        elif self._frame_arrived is not None and not self._frame_arrived.done():
+            self._frame_arrived.set_result(None)
 
     def _may_begin(self) -> bool:
         """Whether this client has read enough of its responses and has few enough requests in progress."""
@@ -278,13 +282,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or len(self._answers) >= self._limits.requests_in_progress_max
         )
 
-    async def _wait_for_turn(self) -> None:
-        self._turn_came = self._loop.create_future()
-        await self._turn_came
+    async def _wait_for_progress(self) -> None:
+        self._progress_made = self._loop.create_future()
+        await self._progress_made
 
-    def _next_turn(self) -> None:
-        if self._turn_came is not None and not self._turn_came.done():
-            self._turn_came.set_result(None)
+    def _wake_waiting(self) -> None:
+        if self._progress_made is not None and not self._progress_made.done():
+            self._progress_made.set_result(None)
 
     async def _begin_next(self) -> bool:
         """Start the next request. Returns False if there are no more. The frame is not referenced while a
@@ -313,7 +317,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         handler = HANDLERS.get(header.api_key)
         if handler is None:
             raise MalformedMessage(reason=f"there is no request with key {header.api_key}")
-        self._keeper.counted(header.api_key)
+        self._server.count_request(header.api_key)
         answer.must_finish = handler.request is ProduceRequest
         if header.api_version not in handler.request.versions:
             return header, handler, None
@@ -321,7 +325,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # request for all topics the null array has four bytes instead of one.
         request = decode(handler.request, header.api_version, frame, position, exact=False)
         if not answer.must_finish:
-            self._keeper.held(-answer.bytes_held)
+            self._server.add_held_bytes(-answer.bytes_held)
             answer.bytes_held = 0
         return header, handler, request
 
@@ -340,13 +344,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Run one fetch at a time: its response may be large and cannot be sent before that of the previous
         fetch anyway."""
         while is_fetch and not self._lost and any(each.is_fetch and not each.done for each in self._answers):
-            await self._wait_for_turn()
+            await self._wait_for_progress()
         answer.is_fetch = is_fetch
 
     async def _handle(
         self, answer: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request
     ) -> None:
-        services = self._keeper.services
+        services = self._server.services
         call = KafkaCall(services, header.api_version, header.client_id or "", self.host)
         result = await handler.begin(call, request)
         if handler.pipelined:
@@ -389,7 +393,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _finish(self, answer: ResponseSlot) -> None:
         answer.done = True
         answer.task = None
-        self._keeper.held(-answer.bytes_held)
+        self._server.add_held_bytes(-answer.bytes_held)
         answer.bytes_held = 0
         buffers, size = [], 0
         while self._answers and self._answers[0].done:
@@ -403,12 +407,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._written_bytes += size
             self._transport.writelines(buffers)
         self._count_waiting()
-        self._next_turn()
+        self._wake_waiting()
 
     # -- internal -------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: MalformedMessage) -> None:
-        self._keeper.metrics.malformed.inc()
+        self._server.metrics.malformed.inc()
         self.abort(str(error))
 
     def _stop_reading(self) -> None:
@@ -426,7 +430,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Report to the keeper how much memory this connection holds until the client makes progress."""
         size = self._reader.held_bytes + self.unsent_bytes
         if size != self._waiting_bytes:
-            self._keeper.held(size - self._waiting_bytes)
+            self._server.add_held_bytes(size - self._waiting_bytes)
             self._waiting_bytes = size
 
 

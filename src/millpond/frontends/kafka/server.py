@@ -13,7 +13,7 @@ from millpond.frontends.kafka.registry import HANDLERS
 from millpond.observability.metrics import KafkaMetrics
 
 DRAIN_S = 10.0
-JUST_NOW_S = 0.01
+IDLE_S_MIN = 0.01
 """Added to the idle time in `make_room`. Without it, a connection active right now would weigh nothing, and
 if all were active an arbitrary one would be closed."""
 
@@ -100,7 +100,7 @@ class KafkaServer:
         self._waiting.pop(connection, None)
         self.metrics.connections.set(len(self._connections))
 
-    def held(self, change: int) -> None:
+    def add_held_bytes(self, change: int) -> None:
         self._held_bytes += change
         if change < 0:
             while self._waiting and self._held_bytes < self._limits.frames_bytes_max:
@@ -108,7 +108,7 @@ class KafkaServer:
                 del self._waiting[connection]
                 connection.resume_reading()
 
-    def counted(self, api_key: int) -> None:
+    def count_request(self, api_key: int) -> None:
         self._requests[api_key].inc()
 
     def wait_for_memory(self, connection: KafkaConnection) -> bool:
@@ -127,5 +127,5 @@ class KafkaServer:
         stuck = {each: each.stuck_bytes for each in self._connections}
         if sum(stuck.values()) * 2 > self._limits.frames_bytes_max:
             now = asyncio.get_running_loop().time()
-            worst = max(stuck, key=lambda each: stuck[each] * (now - each.active_at + JUST_NOW_S))
+            worst = max(stuck, key=lambda each: stuck[each] * (now - each.active_at + IDLE_S_MIN))
             worst.abort("memory was short, and it kept the most of it waiting")

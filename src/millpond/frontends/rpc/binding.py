@@ -14,7 +14,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 
-from millpond.frontends.rpc.errors import DETAILS_KEY, in_words, refusal_of, status_of
+from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, snake_case, status_of
 from millpond.frontends.rpc.memory import Context, Intake
 from millpond.model.errors import Defect, InvalidRequest, MillpondError
 from millpond.observability.metrics import AnswerMetrics
@@ -42,7 +42,7 @@ def bind(
 def _handler(
     method: MethodDescriptor, servicer: object, intake: Intake, outcomes: "_Outcomes"
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    call = getattr(servicer, in_words(method.name).lower())
+    call = getattr(servicer, snake_case(method.name).lower())
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming and not method.server_streaming:

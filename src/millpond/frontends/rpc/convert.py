@@ -99,7 +99,7 @@ def poll_response(polled: PollResult) -> log_pb2.PollResponse:
             message.headers.add(name=name, value=value)
     for partition, data in polled.batches:
         response.batches.add(partition=partition, data=bytes(data))
-    for each in sorted(polled.standings, key=lambda standing: standing.partition):
+    for each in sorted(polled.read_positions, key=lambda each: each.partition):
         response.standings.add(
             partition=each.partition,
             read_from=each.next_offset + 1,

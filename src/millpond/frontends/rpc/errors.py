@@ -63,12 +63,12 @@ class RpcRefusal:
 
 
 def refusal_of(error: MillpondError) -> RpcRefusal:
-    error = _in_numbers(error)
+    error = _with_message_numbers(error)
     message = _bounded(str(error), MESSAGE_BYTES_MAX)
     return RpcRefusal(code_of(error), reason_of(error), message, error.retriable, _facts(error))
 
 
-def _in_numbers(error: MillpondError) -> MillpondError:
+def _with_message_numbers(error: MillpondError) -> MillpondError:
     """The gRPC interface uses message numbers, which are offsets plus one."""
     if not isinstance(error, errors.OffsetOutOfRange) or not error.facts:
         return error
@@ -84,10 +84,10 @@ def code_of(error: MillpondError) -> grpc.StatusCode:
 
 def reason_of(error: MillpondError) -> str:
     """The error's name in the form that google.rpc.ErrorInfo requires: UNKNOWN_TOPIC."""
-    return in_words(type(error).__name__).upper()
+    return snake_case(type(error).__name__).upper()
 
 
-def in_words(name: str) -> str:
+def snake_case(name: str) -> str:
     """Converts `UnknownTopic` to `Unknown_Topic`."""
     return _WORD.sub("_", name)
 

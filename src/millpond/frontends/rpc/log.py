@@ -17,7 +17,7 @@ from millpond.frontends.rpc.convert import (
 from millpond.frontends.rpc.errors import error_message
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.memory import Answers, Context
-from millpond.frontends.rpc.pipeline import Pipeline
+from millpond.frontends.rpc.ordered_results import Pipeline
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
@@ -140,7 +140,7 @@ class LogService:
         knows its positions."""
         following = _consume_request(request)
         polled = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
-        ends = {each.partition: each.end_offset for each in polled.standings}
+        ends = {each.partition: each.end_offset for each in polled.read_positions}
         with self._answers.holding(size_of(polled)):
             yield poll_response(polled)
         while not (request.until_end and _reached(polled, ends)):
@@ -177,12 +177,14 @@ def _consume_request(request: log_pb2.ConsumeRequest) -> PollRequest:
 
 
 def _positions(polled: PollResult) -> dict[int, int]:
-    return {each.partition: each.next_offset for each in polled.standings}
+    return {each.partition: each.next_offset for each in polled.read_positions}
 
 
 def _reached(polled: PollResult, ends: dict[int, int]) -> bool:
     """A position below the oldest message counts as the oldest: there are no messages in between."""
-    return all(max(each.next_offset, each.log_start) >= ends[each.partition] for each in polled.standings)
+    return all(
+        max(each.next_offset, each.log_start) >= ends[each.partition] for each in polled.read_positions
+    )
 
 
 async def _produced(answer: Awaitable[list[StoredMessage]]) -> log_pb2.ProduceResponse:

@@ -47,7 +47,7 @@ class MiniKafkaService:
             polled = await self._poller.poll(wanted)
         payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
         following = (
-            max(read_from, polled.standings[0].next_offset + 1) if _moved(polled, wanted) else read_from
+            max(read_from, polled.read_positions[0].next_offset + 1) if _moved(polled, wanted) else read_from
         )
         self._answers.hold_until_sent(size_of(polled), context)
         return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
@@ -55,7 +55,7 @@ class MiniKafkaService:
 
 def _moved(polled: PollResult, wanted: PollRequest) -> bool:
     """Whether the poll advanced, even if only over records that readers may not see, such as aborted transactions."""
-    return polled.standings[0].next_offset > wanted.positions[PARTITION]
+    return polled.read_positions[0].next_offset > wanted.positions[PARTITION]
 
 
 def _number(number: int) -> pb.MsgNumber:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from millpond.frontends.rpc.convert import NUMBER_MAX, record_of
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.memory import Answers, Context
-from millpond.frontends.rpc.subscribing import ANSWERS, SAID_LATER, Subscribing
+from millpond.frontends.rpc.subscribe_stream import ANSWERS, FIELDS_AFTER_ATTACH, Subscribing
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
 from millpond.model.errors import InvalidRequest, Stopping
 from millpond.queues import AckResult, QueueLimits, Queues, StartAt, SubscriptionStart
@@ -124,7 +124,7 @@ class QueueService:
             raise InvalidRequest(reason=reason) from None
         if first is None or not first.HasField("attach"):
             raise InvalidRequest(reason="the first request of a consumer attaches")
-        if any(first.HasField(other) for other in SAID_LATER):
+        if any(first.HasField(other) for other in FIELDS_AFTER_ATTACH):
             raise InvalidRequest(reason="the first request of a consumer attaches, and says nothing else")
         return first.attach
 

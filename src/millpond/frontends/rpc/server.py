@@ -35,7 +35,7 @@ SERVICES = (LOG, ADMIN, MINIKAFKA, PAYLOADS, QUEUE, CLUSTER)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 UNLIMITED = -1
 KEEPALIVE_MS = 60_000
-LAST_WORDS_S = 0.2
+FINAL_DRAIN_S = 0.2
 """Time for the last responses to reach their clients."""
 
 
@@ -150,7 +150,7 @@ class RpcServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self._intake.until_idle()
-        await asyncio.wait([draining], timeout=LAST_WORDS_S)
+        await asyncio.wait([draining], timeout=FINAL_DRAIN_S)
         if not draining.done():  # a client still watches the health service
             await self._server.stop(0)
         await draining

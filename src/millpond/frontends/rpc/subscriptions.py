@@ -2,8 +2,8 @@
 
 from millpond.catalog.subscriptions import StoredSubscription
 from millpond.queues import ConsumerStatus, PartitionStatus, SubscriptionStatus
-from millpond.queues.outcomes import KeyStatus
-from millpond.queues.tracked import FAR
+from millpond.queues.dispatcher_results import KeyStatus
+from millpond.queues.dispatcher_state import NEVER
 from millpond.stubs import queue_pb2 as pb
 
 
@@ -51,7 +51,7 @@ def _key(key: KeyStatus) -> pb.KeyState:
         waiting=key.waiting,
         why=key.why,
         consumer=key.consumer,
-        until_ms=key.until if 0 <= key.until < FAR else 0,
+        until_ms=key.until if 0 <= key.until < NEVER else 0,
     )
 
 

@@ -12,15 +12,15 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
-from millpond.frontends.web.bodies import ClientGone, Holding, RequestMemory, chunks_of
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, Operation, Raw, Reply, Stream
-from millpond.frontends.web.site import Site, unless_gone
+from millpond.frontends.web.request_memory import ClientGone, Holding, RequestMemory, chunks_of
+from millpond.frontends.web.site import Site, cancel_on_disconnect
 from millpond.model.errors import InvalidRequest
 
 QUERY_FIELDS_MAX = 100
-NOTHING_CHANGES = ("GET", "HEAD")
+SAFE_METHODS = ("GET", "HEAD")
 NONE = "none"
 """Metric label of a request that matches no operation."""
 encode = msgspec.json.Encoder().encode
@@ -108,7 +108,9 @@ class _Path:
         bytes_max = body.bytes_max(kind, self._site.limits)
         announced = headers.get("content-length")
         content = await holding.read(receive, None if announced is None else int(announced), bytes_max)
-        return await self._site.in_time(len(content), lambda: decode(self._site, kind, headers, content))
+        return await self._site.run_off_loop_if_large(
+            len(content), lambda: decode(self._site, kind, headers, content)
+        )
 
     def _refusal(self, error: Exception, scope: Scope) -> Raw:
         refusal = refusal_of(error, what=f"{scope['method']} {scope['path'][:200]}")
@@ -116,7 +118,7 @@ class _Path:
         status = refusal.status
         if (owner := owner_of(error)) is not None:
             status = 307
-            headers.append((b"location", _at_owner(owner, scope)))
+            headers.append((b"location", _owner_url(owner, scope)))
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
         return Raw(encode(problem_of(refusal)), headers=headers, status=status)
@@ -165,7 +167,7 @@ async def _send_stream(reply: Stream, method: str, receive: Receive, send: Send)
         if method == "HEAD":
             await send({"type": "http.response.body"})
         else:
-            await unless_gone(receive, _pump(reply, send))
+            await cancel_on_disconnect(receive, _pump(reply, send))
     finally:
         reply.release()
 
@@ -207,13 +209,13 @@ def _check_origin(method: str, headers: Headers) -> None:
     """A web page from another origin must not change anything through the browser of a user who can reach
     this broker."""
     origin = headers.get("origin")
-    if origin is None or method in NOTHING_CHANGES:
+    if origin is None or method in SAFE_METHODS:
         return
     if origin.partition("://")[2] != headers.get("host"):
         raise HttpError(403, "ForeignOrigin", "Pages from elsewhere may not change anything here.")
 
 
-def _at_owner(owner: str, scope: Scope) -> bytes:
+def _owner_url(owner: str, scope: Scope) -> bytes:
     """The URL of the same path on the owner."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]

@@ -50,14 +50,14 @@ class HttpConnection(HttpToolsProtocol):
         self._owner = owner
         self._data = b""
         self._in_head = False
-        self._is_told_again = False
+        self._is_replaying_headers = False
         self._body_follows = False
         self._head_bytes = 0
         self._head_fed = 0
         self._head_since = 0.0
         self._discarded_bytes = 0
-        self._heard_at = self.loop.time()
-        self._idle_since = self._heard_at
+        self._last_received_at = self.loop.time()
+        self._idle_since = self._last_received_at
         self._unread_since: float | None = None
         self._closing_since: float | None = None
         self._waiting_bytes = 0
@@ -80,7 +80,7 @@ class HttpConnection(HttpToolsProtocol):
         self._owner.lost()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self.loop.time()
+        self._last_received_at = self.loop.time()
         self._data = data
         was_in_head = self._in_head
         super().data_received(data)
@@ -100,29 +100,29 @@ class HttpConnection(HttpToolsProtocol):
     # -- parser callbacks -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._is_told_again:
+        if self._is_replaying_headers:
             return
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = 0
         self._head_fed = 0
-        self._head_since = self._heard_at
+        self._head_since = self._last_received_at
         self._discarded_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        if self._is_told_again:
+        if self._is_replaying_headers:
             return
         super().on_url(url)
         self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_told_again:
+        if self._is_replaying_headers:
             return
         super().on_header(name, value)
         self._head_bytes += len(name) + len(value) + HEADER_OVERHEAD
 
     def on_headers_complete(self) -> None:
-        if self._is_told_again:
+        if self._is_replaying_headers:
             return
         if self._head_bytes > self._limits.head_bytes_max or len(self.pipeline) >= self._limits.pipelined_max:
             raise _HeadTooLarge
@@ -155,9 +155,9 @@ class HttpConnection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         if self._body_follows:
             self._body_follows = False
-            self._is_told_again = True
+            self._is_replaying_headers = True
             self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % _length_headers(self.headers))
-            self._is_told_again = False
+            self._is_replaying_headers = False
         if rest:
             self.data_received(rest)
 
@@ -208,7 +208,7 @@ class HttpConnection(HttpToolsProtocol):
         elif self.transport.is_closing():
             return
         elif self.cycle is not None and not self.cycle.response_complete:
-            if self.cycle.more_body and _past(self._heard_at, now, self._limits.body_wait_ms):
+            if self.cycle.more_body and _past(self._last_received_at, now, self._limits.body_wait_ms):
                 self.refuse(408, "BodyTooSlow", "The body of the request did not go on.")
         elif self._in_head:
             if _past(self._head_since, now, self._limits.head_wait_ms):

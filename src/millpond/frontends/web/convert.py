@@ -43,7 +43,7 @@ BASE64_PIECE: Final = 1024 * 1024
 """Characters decoded at a time. Python switches threads only between pieces."""
 BYTES_PIECE: Final = BASE64_PIECE // 4 * 3
 
-WHOLE_BYTES_MAX: Final = 128 * 1024
+ONE_STEP_BYTES_MAX: Final = 128 * 1024
 """JSON up to this size is decoded in one step. In larger bodies messages are counted first and then decoded
 one by one."""
 SCAN_PIECE: Final = 64 * 1024
@@ -97,17 +97,17 @@ def json_records(
 ) -> tuple[list[Record], bool]:
     """Returns the messages of a JSON body and whether it is a batch. `check_count` rejects too many messages;
     `parts_max` limits the parts of one message."""
-    if len(body) <= WHOLE_BYTES_MAX:
-        return _records_at_once(body)
+    if len(body) <= ONE_STEP_BYTES_MAX:
+        return _decode_in_one_step(body)
     opening = BATCH_OPENING.match(body)
     if opening is None:
         _end_of_message(body, 0, parts_max)
         return [record_of(decode_json(_NEW_MESSAGE, body))], False
-    places = _places(body, opening.end(), check_count, parts_max)
+    places = _message_slices(body, opening.end(), check_count, parts_max)
     return [record_of(decode_json(_NEW_MESSAGE, body[place])) for place in places], True
 
 
-def _records_at_once(body: bytes) -> tuple[list[Record], bool]:
+def _decode_in_one_step(body: bytes) -> tuple[list[Record], bool]:
     try:
         return [record_of(decode_json(_NEW_MESSAGE, body))], False
     except InvalidRequest:
@@ -116,7 +116,9 @@ def _records_at_once(body: bytes) -> tuple[list[Record], bool]:
     return [record_of(message) for message in decode_json(_NEW_MESSAGES, body).messages], True
 
 
-def _places(body: bytes, start: int, check_count: Callable[[int], None], parts_max: int) -> list[slice]:
+def _message_slices(
+    body: bytes, start: int, check_count: Callable[[int], None], parts_max: int
+) -> list[slice]:
     """Find the positions of the messages in a batch. The search stops at the maximum message count."""
     places: list[slice] = []
     while True:
@@ -248,14 +250,14 @@ def message_of(partition: int, record: Record, shown: Shown) -> MessageJson:
         offset=record.offset,
         number=record.offset + 1,
         timestamp_ms=record.timestamp,
-        key=shown_as(record.key, shown),
-        value=shown_as(record.value, shown),
-        headers=[MessageHeaderJson(name, shown_as(value, shown)) for name, value in record.headers],
+        key=encoded_as(record.key, shown),
+        value=encoded_as(record.value, shown),
+        headers=[MessageHeaderJson(name, encoded_as(value, shown)) for name, value in record.headers],
         encoding="base64" if shown == "base64" else "text",
     )
 
 
-def shown_as(data: bytes | None, shown: Shown) -> BytesJson:
+def encoded_as(data: bytes | None, shown: Shown) -> BytesJson:
     """`auto` returns text if the bytes are UTF-8, and marked base64 if not; `text` always returns text."""
     if data is None:
         return None
@@ -281,7 +283,7 @@ def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]
             found.append((KEY, record.key))
         else:
             found.append((KEY_BASE64, binascii.b2a_base64(record.key, newline=False)))
-    carried = _carried(record.headers, value_bytes_max)
+    carried = _headers_that_fit(record.headers, value_bytes_max)
     if len(carried) < len(record.headers):
         left_out.append(b"headers")
     found += carried
@@ -290,7 +292,7 @@ def headers_of(record: Record, value_bytes_max: int) -> list[tuple[bytes, bytes]
     return found
 
 
-def _carried(headers: Sequence[Header], bytes_max: int) -> list[tuple[bytes, bytes]]:
+def _headers_that_fit(headers: Sequence[Header], bytes_max: int) -> list[tuple[bytes, bytes]]:
     """The headers that fit within the limit together; clients would refuse a response with more."""
     found = []
     for name, value in headers:

@@ -80,7 +80,7 @@ def _parameters(kind: type[msgspec.Struct], place: str) -> list[Schema]:
 def _responses(operation: Operation) -> Schema:
     given = {
         str(status): {"description": _meaning(status, holds)} | _content(holds)
-        for status, holds in operation.gives.items()
+        for status, holds in operation.returns.items()
     }
     refusal = {"content": {JSON: {"schema": _reference(ProblemJson)}}}
     refused = {
@@ -91,7 +91,7 @@ def _responses(operation: Operation) -> Schema:
 
 def refusals(operation: Operation) -> list[int]:
     """Every status that the operation can be refused with."""
-    statuses = {*ALWAYS_REFUSED, *operation.refuses}
+    statuses = {*ALWAYS_REFUSED, *operation.error_statuses}
     if operation.body is not NO_BODY:
         statuses.update(BODY_REFUSED)
     if operation.redirects:
@@ -128,7 +128,7 @@ def _reference(kind: type[msgspec.Struct]) -> Schema:
 def _components(operations: Iterable[Operation]) -> Mapping[str, Schema]:
     kinds: dict[type[msgspec.Struct], None] = {ProblemJson: None}
     for operation in operations:
-        for holds in (*operation.body.kinds.values(), *operation.gives.values()):
+        for holds in (*operation.body.kinds.values(), *operation.returns.values()):
             if isinstance(holds, type):
                 kinds[holds] = None
             elif holds is not None and not isinstance(holds, str | Other):

@@ -120,7 +120,7 @@ NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: Non
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`refuses` are the statuses in addition to those that any operation can be refused with."""
+    """`error_statuses` are the statuses in addition to those that any operation can be refused with."""
 
     method: str
     path: str
@@ -128,8 +128,8 @@ class Operation:
     parameters: type[msgspec.Struct]
     query: type[msgspec.Struct]
     body: RequestBody[Any]
-    gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None]
-    refuses: Sequence[int]
+    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None]
+    error_statuses: Sequence[int]
     redirects: bool
 
     @property
@@ -145,7 +145,7 @@ class Operation:
     def streams(self) -> bool:
         return any(
             isinstance(each, Other) and "text/event-stream" in each.media_types
-            for each in self.gives.values()
+            for each in self.returns.values()
         )
 
 
@@ -160,15 +160,15 @@ def operation(
     parameters: type[P],
     query: type[Q],
     body: RequestBody[B],
-    gives: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None],
-    refuses: Sequence[int] = (),
+    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None],
+    error_statuses: Sequence[int] = (),
     redirects: bool = False,
 ) -> Callable[[OperationHandler[P, Q, B]], OperationHandler[P, Q, B]]:
     """Declare the operation of the decorated handler. `redirects`: a request may be redirected to another broker."""
 
     def register(handler: OperationHandler[P, Q, B]) -> OperationHandler[P, Q, B]:
         OPERATIONS.append(
-            Operation(method, path, handler, parameters, query, body, gives, refuses, redirects)
+            Operation(method, path, handler, parameters, query, body, returns, error_statuses, redirects)
         )
         return handler
 

@@ -56,7 +56,7 @@ class WebServer:
         self._listener = await asyncio.get_running_loop().create_server(
             lambda: HttpConnection(config, self._state, self), sock=self._socket, backlog=BACKLOG
         )
-        self._sweeping = asyncio.create_task(self._sweep_again_and_again())
+        self._sweeping = asyncio.create_task(self._sweep_periodically())
 
     def _config(self, application: Application) -> Config:
         config = Config(
@@ -89,7 +89,7 @@ class WebServer:
             async with asyncio.timeout(self.limits.drain_ms / 1000):
                 await self._drained()
         except TimeoutError:
-            await self._give_up()
+            await self._abort_connections()
         self._site.close()
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeping
@@ -97,7 +97,7 @@ class WebServer:
     async def _drained(self) -> None:
         watching = asyncio.create_task(self._watch_readers())
         try:
-            await self._all_gone()
+            await self._all_closed()
         finally:
             watching.cancel()
 
@@ -107,7 +107,7 @@ class WebServer:
                 connection.watch(asyncio.get_running_loop().time())
             await asyncio.sleep(self.limits.watch_at_stop_ms / 1000)
 
-    async def _all_gone(self) -> None:
+    async def _all_closed(self) -> None:
         while self._state.tasks or self._state.connections:
             if self._state.tasks:
                 await asyncio.wait(list(self._state.tasks))
@@ -115,7 +115,7 @@ class WebServer:
                 self._lost.clear()
                 await self._lost.wait()
 
-    async def _give_up(self) -> None:
+    async def _abort_connections(self) -> None:
         for connection in self._connections():
             connection.abort()
         late = list(self._state.tasks)
@@ -134,7 +134,7 @@ class WebServer:
             connection.sweep(now)
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
-    async def _sweep_again_and_again(self) -> None:
+    async def _sweep_periodically(self) -> None:
         while True:
             self.sweep(asyncio.get_running_loop().time())
             await asyncio.sleep(self.limits.sweep_ms / 1000)

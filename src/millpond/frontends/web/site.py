@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from millpond.frontends.web.bodies import ClientGone
 from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
+from millpond.frontends.web.request_memory import ClientGone
 from millpond.observability.metrics import AnswerMetrics
 from millpond.queues import Pulling, Queues
 from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
@@ -55,7 +55,7 @@ class Site:
         self.streams = 0
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="millpond-web")
 
-    async def in_time(self, size: int, work: Callable[[], T]) -> T:
+    async def run_off_loop_if_large(self, size: int, work: Callable[[], T]) -> T:
         """Run small work directly and larger work on a thread."""
         if size <= self.limits.on_loop_bytes:
             return work()
@@ -65,10 +65,10 @@ class Site:
         self._threads.shutdown(wait=False)
 
 
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
     """Returns the result of `work`. If the client disconnects first, cancels it and raises `ClientGone`."""
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_until_gone(receive))
+    watching = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -80,6 +80,6 @@ async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -44,8 +44,8 @@ def walk_batches(buffer: Buffer) -> BatchTable:
     return table[:, :count]
 
 
-def settle(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
-    """Check every batch, stamp it, and return the offset that follows, as `reading.reader.settle` does."""
+def check_and_stamp(data: bytearray, base_offset: int, epoch: int, stamped: bool) -> int:
+    """Check every batch, stamp it, and return the offset that follows, as `reading.reader.check_and_stamp` does."""
     table = walk_batches(data)
     _check_crcs(data, table)
     if not table.shape[1]:
@@ -96,7 +96,7 @@ class _BatchPile:
         self.plain_bytes = 0
         self._limit = decompressed_bytes_max
         self._buffers: list[Buffer] = []
-        self._laid: dict[int, int] = {}
+        self._buffer_starts: dict[int, int] = {}
         self._total = 0
         self._tables: list[BatchTable] = []
         self._spans: list[tuple[BatchTable, BatchTable]] = []
@@ -110,8 +110,8 @@ class _BatchPile:
     def add(self, buffer: Buffer, table: BatchTable) -> None:
         codec = known_codec(int(table[ATTRIBUTES, 0]) & CODEC_MASK)
         if codec:
-            plain = self._unpacked(buffer, table)
-            start = np.array([self._lay(plain)])
+            plain = self._decompressed(buffer, table)
+            start = np.array([self._append_buffer(plain)])
             end = start + len(plain)
         else:
             start = self._at(buffer) + table[POSITION] + HEADER_SIZE
@@ -138,17 +138,17 @@ class _BatchPile:
         )
 
     def _at(self, buffer: Buffer) -> int:
-        if id(buffer) not in self._laid:
-            self._laid[id(buffer)] = self._lay(buffer)
-        return self._laid[id(buffer)]
+        if id(buffer) not in self._buffer_starts:
+            self._buffer_starts[id(buffer)] = self._append_buffer(buffer)
+        return self._buffer_starts[id(buffer)]
 
-    def _lay(self, buffer: Buffer) -> int:
+    def _append_buffer(self, buffer: Buffer) -> int:
         start = self._total
         self._buffers.append(buffer)
         self._total += len(buffer)
         return start
 
-    def _unpacked(self, buffer: Buffer, table: BatchTable) -> bytes:
+    def _decompressed(self, buffer: Buffer, table: BatchTable) -> bytes:
         position, size = int(table[POSITION, 0]), int(table[SIZE, 0])
         codec = known_codec(int(table[ATTRIBUTES, 0]) & CODEC_MASK)
         try:
@@ -176,11 +176,13 @@ def _check_counts(table: BatchTable, size: BatchTable) -> None:
 def _check_order(table: BatchTable, base_offset: int) -> None:
     """The base offset is not covered by a batch's checksum, so a wrong one shows only by comparison with its
     neighbours."""
-    astray = int(_first_astray(table, base_offset))
-    if astray >= 0:
-        before = int(table[BASE_OFFSET, astray - 1]) + int(table[LAST_DELTA, astray - 1]) + 1
-        following = before if astray else base_offset
-        raise misplaced(int(table[BASE_OFFSET, astray]), int(table[LAST_DELTA, astray]), following)
+    out_of_order = int(_first_out_of_order(table, base_offset))
+    if out_of_order >= 0:
+        before = int(table[BASE_OFFSET, out_of_order - 1]) + int(table[LAST_DELTA, out_of_order - 1]) + 1
+        following = before if out_of_order else base_offset
+        raise misplaced(
+            int(table[BASE_OFFSET, out_of_order]), int(table[LAST_DELTA, out_of_order]), following
+        )
 
 
 def _check_crcs(data: bytearray, table: BatchTable) -> None:
@@ -230,7 +232,7 @@ def _walk(data: Any, table: Any) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _first_astray(table: Any, following: int) -> int:
+def _first_out_of_order(table: Any, following: int) -> int:
     """-1, or the first batch that does not begin at or after the end of the previous one."""
     for batch in range(table.shape[1]):
         base, delta = table[2, batch], table[3, batch]

@@ -19,7 +19,7 @@ from millpond.reading.visible import PlacedBatch
 from millpond.rewriting.compaction_keys import Sieve, Sifted
 from millpond.spark.kernels.copying import copy_bytes
 from millpond.spark.kernels.scan import Scan, scan
-from millpond.spark.kernels.sections import Sections, lay_out
+from millpond.spark.kernels.sections import Sections, to_sections
 
 SLOTS_MIN: Final = 1 << 10
 ARENA_BYTES_MIN: Final = 1 << 14
@@ -48,12 +48,12 @@ class CompiledKeys:
     def __len__(self) -> int:
         return int(self._used[0])
 
-    def learn(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
+    def collect_keys(self, batches: Sequence[PlacedBatch], start: int, end: int) -> int:
         sections, found = self._scan(batches)
         first, last = np.searchsorted(found.offset, (start, end))
         row = int(first)
         while True:
-            row = _learn(
+            row = _collect_keys(
                 sections.data,
                 found.offset,
                 found.key_at,
@@ -70,11 +70,11 @@ class CompiledKeys:
             if not self._grow(int(found.key_length[row])):
                 return int(found.offset[row])
 
-    def sift(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
         sections, found = self._scan(batches)
         keep = np.empty(len(found.offset), dtype=np.bool_)
         facts = np.empty((len(batches), 4), dtype=np.int64)
-        _sift(
+        _filter_batches(
             sections.data,
             found.section,
             found.offset,
@@ -98,7 +98,7 @@ class CompiledKeys:
         """Each batch may use an equal share of the limit. If one exceeds it, the caller repeats the call with
         half of the batches."""
         limit = self._decompressed_bytes_max // len(batches)
-        sections = lay_out(batches, decompressed_bytes_max=limit)
+        sections = to_sections(batches, decompressed_bytes_max=limit)
         return sections, scan(sections)
 
     def _grow(self, key_length: int) -> bool:
@@ -225,7 +225,7 @@ def _slot(data: Any, at: int, length: int, hashed: Any, table: Any, arena: Any) 
 
 
 @njit(cache=True, nogil=True)
-def _look_ahead(
+def _prefetch(
     data: Any, key_at: Any, key_length: Any, first: int, last: int, table: Any, arena: Any, ahead: Any
 ) -> None:
     """Store the hashes of a block's keys in column 0 of `ahead`. Column 1 only makes sure that their slots,
@@ -245,7 +245,7 @@ def _look_ahead(
 
 
 @njit(cache=True, nogil=True)
-def _learn(
+def _collect_keys(
     data: Any,
     offsets: Any,
     key_at: Any,
@@ -264,7 +264,7 @@ def _learn(
     while row < last:
         if row == block_end:
             first, block_end = row, min(row + BLOCK, last)
-            _look_ahead(data, key_at, key_length, first, block_end, table, arena, ahead)
+            _prefetch(data, key_at, key_length, first, block_end, table, arena, ahead)
         length = key_length[row]
         if length >= 0:
             hashed = ahead[row - first, 0]
@@ -297,7 +297,7 @@ def _move(old: Any, new: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _sift(
+def _filter_batches(
     data: Any,
     sections: Any,
     offsets: Any,
@@ -326,7 +326,7 @@ def _sift(
     for row in range(len(offsets)):
         if row % BLOCK == 0:
             block_end = min(row + BLOCK, len(offsets))
-            _look_ahead(data, key_at, key_length, row, block_end, table, arena, ahead)
+            _prefetch(data, key_at, key_length, row, block_end, table, arena, ahead)
         offset = offsets[row]
         is_tombstone = value_length[row] < 0
         stays = True

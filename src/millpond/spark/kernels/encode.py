@@ -21,7 +21,7 @@ from millpond.spark.kernels.arrays import Bools, Int32s, Int64s
 NO_PARTITION: Final = -(2**31)
 """A row's partition if it names none: the key's hash decides, and rows without a key go round-robin."""
 
-FINE: Final = 0
+OK: Final = 0
 NO_SUCH_PARTITION: Final = 1
 NEEDS_KEY: Final = 2
 HEADER_WITHOUT_KEY: Final = 3
@@ -76,11 +76,11 @@ class Batches(NamedTuple):
     max_timestamp: Int64s
 
 
-def choose(rows: Rows, lanes: TopicLanes, turn: int) -> tuple[Int32s, int, int, int]:
-    """(the lane of each row, the next round-robin counter, a bad row, what is wrong with it or `FINE`)."""
+def choose(rows: Rows, lanes: TopicLanes, round_robin: int) -> tuple[Int32s, int, int, int]:
+    """(the lane of each row, the next round-robin counter, a bad row, what is wrong with it or `OK`)."""
     lane = np.empty(len(rows.topic), dtype=np.int32)
-    turn, bad, problem = _choose(rows, lanes, turn, lane)
-    return lane, turn, bad, problem
+    round_robin, bad, problem = _choose(rows, lanes, round_robin, lane)
+    return lane, round_robin, bad, problem
 
 
 def encode(rows: Rows, lane: Int32s, lanes: TopicLanes) -> Batches:
@@ -125,29 +125,29 @@ def murmur2(data: Any, start: int, end: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _choose(rows: Any, lanes: Any, turn: int, lane: Any) -> tuple[int, int, int]:
+def _choose(rows: Any, lanes: Any, round_robin: int, lane: Any) -> tuple[int, int, int]:
     for row in range(len(lane)):
         topic = rows.topic[row]
         count = lanes.partitions[topic]
         chosen: Any = np.int64(rows.partition[row])
         if rows.key.null[row] and lanes.needs_key[topic]:
-            return turn, row, NEEDS_KEY
+            return round_robin, row, NEEDS_KEY
         for entry in range(rows.header_start[row], rows.header_end[row]):
             if rows.header_key.null[entry]:
-                return turn, row, HEADER_WITHOUT_KEY
+                return round_robin, row, HEADER_WITHOUT_KEY
         if chosen != NO_PARTITION:
             if chosen < 0 or chosen >= count:
-                return turn, row, NO_SUCH_PARTITION
+                return round_robin, row, NO_SUCH_PARTITION
         elif rows.key.null[row]:
-            chosen = turn % count
-            turn += 1
+            chosen = round_robin % count
+            round_robin += 1
         elif count == 1:
             chosen = 0
         else:
             hashed = murmur2(rows.key.data, rows.key.offsets[row], rows.key.offsets[row + 1])
             chosen = np.int64(hashed & np.uint64(0x7FFFFFFF)) % count
         lane[row] = lanes.first[topic] + chosen
-    return turn, -1, FINE
+    return round_robin, -1, OK
 
 
 @njit(cache=True, nogil=True)

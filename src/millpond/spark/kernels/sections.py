@@ -38,7 +38,7 @@ class Sections:
     """The timestamp of every record if the broker set it, else -1."""
 
 
-def lay_out(
+def to_sections(
     batches: Sequence[PlacedBatch], *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Sections:
     """The sections of these batches, in order. Copies nothing if all lie in one buffer and none is
@@ -49,7 +49,7 @@ def lay_out(
     return pile.sections()
 
 
-def lay_out_in_groups(
+def to_section_groups(
     batches: Iterable[PlacedBatch], *, bytes_max: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Sections]:
     """The same for many batches, in groups: a group ends once it holds `bytes_max` of uncompressed data."""
@@ -79,12 +79,12 @@ class _SectionPile:
         buffer, position, header = batch
         if header.codec is Codec.NONE:
             if id(buffer) not in self._at:
-                self._at[id(buffer)] = self._lay(buffer)
+                self._at[id(buffer)] = self._append_buffer(buffer)
             start = self._at[id(buffer)] + position + HEADER_SIZE
             end = start + header.size - HEADER_SIZE
         else:
-            plain = _unpacked(batch, self._limit)
-            start = self._lay(plain)
+            plain = _decompressed(batch, self._limit)
+            start = self._append_buffer(plain)
             end = start + len(plain)
         self.headers.append(header)
         self._spans.append((start, end))
@@ -104,14 +104,14 @@ class _SectionPile:
             _int64s(h.max_timestamp if h.has_append_time else NO_APPEND_TIME for h in headers),
         )
 
-    def _lay(self, buffer: Buffer) -> int:
+    def _append_buffer(self, buffer: Buffer) -> int:
         start = self._total
         self._buffers.append(buffer)
         self._total += len(buffer)
         return start
 
 
-def _unpacked(batch: PlacedBatch, limit: int) -> bytes:
+def _decompressed(batch: PlacedBatch, limit: int) -> bytes:
     buffer, position, header = batch
     packed = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     try:

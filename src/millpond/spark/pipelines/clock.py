@@ -14,8 +14,8 @@ from millpond.catalog.database import Database
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidRequest
 
-MAY_DIFFER_MS: Final = 5 * 60 * 1000
-RUNS_LOOKED_AT: Final = 1_000
+CLOCK_TOLERANCE_MS: Final = 5 * 60 * 1000
+RUNS_CHECKED_MAX: Final = 1_000
 WATCHED: Final = ("retain", "compact")
 """The pipelines that check the clock; only the readings in their reports count."""
 
@@ -51,11 +51,11 @@ def clock_fault(catalog: Database, clock: Clock) -> str | None:
     clock_id, ahead_ms = read_clock(catalog, clock)
     seen_ms = 0 if clock_id == DATABASE_CLOCK else _seen_before(catalog, clock_id)
     moved_ms = 0 if seen_ms is None else ahead_ms - seen_ms
-    if abs(moved_ms) > MAY_DIFFER_MS:
+    if abs(moved_ms) > CLOCK_TOLERANCE_MS:
         return f"the wall clock is {moved_ms // 1000} s off against the catalog's"
     with catalog.read() as tx:
         newest_ms = audit.newest_object_ms(tx)
-    if newest_ms is not None and newest_ms - clock.now_ms() > MAY_DIFFER_MS:
+    if newest_ms is not None and newest_ms - clock.now_ms() > CLOCK_TOLERANCE_MS:
         return f"the wall clock is {(newest_ms - clock.now_ms()) // 1000} s behind the newest object"
     return _paused(catalog, clock)
 
@@ -70,7 +70,7 @@ def _paused(catalog: Database, clock: Clock) -> str | None:
             "a broker has paused retention because the wall clock jumped, and this machine was started since"
         )
     off_ms = found.ahead_ms - trusted.ahead_ms
-    if abs(off_ms) <= MAY_DIFFER_MS:
+    if abs(off_ms) <= CLOCK_TOLERANCE_MS:
         return None
     return f"a broker has paused retention because the wall clock jumped, and it is {off_ms // 1000} s off"
 
@@ -80,7 +80,7 @@ def _seen_before(catalog: Database, clock_id: str) -> int | None:
     a live broker started. The last run is chosen by the catalog's clock: a run whose wall clock was ahead
     would look like the newest for a long time."""
     with catalog.read() as tx:
-        runs = pipelines.newest(tx, RUNS_LOOKED_AT)
+        runs = pipelines.newest(tx, RUNS_CHECKED_MAX)
         by_brokers = writers.wall_clock_ahead(tx, clock_id)
     seen = [
         (run.started_at - ahead_ms, ahead_ms)

@@ -20,7 +20,7 @@ from millpond.catalog.objects import NewObject
 from millpond.model.clock import Clock
 from millpond.model.errors import CatalogFailed, CatalogUnavailable, MillpondError, OutcomeUnknown, WriterDead
 from millpond.model.ids import Session
-from millpond.spark.writing import end_sessions
+from millpond.spark.task_writer import end_sessions
 
 SEGMENT: Final = "segment"
 ATTEMPTS_MAX: Final = 6
@@ -57,15 +57,15 @@ def commit(
     except CatalogUnavailable:
         raise
     except MillpondError:
-        bury(database, sessions, clock=clock)
+        mark_dead(database, sessions, clock=clock)
         raise
 
 
-def bury(database: Database, sessions: Collection[Session], *, clock: Clock) -> None:
+def mark_dead(database: Database, sessions: Collection[Session], *, clock: Clock) -> None:
     """End the sessions of finished tasks whose objects will not be used."""
     with database.write() as tx:
         for session in sorted(sessions):
-            writers.bury(tx, session, clock.now_ms(), in_order=True)
+            writers.mark_dead(tx, session, clock.now_ms(), in_order=True)
 
 
 def _commit(

@@ -26,11 +26,11 @@ from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compac
 from millpond.rewriting.compaction import compact as perform_compaction
 from millpond.rewriting.compaction_commit import register
 from millpond.spark.pipelines.clock import checked_clock
-from millpond.spark.pipelines.commit import bury, commit
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.commit import commit, mark_dead
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, reader
-from millpond.spark.writing import TaskWriter
+from millpond.spark.task_writer import TaskWriter
 
 KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
 """Size of one task's key map: about five million keys of twenty bytes. Further keys take further rounds."""
@@ -98,7 +98,7 @@ def run(job: PipelineJob, request: CompactRequest) -> Report:
         clock = checked_clock(job.database, job.clock, trust=request.trust_clock)
         return {**_compact(job, topics, request), "not_compacted": passed_over, "clock": list(clock)}
 
-    return recorded(job, "compact", [topic.name for topic in topics], work_on)
+    return run_recorded(job, "compact", [topic.name for topic in topics], work_on)
 
 
 def _compact(job: PipelineJob, topics: Sequence[Topic], request: CompactRequest) -> Report:
@@ -139,11 +139,11 @@ def _plan(
                 state = read_state(tx, topic_partition)
             except UnknownPartition:
                 continue  # deleted since
-            spare_tail = has_brokers and (
+            skip_small_tail = has_brokers and (
                 tally.conflicts[topic_partition] > 1 or state.row.bytes >= LONG_BYTES
             )
             config = topics[topic_partition.topic_id].config()
-            plan = plan_compaction(state, config, now_ms=now_ms, force=force, spare_tail=spare_tail)
+            plan = plan_compaction(state, config, now_ms=now_ms, force=force, skip_small_tail=skip_small_tail)
             if plan is not None:
                 items.append(CompactItem(job.place, plan, request.keys_bytes_max))
     return sorted(items, key=lambda item: -item.plan.total_bytes)
@@ -181,7 +181,7 @@ def _round(
         topic_partition = item.plan.topic_partition
         if result.damage:
             tally.failed[topic_partition] = result.damage
-            bury(job.database, [result.session], clock=job.clock)
+            mark_dead(job.database, [result.session], clock=job.clock)
         elif not _commit(job, result, tally):
             tally.conflicts[topic_partition] += 1
             if tally.conflicts[topic_partition] < CONFLICTS_MAX:
@@ -195,7 +195,7 @@ def _round(
 def _commit(job: PipelineJob, result: CompactResult, tally: CompactTotals) -> bool:
     compacted = result.compacted
     if compacted is None:
-        bury(job.database, [result.session], clock=job.clock)
+        mark_dead(job.database, [result.session], clock=job.clock)
         return False
 
     def replace(tx: CatalogTransaction) -> None:

@@ -26,7 +26,7 @@ from millpond.model.errors import CatalogUnavailable, UnknownTopic, WriterDead
 from millpond.model.ids import Session, new_session
 from millpond.model.topics import Topic
 from millpond.spark.place import Place, prepare
-from millpond.spark.writing import KIND
+from millpond.spark.task_writer import KIND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,9 @@ class PipelineJob:
         return [t for t in everything if any(fnmatch.fnmatchcase(t.name, pattern) for pattern in patterns)]
 
 
-def recorded(job: PipelineJob, pipeline: str, topics: Sequence[str], work: Callable[[], Report]) -> Report:
+def run_recorded(
+    job: PipelineJob, pipeline: str, topics: Sequence[str], work: Callable[[], Report]
+) -> Report:
     """Do the work and keep a record of the run in the catalog. A dry run is not recorded."""
     if job.is_dry_run:
         return work()
@@ -93,7 +95,7 @@ def recorded(job: PipelineJob, pipeline: str, topics: Sequence[str], work: Calla
         catalog_runs.begin(tx, run_id, pipeline, list(topics), session, now_ms=job.clock.now_ms())
     state, report = "failed", {}
     try:
-        with _kept_alive(database, session):
+        with _renewing_lease(database, session):
             report = work()
         state = "done"
     except Exception as error:
@@ -102,13 +104,13 @@ def recorded(job: PipelineJob, pipeline: str, topics: Sequence[str], work: Calla
     finally:
         with database.write() as tx:
             catalog_runs.end(tx, run_id, state, report, now_ms=job.clock.now_ms())
-            writers.bury(tx, session, job.clock.now_ms(), in_order=True)
+            writers.mark_dead(tx, session, job.clock.now_ms(), in_order=True)
             writers.forget(tx, session)
     return report
 
 
 @contextmanager
-def _kept_alive(database: Database, session: Session) -> Iterator[None]:
+def _renewing_lease(database: Database, session: Session) -> Iterator[None]:
     """Renew the session's lease during the block, in a thread, because one Spark job may take longer than a
     lease."""
     over = threading.Event()

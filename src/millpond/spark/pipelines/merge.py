@@ -18,13 +18,13 @@ from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.rewriting.merging import build_segment, last_small_run, plan_merges, read_group
-from millpond.spark.pipelines.commit import StoredSegment, bury, commit
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.commit import StoredSegment, commit, mark_dead
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, reader
-from millpond.spark.writing import TaskWriter
+from millpond.spark.task_writer import TaskWriter
 
-EXTENTS_PER_LOOK: Final = 4_000
+EXTENTS_PER_PAGE: Final = 4_000
 ITEM_BYTES_MAX: Final = 64 * 1024 * 1024
 ITEM_EXTENTS_MAX: Final = 4_000
 """Limit of what one commit replaces, because a broker's appends wait for it."""
@@ -79,7 +79,7 @@ class MergeTotals:
 
 def run(job: PipelineJob, request: MergeRequest) -> Report:
     topics = job.topics(request.topics)
-    return recorded(job, "merge", [topic.name for topic in topics], lambda: _merge(job, topics))
+    return run_recorded(job, "merge", [topic.name for topic in topics], lambda: _merge(job, topics))
 
 
 def _merge(job: PipelineJob, topics: Sequence[Topic]) -> Report:
@@ -138,10 +138,10 @@ def _groups(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator
     """All groups of a partition, found page by page. A run of small extents at the end of a page that is not
     in a group yet is read again as part of the next page."""
     start = 0
-    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK):
+    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_PAGE):
         groups = plan_merges(rows)
         yield from (tuple(group) for group in groups)
-        if len(rows) < EXTENTS_PER_LOOK:
+        if len(rows) < EXTENTS_PER_PAGE:
             return
         grouped_to = groups[-1][-1].end_offset if groups else 0
         start = max(grouped_to, last_small_run(rows), rows[0].base_offset + 1)
@@ -178,7 +178,7 @@ def _round(job: PipelineJob, items: Sequence[MergeItem], tally: MergeTotals) -> 
 def _commit(job: PipelineJob, item: MergeItem, result: MergeResult, tally: MergeTotals) -> bool:
     """Replace the merged extents by the new segments. Returns whether the partition has to be planned again."""
     if not result.segments:
-        bury(job.database, [result.session], clock=job.clock)
+        mark_dead(job.database, [result.session], clock=job.clock)
         tally.conflicts += result.changed
         return result.changed
     now_ms = job.clock.now_ms()

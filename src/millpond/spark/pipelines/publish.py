@@ -12,7 +12,7 @@ from millpond.catalog import partitions, sinks
 from millpond.catalog import topics as catalog_topics
 from millpond.model.errors import InvalidRequest, UnknownTopic
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.sql import SqlRequest, frame_of, one_line
 from millpond.spark.pipelines.table import place_options
 from millpond.spark.sessions import make_active
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WHOLE_ROW: Final = "to_json(struct(*), map('ignoreNullFields', 'false'))"
 """Keeps nulls, so that every message has every field."""
-AS_THEY_ARE: Final = ("string", "binary")
+UNCONVERTED_TYPES: Final = ("string", "binary")
 NESTED: Final = ("struct", "array", "map")
 
 
@@ -70,7 +70,7 @@ class PublishRequest:
 def run(job: PipelineJob, request: PublishRequest) -> Report:
     if bool(request.table) == bool(request.statement):
         raise InvalidRequest(reason="give a table or a statement, and not both")
-    return recorded(
+    return run_recorded(
         job,
         "publish",
         [request.target.topic],
@@ -110,7 +110,7 @@ def as_sink_columns(messages: "DataFrame") -> "DataFrame":
 
 def _as_sink_column(name: str, kind: str) -> str:
     if name in ("key", "value"):
-        if kind in AS_THEY_ARE:
+        if kind in UNCONVERTED_TYPES:
             return name
         return (
             f"to_json({name}) AS {name}" if kind.startswith(NESTED) else f"CAST({name} AS STRING) AS {name}"

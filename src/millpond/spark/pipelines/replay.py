@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from millpond.catalog import partitions
 from millpond.model.errors import InvalidRequest, UnknownPartition
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.publish import PublishTarget, as_sink_columns, write_rows
 from millpond.spark.pipelines.table import place_options
 from millpond.spark.source.offsets import EARLIEST, LATEST
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 TIMESTAMP: Final = "IF(timestamp < timestamp'1970-01-01 00:00:00Z', NULL, timestamp) AS timestamp"
 """A record without a timestamp gets the time of the replay."""
-EVERYWHERE: Final = -1
+ALL_PARTITIONS: Final = -1
 UNNAMED: Final = {"starting": EARLIEST, "ending": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayBound:
-    """Offsets by partition, or under `EVERYWHERE` for all partitions; or a time in milliseconds. Neither: no
+    """Offsets by partition, or under `ALL_PARTITIONS` for all partitions; or a time in milliseconds. Neither: no
     bound."""
 
     offsets: Mapping[int, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def run(job: PipelineJob, request: ReplayRequest) -> Report:
         raise InvalidRequest(reason=f"topic {source.name!r} cannot be replayed into itself")
     options = _source_options(job, request, source)
     target = _target(request, source)
-    return recorded(
+    return run_recorded(
         job,
         "replay",
         [source.name, target.topic],
@@ -107,14 +107,14 @@ def _source_options(job: PipelineJob, request: ReplayRequest, source: Topic) -> 
 def _offsets(job: PipelineJob, source: Topic, bounds: ReplayBound, word: str) -> dict[str, int]:
     """An offset for every partition: a named one is clamped to the log; otherwise the earliest offset for a
     start, and the end of what is committed for an end."""
-    unknown = bounds.offsets.keys() - {EVERYWHERE, *range(source.partitions)}
+    unknown = bounds.offsets.keys() - {ALL_PARTITIONS, *range(source.partitions)}
     if unknown:
         raise UnknownPartition(topic=source.name, partition=min(unknown))
     with job.database.read() as tx:
         rows = partitions.of_topic(tx, source.id)
     found = {}
     for row in rows:
-        named = bounds.offsets.get(row.topic_partition.partition, bounds.offsets.get(EVERYWHERE))
+        named = bounds.offsets.get(row.topic_partition.partition, bounds.offsets.get(ALL_PARTITIONS))
         found[str(row.topic_partition.partition)] = (
             UNNAMED[word] if named is None else min(max(named, row.log_start), row.end_offset)
         )

@@ -6,7 +6,7 @@ because it may lie inside an extent whose batches must be read. The driver appli
 limits that it was computed for, and only if the partition has not become smaller since. Limits that are not
 set on the topic itself come from the brokers' settings, which a job does not know, so such topics are left to
 their brokers. The grace period for records that are old when they arrive is in the catalog
-(`millpond.catalog.published`).
+(`millpond.catalog.published_settings`).
 
 A task examines an extent whose timestamps cannot be trusted, and the driver stores the result. If the
 extent's bytes contradict it, the extent must be stored again. That is left to a broker, and the report names
@@ -23,7 +23,7 @@ from typing import Final
 
 from millpond.catalog import extents as catalog_extents
 from millpond.catalog import partitions as catalog_partitions
-from millpond.catalog import published, topics, transactions
+from millpond.catalog import published_settings, topics, transactions
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, UnknownPartition, UnknownTopic
 from millpond.model.extents import Extent
@@ -31,14 +31,20 @@ from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.topics import Topic
 from millpond.reading.reader import StoreReader
 from millpond.rewriting.examination import examine, must_be_stored_again
-from millpond.rewriting.expiry import AgeLimit, expired_by_age, expired_by_size, line_inside, must_be_examined
+from millpond.rewriting.expiry import (
+    AgeLimit,
+    expired_by_age,
+    expired_by_size,
+    expiry_point_inside,
+    must_be_examined,
+)
 from millpond.spark.pipelines.clock import checked_clock
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, database, reader
 
 PARTITIONS_PER_ITEM: Final = 64
-EXTENTS_PER_LOOK: Final = 1_000
+EXTENTS_PER_PAGE: Final = 1_000
 EXAMINED_BYTES_PER_ROUND: Final = 256 * 1024 * 1024
 """Per partition: no further extent is examined once a round has read this many bytes."""
 REMOVED_PER_STEP: Final = 1_000
@@ -99,7 +105,7 @@ class ExaminedExtent:
 
 @dataclass(frozen=True, slots=True)
 class RetainResult:
-    lines: tuple[PartitionExpiry, ...]
+    expiries: tuple[PartitionExpiry, ...]
     again: tuple[TopicPartition, ...]
     failed: tuple[tuple[TopicPartition, str], ...]
     examined: tuple[ExaminedExtent, ...]
@@ -118,7 +124,9 @@ class RetainTotals:
 
 def run(job: PipelineJob, request: RetainRequest) -> Report:
     chosen = job.topics(request.topics)
-    return recorded(job, "retain", [topic.name for topic in chosen], lambda: _retain(job, chosen, request))
+    return run_recorded(
+        job, "retain", [topic.name for topic in chosen], lambda: _retain(job, chosen, request)
+    )
 
 
 def limits_of(topic: Topic) -> Limits | None:
@@ -177,7 +185,7 @@ def _round(
     """Compute lines and apply them. Returns the partitions that must be looked at again."""
     now_ms = job.clock.now_ms()
     with job.database.read() as tx:
-        grace_ms = published.read(tx).retention_grace_ms
+        grace_ms = published_settings.read(tx).retention_grace_ms
     items = [
         RetainItem(job.place, tuple(due[start : start + PARTITIONS_PER_ITEM]), now_ms, grace_ms)
         for start in range(0, len(due), PARTITIONS_PER_ITEM)
@@ -188,19 +196,19 @@ def _round(
         again.update(result.again)
         tally.failed.update(result.failed)
         examined |= _store_examined(job, result.examined, now_ms, tally)
-        for line in result.lines:
+        for expiry in result.expiries:
             if job.is_dry_run:
-                is_right = _count_planned(job.database, line, tally)
+                is_right = _count_planned(job.database, expiry, tally)
             else:
-                is_right = _draw(job, line, limited[line.topic_partition.topic_id][0].name, tally)
+                is_right = _apply_expiry(job, expiry, limited[expiry.topic_partition.topic_id][0].name, tally)
             if not is_right:
-                again.add(line.topic_partition)
+                again.add(expiry.topic_partition)
         job.progress(done, len(items), "expiring")
     tally.conflicts += len(again)
-    return _limits_now(job, again | examined, limited)
+    return _current_limits(job, again | examined, limited)
 
 
-def _limits_now(
+def _current_limits(
     job: PipelineJob, again: set[TopicPartition], limited: dict[TopicId, tuple[Topic, Limits]]
 ) -> Due:
     """Read the limits again: a change of them may be why a line was not applied."""
@@ -221,14 +229,14 @@ def _limits_now(
 
 def work(item: RetainItem) -> RetainResult:
     catalog, source = database(item.place), reader(item.place)
-    lines: list[PartitionExpiry] = []
+    expiries: list[PartitionExpiry] = []
     again: list[TopicPartition] = []
     failed: list[tuple[TopicPartition, str]] = []
     examined: list[ExaminedExtent] = []
     for topic_partition, limits in item.partitions:
         try:
-            line = find_line(catalog, source, topic_partition, limits, item.now_ms, item.grace_ms)
-            examined += [_examined(source, extent, item.now_ms) for extent in line.unexamined]
+            expiry = find_expiry(catalog, source, topic_partition, limits, item.now_ms, item.grace_ms)
+            examined += [_examined(source, extent, item.now_ms) for extent in expiry.unexamined]
         except (ObjectMissing, ExtentsChanged):
             again.append(topic_partition)
         except Damaged as error:
@@ -236,9 +244,9 @@ def work(item: RetainItem) -> RetainResult:
         except UnknownPartition:
             continue  # deleted since
         else:
-            if line.offset > line.log_start or _has_leftovers(catalog, topic_partition, line.log_start):
-                lines.append(replace(line, unexamined=()))
-    return RetainResult(tuple(lines), tuple(again), tuple(failed), tuple(examined))
+            if expiry.offset > expiry.log_start or _has_leftovers(catalog, topic_partition, expiry.log_start):
+                expiries.append(replace(expiry, unexamined=()))
+    return RetainResult(tuple(expiries), tuple(again), tuple(failed), tuple(examined))
 
 
 def _examined(source: StoreReader, extent: Extent, now_ms: int) -> ExaminedExtent:
@@ -247,7 +255,7 @@ def _examined(source: StoreReader, extent: Extent, now_ms: int) -> ExaminedExten
     return ExaminedExtent(replace(extent, inline=None), found.oldest, found.newest, is_wrong)
 
 
-def find_line(
+def find_expiry(
     catalog: Database,
     source: StoreReader,
     topic_partition: TopicPartition,
@@ -262,16 +270,18 @@ def find_line(
     offset, unexamined = row.log_start, list[Extent]()
     if limits.age_ms != WITHOUT_LIMIT:
         limit = AgeLimit(now_ms, limits.age_ms, grace_ms)
-        offset, unexamined = _line_by_age(catalog, source, topic_partition, row.log_start, limit)
+        offset, unexamined = _expiry_point_by_age(catalog, source, topic_partition, row.log_start, limit)
     if limits.bytes != WITHOUT_LIMIT:
-        offset = max(offset, _line_by_size(catalog, topic_partition, row.log_start, row.bytes - limits.bytes))
+        offset = max(
+            offset, _expiry_by_size(catalog, topic_partition, row.log_start, row.bytes - limits.bytes)
+        )
     unexamined = [extent for extent in unexamined if extent.end_offset > offset]
     return PartitionExpiry(
         topic_partition, limits, row.log_start, row.bytes, min(offset, row.end_offset), tuple(unexamined)
     )
 
 
-def _line_by_age(
+def _expiry_point_by_age(
     catalog: Database, source: StoreReader, topic_partition: TopicPartition, log_start: int, limit: AgeLimit
 ) -> tuple[int, list[Extent]]:
     """The line by age, and the extents that must be examined before it can move on."""
@@ -279,17 +289,17 @@ def _line_by_age(
     while True:
         with catalog.read() as tx:
             rows = catalog_extents.find(
-                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK
+                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_PAGE
             )
-        line = expired_by_age(rows, offset, limit)
-        if line.boundary is not None:
-            inside, _ = line_inside(source, line.boundary, limit)
-            return max(line.offset, inside), []
-        if line.unexamined is not None:
-            return line.offset, _to_examine(rows, line.unexamined, limit)
-        if not rows or not line.is_open:
-            return line.offset, []
-        offset, start = line.offset, rows[-1].end_offset
+        expiry = expired_by_age(rows, offset, limit)
+        if expiry.boundary is not None:
+            inside, _ = expiry_point_inside(source, expiry.boundary, limit)
+            return max(expiry.offset, inside), []
+        if expiry.unexamined is not None:
+            return expiry.offset, _to_examine(rows, expiry.unexamined, limit)
+        if not rows or not expiry.is_open:
+            return expiry.offset, []
+        offset, start = expiry.offset, rows[-1].end_offset
 
 
 def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[Extent]:
@@ -303,7 +313,7 @@ def _to_examine(rows: Sequence[Extent], first: Extent, limit: AgeLimit) -> list[
     return chosen
 
 
-def _line_by_size(
+def _expiry_by_size(
     catalog: Database, topic_partition: TopicPartition, log_start: int, excess_bytes: int
 ) -> int:
     """The line by size. Leftovers below the log start still count in the partition's bytes, so they are
@@ -326,7 +336,7 @@ def _pages(catalog: Database, topic_partition: TopicPartition) -> Iterator[list[
     while True:
         with catalog.read() as tx:
             rows = catalog_extents.find(
-                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_LOOK
+                tx, topic_partition, start, bytes_max=2**62, extents_max=EXTENTS_PER_PAGE
             )
         if not rows:
             return
@@ -374,34 +384,34 @@ def _store_examined(
 # -- applying lines -------------------------------------------------------------------------------------------
 
 
-def _draw(job: PipelineJob, line: PartitionExpiry, topic_name: str, tally: RetainTotals) -> bool:
+def _apply_expiry(job: PipelineJob, expiry: PartitionExpiry, topic_name: str, tally: RetainTotals) -> bool:
     """Advance the log start, then remove the extents below it, in steps. False if the line is out of date."""
     try:
         with job.database.write() as tx:
-            _move(tx, line, topic_name)
+            _move(tx, expiry, topic_name)
     except (ExtentsChanged, UnknownPartition):
         return False
-    tally.expired += line.offset - line.log_start
-    if line.offset > line.log_start:
-        tally.moved.add(line.topic_partition)
-    while _remove_step(job, line, tally) == REMOVED_PER_STEP:
+    tally.expired += expiry.offset - expiry.log_start
+    if expiry.offset > expiry.log_start:
+        tally.moved.add(expiry.topic_partition)
+    while _remove_step(job, expiry, tally) == REMOVED_PER_STEP:
         pass
     return True
 
 
-def _move(tx: CatalogTransaction, line: PartitionExpiry, topic_name: str) -> None:
+def _move(tx: CatalogTransaction, expiry: PartitionExpiry, topic_name: str) -> None:
     """Advance the log start. Raises `ExtentsChanged` unless limits and partition are as they were when the
     line was computed. The update locks the partition's row, so what is read after it stays true."""
-    if _limits_in(tx, topic_name, line.topic_partition.topic_id) != line.limits:
+    if _limits_in(tx, topic_name, expiry.topic_partition.topic_id) != expiry.limits:
         raise ExtentsChanged
-    if catalog_partitions.read(tx, line.topic_partition).log_start != line.log_start:
+    if catalog_partitions.read(tx, expiry.topic_partition).log_start != expiry.log_start:
         raise ExtentsChanged
-    catalog_partitions.advance_log_start(tx, line.topic_partition, line.offset)
-    if catalog_partitions.read(tx, line.topic_partition).bytes < line.bytes:
+    catalog_partitions.advance_log_start(tx, expiry.topic_partition, expiry.offset)
+    if catalog_partitions.read(tx, expiry.topic_partition).bytes < expiry.bytes:
         raise ExtentsChanged
     # Readers in other processes may not have seen the new log start yet. The list of transactions aborted
     # below it stays until the next run; without it they would return aborted records.
-    transactions.forget_aborted(tx, line.topic_partition, _first_held(tx, line))
+    transactions.forget_aborted(tx, expiry.topic_partition, _first_held(tx, expiry))
 
 
 def _limits_in(tx: CatalogTransaction, topic_name: str, topic_id: TopicId) -> Limits | None:
@@ -412,41 +422,41 @@ def _limits_in(tx: CatalogTransaction, topic_name: str, topic_id: TopicId) -> Li
     return limits_of(topic) if topic.id == topic_id else None
 
 
-def _remove_step(job: PipelineJob, line: PartitionExpiry, tally: RetainTotals) -> int:
-    topic_partition, limit = line.topic_partition, REMOVED_PER_STEP
+def _remove_step(job: PipelineJob, expiry: PartitionExpiry, tally: RetainTotals) -> int:
+    topic_partition, limit = expiry.topic_partition, REMOVED_PER_STEP
     with job.database.write() as tx:
         going = [
-            e for e in catalog_extents.facts(tx, topic_partition, 0, limit) if e.end_offset <= line.offset
+            e for e in catalog_extents.facts(tx, topic_partition, 0, limit) if e.end_offset <= expiry.offset
         ]
         removed = catalog_extents.remove_below(
-            tx, topic_partition, line.offset, limit=limit, now_ms=job.clock.now_ms()
+            tx, topic_partition, expiry.offset, limit=limit, now_ms=job.clock.now_ms()
         )
     tally.extents += removed
     tally.bytes += sum(extent.length for extent in going)
     return removed
 
 
-def _first_held(tx: CatalogTransaction, line: PartitionExpiry) -> int:
+def _first_held(tx: CatalogTransaction, expiry: PartitionExpiry) -> int:
     """The first offset that may still be stored: below it nothing is stored now, and nothing was when this
     run began."""
-    oldest = catalog_extents.facts(tx, line.topic_partition, 0, 1)
-    return min(line.log_start, oldest[0].base_offset) if oldest else line.log_start
+    oldest = catalog_extents.facts(tx, expiry.topic_partition, 0, 1)
+    return min(expiry.log_start, oldest[0].base_offset) if oldest else expiry.log_start
 
 
-def _count_planned(catalog: Database, line: PartitionExpiry, tally: RetainTotals) -> bool:
+def _count_planned(catalog: Database, expiry: PartitionExpiry, tally: RetainTotals) -> bool:
     """Count what the line would remove. False if the line is out of date."""
     extents = size = 0
     try:
-        for rows in _pages(catalog, line.topic_partition):
-            going = [extent for extent in rows if extent.end_offset <= line.offset]
+        for rows in _pages(catalog, expiry.topic_partition):
+            going = [extent for extent in rows if extent.end_offset <= expiry.offset]
             extents += len(going)
             size += sum(extent.length for extent in going)
             if len(going) < len(rows):
                 break
     except ExtentsChanged:
         return False
-    tally.expired += line.offset - line.log_start
-    tally.moved.add(line.topic_partition)
+    tally.expired += expiry.offset - expiry.log_start
+    tally.moved.add(expiry.topic_partition)
     tally.extents += extents
     tally.bytes += size
     return True

@@ -15,37 +15,37 @@ from typing import TYPE_CHECKING, Final
 from millpond.catalog import topics as catalog_topics
 from millpond.model.errors import Conflict, InvalidRecord, InvalidRequest, TopicReplaced
 from millpond.model.topics import Topic
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.place import Place
 from millpond.spark.tables.columns import nullable, quarantine_schema, table_schema
+from millpond.spark.tables.file_writer import TaskOrder, TaskResult, write_files
 from millpond.spark.tables.formats.open import open_quarantine, open_table
 from millpond.spark.tables.model import DAY, Format, Overtaken, TableProgress, WrittenFile
-from millpond.spark.tables.place import absolute, delete_files
+from millpond.spark.tables.paths import absolute, delete_files
 from millpond.spark.tables.steps import (
     Ends,
     Gap,
     TableRange,
     advanced,
+    ahead_of_log,
     assign_json,
-    beyond_the_end,
-    furthest,
-    look,
-    moved_back,
+    max_positions,
     next_step,
     offsets_json,
+    read_bounds,
+    rewound,
     starting_positions,
 )
 from millpond.spark.tables.values import jsons
 from millpond.spark.tables.values.plain import described
 from millpond.spark.tables.values.spec import ValueFormat, Values, decoder
-from millpond.spark.tables.writing import TaskOrder, TaskResult, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 MIB: Final = 1024 * 1024
-OVERTAKEN_MAX: Final = 20
+CONFLICTS_MAX: Final = 20
 """Maximum number of times in a run that another writer commits to the table first, before this run gives up."""
 
 
@@ -104,7 +104,7 @@ def run(job: PipelineJob, request: TableRequest) -> Report:
         raise InvalidRequest(reason="name at least one topic, and at least one byte for a step")
     topics = job.topics(request.topics)
     names = [topic.name for topic in topics]
-    return recorded(job, "table", names, lambda: _Run(job, request, topics).perform())
+    return run_recorded(job, "table", names, lambda: _Run(job, request, topics).perform())
 
 
 class _Run:
@@ -117,49 +117,49 @@ class _Run:
         self._quarantine = open_quarantine(request.format, request.location, **iceberg)  # type: ignore[arg-type]
         self._counts = _Counts()
         self._gaps: list[Gap] = []
-        self._overtaken = 0
+        self._conflicts = 0
 
     def perform(self) -> Report:
-        ends = look(self._job.database, self._topics)
+        ends = read_bounds(self._job.database, self._topics)
         positions = self._positions(ends)
-        total = _behind(positions, ends)
+        total = _remaining_offsets(positions, ends)
         if self._job.is_dry_run:
             return self._plan(positions, ends)
         schema = self._schema() if total else None
         while step := next_step(self._job.database, positions, ends, self._request.bytes_per_step):
             assert schema is not None
             positions = self._step(step, positions, schema, ends)
-            self._job.progress(total - _behind(positions, ends), total, self._request.location)
+            self._job.progress(total - _remaining_offsets(positions, ends), total, self._request.location)
         self._compact()
         return self._report(positions)
 
     def _positions(self, ends: Ends) -> dict[str, TableProgress]:
         """The table's positions as they are now. Another run may have moved them, even past our `ends`."""
         allowed = {"restart": self._request.restart, "allow_gaps": self._request.allow_gaps}
-        held, cuts = self._table.held(self._topics), []
-        if beyond_the_end(self._topics, held, ends):
-            newest = look(self._job.database, self._topics)
-            cuts = beyond_the_end(self._topics, held, newest)
-            held = moved_back(held, cuts, newest, **allowed)
-        positions, gaps = starting_positions(self._topics, held, ends, **allowed)
+        progress, cuts = self._table.progress(self._topics), []
+        if ahead_of_log(self._topics, progress, ends):
+            newest = read_bounds(self._job.database, self._topics)
+            cuts = ahead_of_log(self._topics, progress, newest)
+            progress = rewound(progress, cuts, newest, **allowed)
+        positions, gaps = starting_positions(self._topics, progress, ends, **allowed)
         self._gaps.extend(gap for gap in [*cuts, *gaps] if gap not in self._gaps)
         if not cuts or self._job.is_dry_run:
             return positions
         try:
-            self._move_back(positions, {cut.topic for cut in cuts})
+            self._rewind(positions, {cut.topic for cut in cuts})
         except Overtaken:
-            self._note_overtaken()
+            self._count_conflict()
             return self._positions(ends)
         return positions
 
-    def _move_back(self, positions: Mapping[str, TableProgress], cut: set[str]) -> None:
+    def _rewind(self, positions: Mapping[str, TableProgress], cut: set[str]) -> None:
         """Commit the positions immediately: new appends begin at the log's current end, and must be read. The
         quarantine is committed first, so that a run that dies between the two commits repeats both."""
         schema = self._schema()
-        held_bad = self._quarantine.held(self._topics)
-        if held_bad:
-            others = {topic: held for topic, held in held_bad.items() if topic not in cut}
-            self._quarantine.commit(quarantine_schema(), [], furthest(positions, others))
+        quarantine_progress = self._quarantine.progress(self._topics)
+        if quarantine_progress:
+            others = {topic: progress for topic, progress in quarantine_progress.items() if topic not in cut}
+            self._quarantine.commit(quarantine_schema(), [], max_positions(positions, others))
         self._table.commit(schema, [], positions)
 
     def _schema(self) -> "pa.Schema":
@@ -177,22 +177,22 @@ class _Run:
         """Read, write and commit one step. Returns the table's positions afterwards. If another run committed
         first, they are that run's positions, and our step is discarded."""
         keeps_bad = self._request.on_bad is OnBad.QUARANTINE
-        held_bad = self._quarantine.held(self._topics) if keeps_bad else {}
-        results = self._perform(step, schema, _offsets_of(held_bad, positions))
+        quarantine_progress = self._quarantine.progress(self._topics) if keeps_bad else {}
+        results = self._perform(step, schema, _offsets_of(quarantine_progress, positions))
         self._check_bad(results)
         self._check_topics()
         after = advanced(positions, step)
         files = [file for result in results for file in result.files]
         bad_files = [file for result in results for file in result.quarantine_files]
         try:
-            self._commit_bad(bad_files, held_bad, after)
+            self._commit_bad(bad_files, quarantine_progress, after)
             bad_files = []
             self._commit(schema, files, positions, after, ends)
         except Overtaken:
-            if self._throw_away(files, bad_files) and files:
+            if self._delete_uncommitted(files, bad_files) and files:
                 self._count(results, files)  # it was our own commit, whose response was lost
             else:
-                self._note_overtaken()
+                self._count_conflict()
             return self._positions(ends)
         self._count(results, files)
         return after
@@ -200,13 +200,13 @@ class _Run:
     def _commit_bad(
         self,
         files: Sequence[WrittenFile],
-        held: Mapping[str, TableProgress],
+        progress: Mapping[str, TableProgress],
         after: Mapping[str, TableProgress],
     ) -> None:
         """Commit the bad rows. A run that died may have quarantined more than this step reads, so positions
         never move backwards."""
         if files:
-            self._quarantine.commit(quarantine_schema(), files, furthest(after, held))
+            self._quarantine.commit(quarantine_schema(), files, max_positions(after, progress))
             self._counts.quarantined += sum(file.rows for file in files)
 
     def _perform(
@@ -242,18 +242,18 @@ class _Run:
             except Overtaken:
                 if self._positions(ends) != before:
                     raise
-                self._note_overtaken()
+                self._count_conflict()
 
-    def _note_overtaken(self) -> None:
-        self._overtaken += 1
-        if self._overtaken > OVERTAKEN_MAX:
+    def _count_conflict(self) -> None:
+        self._conflicts += 1
+        if self._conflicts > CONFLICTS_MAX:
             raise Conflict(f"Other writers of the table {self._request.location!r} are always quicker.")
 
     def _check_bad(self, results: Sequence[TaskResult]) -> None:
         bad = [result.first_bad for result in results if result.first_bad is not None]
         if not bad or self._request.on_bad is not OnBad.FAIL:
             return
-        self._throw_away([file for result in results for file in result.files], [])
+        self._delete_uncommitted([file for result in results for file in result.files], [])
         first = min(bad, key=lambda each: (each.topic, each.partition, each.offset))
         reason = (
             f"offset {first.offset} of partition {first.partition} of topic {first.topic!r} cannot be decoded: "
@@ -268,12 +268,12 @@ class _Run:
                 if catalog_topics.find(tx, topic.name).id != topic.id:
                     raise TopicReplaced(topic=topic.name)
 
-    def _throw_away(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> bool:
+    def _delete_uncommitted(self, files: Sequence[WrittenFile], bad_files: Sequence[WrittenFile]) -> bool:
         """Delete the files that no commit contains. Returns whether the table contains all of `files` after
         all."""
-        kept = self._table.listed(files)
+        kept = self._table.committed_paths(files)
         delete_files(self._table.target.root, [file.path for file in files if file.path not in kept])
-        bad_kept = self._quarantine.listed(bad_files)
+        bad_kept = self._quarantine.committed_paths(bad_files)
         delete_files(
             self._quarantine.target.root, [file.path for file in bad_files if file.path not in bad_kept]
         )
@@ -315,11 +315,11 @@ class _Run:
             "format": str(self._request.format),
             "version": self._table.version(),
             **asdict(self._counts),
-            "overtaken": self._overtaken,
+            "overtaken": self._conflicts,
             "gaps": [asdict(gap) for gap in self._gaps],
             "positions": {
-                topic: {str(p): offset for p, offset in held.offsets.items()}
-                for topic, held in positions.items()
+                topic: {str(p): offset for p, offset in progress.offsets.items()}
+                for topic, progress in positions.items()
             },
             "duration_ms": self._job.clock.now_ms() - self._started_ms,
         }
@@ -365,20 +365,20 @@ def place_options(place: Place) -> dict[str, str]:
 
 
 def _offsets_of(
-    held: Mapping[str, TableProgress], positions: Mapping[str, TableProgress]
+    progress: Mapping[str, TableProgress], positions: Mapping[str, TableProgress]
 ) -> dict[tuple[str, int], int]:
     """The quarantine's offsets, without those of an older topic of the same name."""
     return {
         (topic, partition): offset
-        for topic, each in held.items()
+        for topic, each in progress.items()
         if each.topic_id == positions[topic].topic_id
         for partition, offset in each.offsets.items()
     }
 
 
-def _behind(positions: Mapping[str, TableProgress], ends: Ends) -> int:
+def _remaining_offsets(positions: Mapping[str, TableProgress], ends: Ends) -> int:
     return sum(
         max(0, ends[topic][partition].end - offset)
-        for topic, held in positions.items()
-        for partition, offset in held.offsets.items()
+        for topic, progress in positions.items()
+        for partition, offset in progress.offsets.items()
     )

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 SCHEMA: Final = "result binary"
 TASKS_PER_CORE: Final = 2
-WAVES_AT_ONCE: Final = 2
+CONCURRENT_WAVES: Final = 2
 CORES_UNKNOWN: Final = 8
 """Assumed for a Spark Connect session, which does not report its cores."""
 
@@ -29,15 +29,15 @@ CORES_UNKNOWN: Final = 8
 def perform(spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
     """Run one task per item. Yields the results in the order of the items, as soon as their wave is done. An
     error in a task ends the iteration after the running tasks have finished."""
-    under_way: deque[Future[list[Result]]] = deque()
+    in_flight: deque[Future[list[Result]]] = deque()
     start = 0
-    with ThreadPoolExecutor(WAVES_AT_ONCE, thread_name_prefix="millpond-wave") as pool:
-        while start < len(items) or under_way:
-            while start < len(items) and len(under_way) < WAVES_AT_ONCE:
+    with ThreadPoolExecutor(CONCURRENT_WAVES, thread_name_prefix="millpond-wave") as pool:
+        while start < len(items) or in_flight:
+            while start < len(items) and len(in_flight) < CONCURRENT_WAVES:
                 wave = items[start : start + TASKS_PER_CORE * _cores(spark)]
-                under_way.append(pool.submit(_perform_wave, spark, wave, work))
+                in_flight.append(pool.submit(_perform_wave, spark, wave, work))
                 start += len(wave)
-            yield from under_way.popleft().result()
+            yield from in_flight.popleft().result()
 
 
 def _perform_wave(

@@ -39,14 +39,14 @@ from millpond.rewriting.verification import (
 )
 from millpond.segments.frame import FRAME_BYTES
 from millpond.segments.keys import JOURNALS, SEGMENTS, session_of
-from millpond.spark.pipelines.job import PipelineJob, Report, recorded
+from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.place import Place, database, store
 
 ITEM_BYTES_MAX: Final = 64 * 1024 * 1024
-EXTENTS_PER_LOOK: Final = 4_000
+EXTENTS_PER_PAGE: Final = 4_000
 EXTENTS_PER_READ: Final = 500
-LOOKS_MAX: Final = 3
+READ_ATTEMPTS_MAX: Final = 3
 FINDINGS_MAX: Final = 1_000
 """Maximum number of findings of each kind in a report; their total is always reported."""
 KEYS_MAX: Final = 100
@@ -91,7 +91,7 @@ def run(job: PipelineJob, request: VerifyRequest) -> Report:
     def verify() -> Report:
         return _verify(job, topics, looks_at_objects=looks_at_objects)
 
-    return recorded(job, "verify", [topic.name for topic in topics], verify)
+    return run_recorded(job, "verify", [topic.name for topic in topics], verify)
 
 
 def _verify(job: PipelineJob, topics: Sequence[Topic], *, looks_at_objects: bool) -> Report:
@@ -157,7 +157,7 @@ def check_rows(database: Database, topic_partition: TopicPartition) -> list[Data
                 *_check_bytes(tx, topic_partition),
             ]
 
-    return seen_again(look, LOOKS_MAX)
+    return seen_again(look, READ_ATTEMPTS_MAX)
 
 
 def _check_open(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[DataFault]:
@@ -175,10 +175,10 @@ def _check_bytes(tx: CatalogTransaction, topic_partition: TopicPartition) -> Ite
 
 def _all_extents(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[Extent]:
     start = 0
-    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_LOOK):
+    while rows := catalog_extents.facts(tx, topic_partition, start, EXTENTS_PER_PAGE):
         yield from rows
         start = rows[-1].base_offset + 1
-        if len(rows) < EXTENTS_PER_LOOK:
+        if len(rows) < EXTENTS_PER_PAGE:
             return
 
 

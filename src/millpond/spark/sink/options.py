@@ -16,7 +16,7 @@ CODECS: Final[Mapping[str, Codec]] = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-TRUTHS: Final = {"true": True, "false": False}
+BOOLEANS: Final = {"true": True, "false": False}
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:
 
 def _creation(given: Mapping[str, str]) -> TopicCreation:
     return TopicCreation(
-        _choice(given, "createtopics", TRUTHS, "") if "createtopics" in given else None,
+        _choice(given, "createtopics", BOOLEANS, "") if "createtopics" in given else None,
         check_partition_count(_number(given, "partitions", "")) if "partitions" in given else None,
     )
 

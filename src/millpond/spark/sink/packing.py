@@ -22,7 +22,7 @@ from millpond.segments.index import build_index, pack_index
 from millpond.spark.kernels import encode as kernel
 from millpond.spark.kernels.encode import Batches, TopicLanes
 from millpond.spark.sink.columns import number_topics, read_rows
-from millpond.spark.sink.refusals import allowed_timestamps, refusal, too_large
+from millpond.spark.sink.row_errors import allowed_timestamps, refusal, too_large
 from millpond.spark.sink.topics import TopicNumbers
 
 BATCH_BYTES: Final = 128 * 1024
@@ -61,13 +61,15 @@ class _Batch(NamedTuple):
 
 
 class Packer:
-    """Packs one flush after another. Rows without a key go round-robin, starting at `turn`."""
+    """Packs one flush after another. Rows without a key go round-robin, starting at `round_robin`."""
 
-    def __init__(self, topics: TopicNumbers, *, codec: Codec, topic: str | None, turn: int = 0) -> None:
+    def __init__(
+        self, topics: TopicNumbers, *, codec: Codec, topic: str | None, round_robin: int = 0
+    ) -> None:
         self._topics = topics
         self._codec = codec
         self._topic = topic
-        self._turn = turn
+        self._round_robin = round_robin
 
     def pack(self, table: pa.Table, *, now_ms: int) -> Packed:
         """Raises an error that names the topic if a row is invalid."""
@@ -76,8 +78,8 @@ class Packer:
         rows = read_rows(table, topic=numbers, now_ms=now_ms)
         rows = rows._replace(timestamp=allowed_timestamps(rows, topics, now_ms))
         lanes = _lanes(topics)
-        lane, self._turn, bad, problem = kernel.choose(rows, lanes, self._turn)
-        if problem != kernel.FINE:
+        lane, self._round_robin, bad, problem = kernel.choose(rows, lanes, self._round_robin)
+        if problem != kernel.OK:
             raise refusal(problem, topics[int(numbers[bad])], int(rows.partition[bad]))
         return self._journal(kernel.encode(rows, lane, lanes), topics, lanes)
 

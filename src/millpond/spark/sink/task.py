@@ -12,7 +12,7 @@ from millpond.spark.sink.messages import Flushed, TaskCommit
 from millpond.spark.sink.options import SinkOptions
 from millpond.spark.sink.packing import Packed, Packer, placed_at
 from millpond.spark.sink.topics import TopicNumbers
-from millpond.spark.writing import TaskWriter
+from millpond.spark.task_writer import TaskWriter
 
 FLUSH_BYTES: Final = 32 * 1024 * 1024
 """Rows are gathered up to this size and stored together. A task needs about four times as much memory: the
@@ -23,14 +23,14 @@ def write_task(
     options: SinkOptions,
     batches: Iterable[pa.RecordBatch],
     *,
-    turn: int = 0,
+    round_robin: int = 0,
     clock: Clock | None = None,
     flush_bytes: int = FLUSH_BYTES,
 ) -> TaskCommit:
     """Store all rows. They become visible only when the driver commits them."""
     clock = clock or SystemClock()
     topics = TopicNumbers(database(options.place), options.creation)
-    packer = Packer(topics, codec=options.codec, topic=options.topic, turn=turn)
+    packer = Packer(topics, codec=options.codec, topic=options.topic, round_robin=round_robin)
     flushes: list[Flushed] = []
     session = None
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millpond.catalog import published, topics, writers
+from millpond.catalog import published_settings, topics, writers
 from millpond.catalog.database import Database
 from millpond.model.clock import SystemClock
 from millpond.model.errors import TopicExists, UnknownTopic
@@ -54,7 +54,7 @@ def find_or_create(database: Database, name: str, creation: TopicCreation) -> To
 
 def _created_partitions(database: Database, name: str, creation: TopicCreation) -> int:
     with database.read() as tx:
-        settings = published.read(tx)
+        settings = published_settings.read(tx)
     if creation.creates is False:
         raise UnknownTopic(f"There is no topic {name!r}, and option createTopics is false.", topic=name)
     if creation.creates is None and not settings.auto_create_topics:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from millpond.catalog.sinks import batch_sink, passing_sink, stream_sink
+from millpond.catalog.sinks import batch_sink, one_time_sink, stream_sink
 from millpond.model.errors import Defect, InvalidRequest
 from millpond.spark.place import database, prepare
-from millpond.spark.sink.committing import abandon, commit
 from millpond.spark.sink.messages import TaskCommit
 from millpond.spark.sink.options import SinkOptions
 from millpond.spark.sink.schema import check_schema
+from millpond.spark.sink.sink_commit import abandon, commit
 from millpond.spark.sink.topics import find_or_create
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _batch_identity(options: SinkOptions) -> tuple[str, int]:
     """An unnamed write is a sink with a unique name and a single batch."""
     if options.transaction is None:
-        return passing_sink(), 0
+        return one_time_sink(), 0
     name, version = options.transaction
     return batch_sink(name, options.topic), version
 
@@ -116,7 +116,7 @@ def _write(options: SinkOptions, iterator: "Iterator[pa.RecordBatch]") -> TaskCo
     from millpond.spark.sink.task import write_task  # imports numba, which a commit does not need
 
     context = TaskContext.get()
-    return write_task(options, iterator, turn=context.partitionId() if context else 0)
+    return write_task(options, iterator, round_robin=context.partitionId() if context else 0)
 
 
 def _abandon(options: SinkOptions, messages: CommitMessages) -> None:

@@ -1,6 +1,6 @@
 """The source `millpond`: topics as DataFrames and as streams, a superset of Spark's own source for Kafka.
 
-options         the user's options, checked                standing   what can be read now
+options         the user's options, checked                log_bounds what can be read now
 positions       where a read starts and ends               planning   which task reads what (pure)
 batch, stream   what Spark calls, on the driver            tasks      what executors do
 """

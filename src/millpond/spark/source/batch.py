@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 from millpond.model.clock import SystemClock
 from millpond.model.errors import Unavailable
 from millpond.spark.place import database, reader
-from millpond.spark.source.log_bounds import LogBounds, look
-from millpond.spark.source.losses import Losses
+from millpond.spark.source.data_loss import Losses
+from millpond.spark.source.log_bounds import LogBounds, read_bounds
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
 from millpond.spark.source.options import Limit, SourceOptions, check_batch, refused
 from millpond.spark.source.planning import ReadRange
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-START_DEFAULT: Final = Limit("startingOffsets", everywhere=EARLIEST)
-END_DEFAULT: Final = Limit("endingOffsets", everywhere=LATEST)
+START_DEFAULT: Final = Limit("startingOffsets", all_partitions=EARLIEST)
+END_DEFAULT: Final = Limit("endingOffsets", all_partitions=LATEST)
 
 
 class BatchReader(DataSourceReader):
@@ -46,40 +46,45 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self) -> list[ReadRange]:
         options, place = self._options, self._options.place
-        standings = look(database(place), options.subscription, committed_only=options.committed_only)
+        bounds_by_partition = read_bounds(
+            database(place), options.subscription, committed_only=options.committed_only
+        )
         resolver = Resolver(database(place), reader(place), SystemClock())
-        starts = resolver.start(options.starting or START_DEFAULT, standings, options.unmatched)
-        ends = resolver.end(options.ending or END_DEFAULT, standings)
-        return [self._range(name, standings[name], starts[name], ends[name]) for name in standings]
+        starts = resolver.start(options.starting or START_DEFAULT, bounds_by_partition, options.unmatched)
+        ends = resolver.end(options.ending or END_DEFAULT, bounds_by_partition)
+        return [
+            self._range(name, bounds_by_partition[name], starts[name], ends[name])
+            for name in bounds_by_partition
+        ]
 
-    def _range(self, name: NamedPartition, standing: LogBounds, start: int, end: int) -> ReadRange:
+    def _range(self, name: NamedPartition, bounds: LogBounds, start: int, end: int) -> ReadRange:
         losses = Losses(self._options.fail_on_data_loss)
-        if end > standing.end_offset:
-            losses.beyond(name, end, standing.end_offset)
-        if start > standing.end_offset:
-            losses.beyond(name, start, standing.end_offset)
+        if end > bounds.end_offset:
+            losses.beyond(name, end, bounds.end_offset)
+        if start > bounds.end_offset:
+            losses.beyond(name, start, bounds.end_offset)
         if start > end and self._options.ending is not None:
             raise refused(self._options.ending.option, f"{name}: {end}", f"that is below its start, {start}")
-        if 0 <= start < standing.log_start:
-            losses.expired(name, start, standing.log_start)
-        self._check_stable(name, standing, min(end, standing.end_offset))
-        end = min(end, standing.latest)
-        start = end if start == LATEST else min(max(start, standing.log_start), end)
-        return ReadRange(name, standing.topic_partition, start, end)
+        if 0 <= start < bounds.log_start:
+            losses.expired(name, start, bounds.log_start)
+        self._check_stable(name, bounds, min(end, bounds.end_offset))
+        end = min(end, bounds.latest)
+        start = end if start == LATEST else min(max(start, bounds.log_start), end)
+        return ReadRange(name, bounds.topic_partition, start, end)
 
-    def _check_stable(self, name: NamedPartition, standing: LogBounds, end: int) -> None:
+    def _check_stable(self, name: NamedPartition, bounds: LogBounds, end: int) -> None:
         """An explicit end offset is used as it is, or refused if a transaction is open below it. `latest` and
         times mean what is committed now."""
         ending = self._options.ending
         if ending is None or ending.offsets is None or ending.offsets[name] == LATEST:
             return
-        if end > standing.latest:
+        if end > bounds.latest:
             raise Unavailable(
-                f"Topic {name.topic!r}, partition {name.partition}: a transaction at offset {standing.latest} is "
+                f"Topic {name.topic!r}, partition {name.partition}: a transaction at offset {bounds.latest} is "
                 f"open, below the end offset {end}. Read again when it has ended, or up to latest (-1).",
                 topic=name.topic,
                 partition=name.partition,
-                offset=standing.latest,
+                offset=bounds.latest,
             )
 
 

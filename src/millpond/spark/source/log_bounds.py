@@ -27,7 +27,7 @@ class LogBounds:
 BoundsByPartition = dict[NamedPartition, LogBounds]
 
 
-def look(
+def read_bounds(
     database: Database, subscription: TopicSelection, *, committed_only: bool, strict: bool = True
 ) -> BoundsByPartition:
     """Look up every subscribed partition. A missing partition or topic that was named raises if `strict`,
@@ -39,15 +39,15 @@ def look(
         else:
             names = subscription.topics or sorted({each.topic for each in subscription.assigned})
             found = list(_named(tx, names, strict))
-        standings = {
-            name: standing
+        bounds_by_partition = {
+            name: bounds
             for topic in found
-            for name, standing in _standings(tx, topic, committed_only)
+            for name, bounds in _topic_bounds(tx, topic, committed_only)
             if not subscription.assigned or name in subscription.assigned
         }
     if strict:
-        _check_assigned(subscription, standings)
-    return dict(sorted(standings.items()))
+        _check_assigned(subscription, bounds_by_partition)
+    return dict(sorted(bounds_by_partition.items()))
 
 
 def _named(tx: CatalogTransaction, names: Iterable[str], strict: bool) -> Iterable[Topic]:
@@ -59,7 +59,7 @@ def _named(tx: CatalogTransaction, names: Iterable[str], strict: bool) -> Iterab
                 raise
 
 
-def _standings(
+def _topic_bounds(
     tx: CatalogTransaction, topic: Topic, committed_only: bool
 ) -> Iterable[tuple[NamedPartition, LogBounds]]:
     for row in partitions.of_topic(tx, topic.id):
@@ -71,7 +71,7 @@ def _standings(
         )
 
 
-def _check_assigned(subscription: TopicSelection, standings: BoundsByPartition) -> None:
+def _check_assigned(subscription: TopicSelection, bounds_by_partition: BoundsByPartition) -> None:
     for name in subscription.assigned:
-        if name not in standings:
+        if name not in bounds_by_partition:
             raise UnknownPartition(topic=name.topic, partition=name.partition)

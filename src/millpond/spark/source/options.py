@@ -98,7 +98,7 @@ class Limit:
     set."""
 
     option: str
-    everywhere: int | None = None
+    all_partitions: int | None = None
     """`EARLIEST` or `LATEST`."""
     offsets: Offsets | None = None
     time_ms: int | None = None
@@ -193,7 +193,7 @@ def _check_never(limit: Limit | None, wrong: int, reason: str) -> None:
     if limit is None:
         return
     word = "latest" if wrong == LATEST else "earliest"
-    if limit.everywhere == wrong:
+    if limit.all_partitions == wrong:
         raise refused(limit.option, word, reason)
     for topic_partition, offset in (limit.offsets or {}).items():
         if offset == wrong:
@@ -281,7 +281,7 @@ def _time_limit(name: str, text: str) -> Limit:
 
 def _offset_limit(name: str, text: str) -> Limit:
     if text.lower() in ("earliest", "latest"):
-        return Limit(name, everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
+        return Limit(name, all_partitions=EARLIEST if text.lower() == "earliest" else LATEST)
     if text.lower().startswith(GROUP_PREFIX) and len(text) > len(GROUP_PREFIX):
         return Limit(name, group=text[len(GROUP_PREFIX) :])
     return Limit(name, offsets=read_offsets(name, text, lowest=EARLIEST))

@@ -44,20 +44,20 @@ class RangePart(NamedTuple):
     bytes: int
 
 
-def weigh(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[RangePart]:
+def split_by_bytes(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[RangePart]:
     """Divide a range into stretches of about `every` bytes each, or of one entry of a sparse index if that is
     larger. They cover the whole range, gaps included."""
-    stretches: list[RangePart] = []
+    range_parts: list[RangePart] = []
     size = 0
     for _, piece_end, piece_bytes in _pieces(extents, start, end):
         size += piece_bytes
         if size >= every:
-            stretches.append(RangePart(piece_end, size))
+            range_parts.append(RangePart(piece_end, size))
             size = 0
-    if size or not stretches:
-        stretches.append(RangePart(end, size))
-    stretches[-1] = RangePart(end, stretches[-1].bytes)
-    return stretches
+    if size or not range_parts:
+        range_parts.append(RangePart(end, size))
+    range_parts[-1] = RangePart(end, range_parts[-1].bytes)
+    return range_parts
 
 
 def _pieces(extents: Iterable[Extent], start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -76,16 +76,16 @@ def split_bytes(total: int, cores: int) -> int:
     return max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, total // (SPLITS_PER_CORE * cores)))
 
 
-def cut(whole: ReadRange, stretches: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
+def cut(whole: ReadRange, range_parts: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
     """Ranges of about `bytes_wanted`, cut between stretches."""
     ranges: list[ReadRange] = []
     start, size = whole.start, 0
-    for number, stretch in enumerate(stretches):
-        size += stretch.bytes
-        if size >= bytes_wanted or number + 1 == len(stretches):
-            if stretch.end > start:
-                ranges.append(replace(whole, start=start, end=stretch.end, bytes=size))
-            start, size = stretch.end, 0
+    for number, range_part in enumerate(range_parts):
+        size += range_part.bytes
+        if size >= bytes_wanted or number + 1 == len(range_parts):
+            if range_part.end > start:
+                ranges.append(replace(whole, start=start, end=range_part.end, bytes=size))
+            start, size = range_part.end, 0
     return ranges
 
 
@@ -157,24 +157,24 @@ def limit_bytes(
 ) -> dict[NamedPartition, int]:
     """End offsets that limit the read to about `most` bytes: each partition in proportion to what it has, and
     at least one offset of each."""
-    sizes = {name: sum(each.bytes for each in stretches) for name, stretches in weights.items()}
+    sizes = {name: sum(each.bytes for each in range_parts) for name, range_parts in weights.items()}
     total = sum(sizes.values())
     if total <= most:
-        return {name: stretches[-1].end for name, stretches in weights.items()}
+        return {name: range_parts[-1].end for name, range_parts in weights.items()}
     return {
-        name: _end_after(starts[name], stretches, most * sizes[name] // total)
-        for name, stretches in weights.items()
+        name: _end_after(starts[name], range_parts, most * sizes[name] // total)
+        for name, range_parts in weights.items()
     }
 
 
-def _end_after(start: int, stretches: Sequence[RangePart], room: int) -> int:
+def _end_after(start: int, range_parts: Sequence[RangePart], room: int) -> int:
     """The offset at which `room` bytes are used up. Within a stretch, bytes are assumed to be evenly
     distributed."""
     at = start
-    for stretch in stretches:
-        if stretch.bytes > room:
-            taken = (stretch.end - at) * room // stretch.bytes
-            return at + taken if at + taken > start else min(start + 1, stretch.end)
-        room -= stretch.bytes
-        at = stretch.end
+    for range_part in range_parts:
+        if range_part.bytes > room:
+            taken = (range_part.end - at) * room // range_part.bytes
+            return at + taken if at + taken > start else min(start + 1, range_part.end)
+        room -= range_part.bytes
+        at = range_part.end
     return at

@@ -24,48 +24,52 @@ class Resolver:
         self._clock = clock
 
     def start(
-        self, limit: Limit, standings: BoundsByPartition, unmatched: Unmatched
+        self, limit: Limit, bounds_by_partition: BoundsByPartition, unmatched: Unmatched
     ) -> dict[NamedPartition, int]:
         """Offsets, or `LATEST`."""
-        if limit.everywhere is not None:
-            return {name: _earliest(limit.everywhere, each) for name, each in standings.items()}
+        if limit.all_partitions is not None:
+            return {name: _earliest(limit.all_partitions, each) for name, each in bounds_by_partition.items()}
         if limit.offsets is not None:
-            _check_all_named(limit.option, limit.offsets, standings)
-            return {name: _earliest(limit.offsets[name], each) for name, each in standings.items()}
+            _check_all_named(limit.option, limit.offsets, bounds_by_partition)
+            return {name: _earliest(limit.offsets[name], each) for name, each in bounds_by_partition.items()}
         if limit.group is not None:
-            return self._of_group(limit.group, standings)
-        found = self._by_time(limit, standings)
+            return self._of_group(limit.group, bounds_by_partition)
+        found = self._by_time(limit, bounds_by_partition)
         missing = [name for name, offset in found.items() if offset is None]
         if missing and unmatched is Unmatched.ERROR:
             raise _unmatched(limit, missing[0])
         return {name: LATEST if offset is None else offset for name, offset in found.items()}
 
-    def end(self, limit: Limit, standings: BoundsByPartition) -> dict[NamedPartition, int]:
+    def end(self, limit: Limit, bounds_by_partition: BoundsByPartition) -> dict[NamedPartition, int]:
         """Offsets. Offsets that were given are not checked against the log."""
         if limit.offsets is not None:
-            _check_all_named(limit.option, limit.offsets, standings)
+            _check_all_named(limit.option, limit.offsets, bounds_by_partition)
             given = limit.offsets
-            return {n: each.latest if given[n] == LATEST else given[n] for n, each in standings.items()}
-        if limit.everywhere is not None:
-            return {name: each.latest for name, each in standings.items()}
-        found = self._by_time(limit, standings)
-        return {n: each.latest if (at := found[n]) is None else at for n, each in standings.items()}
+            return {
+                n: each.latest if given[n] == LATEST else given[n] for n, each in bounds_by_partition.items()
+            }
+        if limit.all_partitions is not None:
+            return {name: each.latest for name, each in bounds_by_partition.items()}
+        found = self._by_time(limit, bounds_by_partition)
+        return {n: each.latest if (at := found[n]) is None else at for n, each in bounds_by_partition.items()}
 
-    def _by_time(self, limit: Limit, standings: BoundsByPartition) -> dict[NamedPartition, int | None]:
+    def _by_time(
+        self, limit: Limit, bounds_by_partition: BoundsByPartition
+    ) -> dict[NamedPartition, int | None]:
         if limit.times is not None:
-            _check_all_named(limit.option, limit.times, standings)
-            return {name: self._at(limit.times[name], each) for name, each in standings.items()}
+            _check_all_named(limit.option, limit.times, bounds_by_partition)
+            return {name: self._at(limit.times[name], each) for name, each in bounds_by_partition.items()}
         time_ms = limit.time_ms
         if time_ms is None:
             assert limit.ago_ms is not None, "a limit says something"
             time_ms = self._clock.now_ms() - limit.ago_ms
-        return {name: self._at(time_ms, each) for name, each in standings.items()}
+        return {name: self._at(time_ms, each) for name, each in bounds_by_partition.items()}
 
-    def _at(self, time_ms: int, standing: LogBounds) -> int | None:
-        found = self._finder.at_or_after(standing.topic_partition, time_ms, standing.log_start)
-        return found.offset if found is not None and found.offset < standing.latest else None
+    def _at(self, time_ms: int, bounds: LogBounds) -> int | None:
+        found = self._finder.at_or_after(bounds.topic_partition, time_ms, bounds.log_start)
+        return found.offset if found is not None and found.offset < bounds.latest else None
 
-    def _of_group(self, group: str, standings: BoundsByPartition) -> dict[NamedPartition, int]:
+    def _of_group(self, group: str, bounds_by_partition: BoundsByPartition) -> dict[NamedPartition, int]:
         """The group's committed offsets. A partition without one is read from its start."""
         with self._database.read() as tx:
             committed: dict[TopicPartition, int] = {
@@ -73,17 +77,20 @@ class Resolver:
             }
         if not committed:
             raise UnknownGroup(f"Group {group!r} has no committed offsets to start from.", group=group)
-        return {name: committed.get(each.topic_partition, each.log_start) for name, each in standings.items()}
+        return {
+            name: committed.get(each.topic_partition, each.log_start)
+            for name, each in bounds_by_partition.items()
+        }
 
 
-def _earliest(offset: int, standing: LogBounds) -> int:
-    return standing.log_start if offset == EARLIEST else offset
+def _earliest(offset: int, bounds: LogBounds) -> int:
+    return bounds.log_start if offset == EARLIEST else offset
 
 
-def _check_all_named(option: str, given: Offsets, standings: BoundsByPartition) -> None:
-    if given.keys() != standings.keys():
-        missing = ", ".join(map(str, sorted(standings.keys() - given.keys()))) or "none"
-        unknown = ", ".join(map(str, sorted(given.keys() - standings.keys()))) or "none"
+def _check_all_named(option: str, given: Offsets, bounds_by_partition: BoundsByPartition) -> None:
+    if given.keys() != bounds_by_partition.keys():
+        missing = ", ".join(map(str, sorted(bounds_by_partition.keys() - given.keys()))) or "none"
+        unknown = ", ".join(map(str, sorted(given.keys() - bounds_by_partition.keys()))) or "none"
         reason = (
             "it must name every partition that is read (-1: latest, -2: earliest). "
             f"Missing: {missing}; not read or not there: {unknown}"

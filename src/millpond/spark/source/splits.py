@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from millpond.catalog.database import Database
 from millpond.spark.source.options import SourceOptions
 from millpond.spark.source.planning import ReadRange, arrange, cut, split_bytes
-from millpond.spark.source.weighing import stretches
+from millpond.spark.source.range_sizes import range_parts
 
 
 class Split(InputPartition):
@@ -28,11 +28,13 @@ def plan_splits(
     database: Database, ranges: Sequence[ReadRange], options: SourceOptions, *, cores: int | None = None
 ) -> list[Split]:
     """Empty ranges are left out. `cores` is only an estimate: a cluster may have more."""
-    weighed = [(each, stretches(database, each)) for each in ranges if each.offsets > 0]
-    total = sum(stretch.bytes for _, several in weighed for stretch in several)
+    parts_of_ranges = [(each, range_parts(database, each)) for each in ranges if each.offsets > 0]
+    total = sum(range_part.bytes for _, several in parts_of_ranges for range_part in several)
     bytes_wanted = split_bytes(total, cores or os.cpu_count() or 1)
     pieces = [
-        piece for each, several in weighed for piece in cut(replace(each, bytes=0), several, bytes_wanted)
+        piece
+        for each, several in parts_of_ranges
+        for piece in cut(replace(each, bytes=0), several, bytes_wanted)
     ]
     tasks = arrange(
         pieces,

@@ -26,20 +26,20 @@ from millpond.model.errors import InvalidSettings, Unavailable
 from millpond.model.ids import TopicId
 from millpond.spark.place import database, reader
 from millpond.spark.source.batch import read_split
-from millpond.spark.source.committing import check_free, commit_to_group
-from millpond.spark.source.log_bounds import BoundsByPartition, LogBounds, look
-from millpond.spark.source.losses import Losses
+from millpond.spark.source.data_loss import Losses
+from millpond.spark.source.group_commit import check_free, commit_to_group
+from millpond.spark.source.log_bounds import BoundsByPartition, LogBounds, read_bounds
 from millpond.spark.source.offsets import LATEST, NamedPartition, Offsets, from_json, to_json
 from millpond.spark.source.options import Limit, SourceOptions, check_stream
 from millpond.spark.source.planning import ReadRange, limit_bytes, limit_offsets
 from millpond.spark.source.positions import Resolver
+from millpond.spark.source.range_sizes import RANGE_PART_BYTES, range_parts
 from millpond.spark.source.splits import plan_splits
-from millpond.spark.source.weighing import STRETCH_BYTES, stretches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-START_DEFAULT: Final = Limit("startingOffsets", everywhere=LATEST)
+START_DEFAULT: Final = Limit("startingOffsets", all_partitions=LATEST)
 FIRST_OFFSET: Final = 0
 """Start of a partition that was created since the last micro-batch."""
 
@@ -65,25 +65,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a new query starts. Spark ignores it if the checkpoint has offsets."""
         options, place = self._options, self._options.place
-        standings = look(database(place), options.subscription, committed_only=options.committed_only)
+        bounds_by_partition = read_bounds(
+            database(place), options.subscription, committed_only=options.committed_only
+        )
         resolver = Resolver(database(place), reader(place), self._clock)
-        self._initial = resolver.start(options.starting or START_DEFAULT, standings, options.unmatched)
+        self._initial = resolver.start(
+            options.starting or START_DEFAULT, bounds_by_partition, options.unmatched
+        )
         if options.group is not None:
             check_free(database(place), options.group)
         return to_json(self._initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` itself if there is nothing to read."""
-        starts, standings = _from_checkpoint(start), self._look()
-        self._commit(starts, standings)
-        self._check_lost(starts, standings)
-        ends = {name: self._end(name, starts, standing) for name, standing in standings.items()}
+        starts, bounds_by_partition = _from_checkpoint(start), self._read_bounds()
+        self._commit(starts, bounds_by_partition)
+        self._check_lost(starts, bounds_by_partition)
+        ends = {name: self._end(name, starts, bounds) for name, bounds in bounds_by_partition.items()}
         if isinstance(limit, ReadAllAvailable):
             return to_json(ends)
-        begins = {name: self._begin(name, starts, standings[name]) for name in ends}
+        begins = {name: self._begin(name, starts, bounds_by_partition[name]) for name in ends}
         if self._must_wait(begins, ends):
             return start
-        return to_json(self._limited(begins, ends, standings))
+        return to_json(self._limited(begins, ends, bounds_by_partition))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Only tells Spark that there is a limit. The options define the limits, and all of them apply."""
@@ -98,15 +102,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The latest offsets regardless of limits, for the query's progress."""
-        return to_json({name: each.latest for name, each in self._look().items()})
+        return to_json({name: each.latest for name, each in self._read_bounds().items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {name: each.latest for name, each in self._look().items()}
+        self._target = {name: each.latest for name, each in self._read_bounds().items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        starts, ends, standings = _from_checkpoint(start), _from_checkpoint(end), self._look()
-        self._check_lost({name: at for name, at in starts.items() if name not in ends}, standings)
-        ranges = [self._range(name, starts, ends[name], standings.get(name)) for name in sorted(ends)]
+        starts, ends, bounds_by_partition = (
+            _from_checkpoint(start),
+            _from_checkpoint(end),
+            self._read_bounds(),
+        )
+        self._check_lost({name: at for name, at in starts.items() if name not in ends}, bounds_by_partition)
+        ranges = [
+            self._range(name, starts, ends[name], bounds_by_partition.get(name)) for name in sorted(ends)
+        ]
         self._recreated.clear()
         planned = [each for each in ranges if each is not None]
         return plan_splits(database(self._options.place), planned, self._options)
@@ -115,54 +125,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._commit(_from_checkpoint(end), self._look())
+        self._commit(_from_checkpoint(end), self._read_bounds())
 
     def stop(self) -> None:
         """Nothing to do: resources are released when the process exits."""
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> BoundsByPartition:
+    def _read_bounds(self) -> BoundsByPartition:
         """What can be read now. Also detects topics that were deleted and created again since they were read."""
         options = self._options
-        standings = look(
+        bounds_by_partition = read_bounds(
             database(options.place),
             options.subscription,
             committed_only=options.committed_only,
             strict=False,
         )
-        for name, standing in standings.items():
-            known = self._topic_ids.setdefault(name.topic, standing.topic_partition.topic_id)
-            if known != standing.topic_partition.topic_id:
+        for name, bounds in bounds_by_partition.items():
+            known = self._topic_ids.setdefault(name.topic, bounds.topic_partition.topic_id)
+            if known != bounds.topic_partition.topic_id:
                 self._losses.replaced(name.topic)
-                self._topic_ids[name.topic] = standing.topic_partition.topic_id
+                self._topic_ids[name.topic] = bounds.topic_partition.topic_id
                 self._recreated.add(name.topic)
-        return standings
+        return bounds_by_partition
 
-    def _check_lost(self, starts: Offsets, standings: BoundsByPartition) -> None:
+    def _check_lost(self, starts: Offsets, bounds_by_partition: BoundsByPartition) -> None:
         for name, start in starts.items():
-            standing = standings.get(name)
-            if standing is None:
+            bounds = bounds_by_partition.get(name)
+            if bounds is None:
                 self._losses.gone(name)
-            elif start > standing.end_offset and name.topic not in self._recreated:
-                self._losses.beyond(name, start, standing.end_offset)
+            elif start > bounds.end_offset and name.topic not in self._recreated:
+                self._losses.beyond(name, start, bounds.end_offset)
 
-    def _end(self, name: NamedPartition, starts: Offsets, standing: LogBounds) -> int:
+    def _end(self, name: NamedPartition, starts: Offsets, bounds: LogBounds) -> int:
         """The latest offset, or the target of AvailableNow. Never below the start: an earlier run may have
         read past this run's target."""
-        latest = standing.latest
+        latest = bounds.latest
         if self._target is not None:
             latest = min(latest, self._target.get(name, FIRST_OFFSET))
         start = starts.get(name, LATEST)
-        is_valid = start <= standing.end_offset and name.topic not in self._recreated
+        is_valid = start <= bounds.end_offset and name.topic not in self._recreated
         return max(start, latest) if is_valid else latest
 
-    def _begin(self, name: NamedPartition, starts: Offsets, standing: LogBounds) -> int:
+    def _begin(self, name: NamedPartition, starts: Offsets, bounds: LogBounds) -> int:
         """The first offset that the next micro-batch can read."""
-        start = starts.get(name, standing.log_start)
+        start = starts.get(name, bounds.log_start)
         if start == LATEST:
-            return standing.latest
-        return standing.log_start if name.topic in self._recreated else max(start, standing.log_start)
+            return bounds.latest
+        return bounds.log_start if name.topic in self._recreated else max(start, bounds.log_start)
 
     def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
         """`minOffsetsPerTrigger`: whether there are too few offsets and the maximum delay has not passed.
@@ -178,17 +188,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _limited(
-        self, begins: Offsets, ends: dict[NamedPartition, int], standings: BoundsByPartition
+        self, begins: Offsets, ends: dict[NamedPartition, int], bounds_by_partition: BoundsByPartition
     ) -> dict[NamedPartition, int]:
         offsets_max, bytes_max = self._options.offsets_per_trigger_max, self._options.bytes_per_trigger_max
         if offsets_max is not None:
             ends = limit_offsets(begins, ends, offsets_max)
         if bytes_max is not None:
             weights = {
-                name: stretches(
+                name: range_parts(
                     database(self._options.place),
-                    ReadRange(name, standings[name].topic_partition, begins[name], end),
-                    every=min(STRETCH_BYTES, bytes_max),
+                    ReadRange(name, bounds_by_partition[name].topic_partition, begins[name], end),
+                    every=min(RANGE_PART_BYTES, bytes_max),
                 )
                 for name, end in ends.items()
                 if end > begins[name]
@@ -199,44 +209,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- ranges ---------------------------------------------------------------------------------------------------
 
     def _range(
-        self, name: NamedPartition, starts: Offsets, end: int, standing: LogBounds | None
+        self, name: NamedPartition, starts: Offsets, end: int, bounds: LogBounds | None
     ) -> ReadRange | None:
         start = starts.get(name, FIRST_OFFSET)
         if start == LATEST or end == LATEST:
             return None
-        if standing is None:
+        if bounds is None:
             self._losses.gone(name)
             return None
         if name.topic in self._recreated:
-            start = standing.log_start
+            start = bounds.log_start
         elif start > end:
             if starts == self._initial:
                 return None  # a start by time has advanced since this micro-batch was first planned
             self._losses.beyond(name, start, end)
-            start = standing.log_start
-        if end > standing.end_offset:
-            self._losses.beyond(name, end, standing.end_offset)
-            end = standing.end_offset
-        if end > standing.latest:
+            start = bounds.log_start
+        if end > bounds.end_offset:
+            self._losses.beyond(name, end, bounds.end_offset)
+            end = bounds.end_offset
+        if end > bounds.latest:
             raise Unavailable(
                 f"Topic {name.topic!r}, partition {name.partition}: a transaction below offset {end} is open. "
                 "Start the query again when it has ended."
             )
-        if start < min(standing.log_start, end):
-            self._losses.expired(name, start, standing.log_start)
-            start = standing.log_start
-        return ReadRange(name, standing.topic_partition, start, end) if start < end else None
+        if start < min(bounds.log_start, end):
+            self._losses.expired(name, start, bounds.log_start)
+            start = bounds.log_start
+        return ReadRange(name, bounds.topic_partition, start, end) if start < end else None
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
-    def _commit(self, offsets: Offsets, standings: BoundsByPartition) -> None:
+    def _commit(self, offsets: Offsets, bounds_by_partition: BoundsByPartition) -> None:
         """Commit progress to the group. Spark reports a finished micro-batch one micro-batch late, and never
         the last one. But it requests the next end only when everything below its start is done."""
         group = self._options.group
         if group is None or offsets == self._committed:
             return
         done = {
-            standings[name].topic_partition: offset for name, offset in offsets.items() if name in standings
+            bounds_by_partition[name].topic_partition: offset
+            for name, offset in offsets.items()
+            if name in bounds_by_partition
         }
         commit_to_group(database(self._options.place), group, done, now_ms=self._clock.now_ms())
         self._committed = offsets

@@ -15,10 +15,10 @@ from millpond.model.errors import CorruptObject, MillpondError, UnknownPartition
 from millpond.reading.reader import StoreReader
 from millpond.reading.visible import visible
 from millpond.records import Buffer
-from millpond.spark.kernels.batches import messages_in_groups, settle
-from millpond.spark.kernels.sections import Sections, lay_out_in_groups
+from millpond.spark.kernels.batches import check_and_stamp, messages_in_groups
+from millpond.spark.kernels.sections import Sections, to_section_groups
 from millpond.spark.place import EXTENTS_PER_READ, Place, database, store
-from millpond.spark.source.losses import Losses
+from millpond.spark.source.data_loss import Losses
 from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.rows import RowMaker
@@ -35,7 +35,7 @@ class RangeReader:
     def __init__(self, place: Place, schema: Any, *, committed_only: bool, losses: Losses) -> None:
         self._database = database(place)
         self._reader = StoreReader(
-            self._database, store(place), extents_per_read=EXTENTS_PER_READ, settle=settle
+            self._database, store(place), extents_per_read=EXTENTS_PER_READ, check_and_stamp=check_and_stamp
         )
         self._schema = schema
         self._committed_only = committed_only
@@ -44,7 +44,7 @@ class RangeReader:
     def read(self, wanted: ReadRange) -> Iterator[Any]:
         """The record batches of the range."""
         maker = RowMaker(wanted.name, self._schema)
-        with naming(wanted.name, wanted.start):
+        with with_partition_context(wanted.name, wanted.start):
             start, aborted = self._begin(wanted)
             for sections in self._groups(self._buffers(wanted, start), aborted):
                 yield from maker.record_batches(sections, start, wanted.end)
@@ -52,7 +52,7 @@ class RangeReader:
     def _groups(self, buffers: Iterator[Buffer], aborted: list[Aborted]) -> Iterator[Sections]:
         """The batches that a reader may see. Without aborted transactions, batches need no individual check."""
         if aborted:
-            return lay_out_in_groups(visible(buffers, aborted), bytes_max=GROUP_BYTES)
+            return to_section_groups(visible(buffers, aborted), bytes_max=GROUP_BYTES)
         return messages_in_groups(buffers, bytes_max=GROUP_BYTES)
 
     def _begin(self, wanted: ReadRange) -> tuple[int, list[Aborted]]:
@@ -63,33 +63,33 @@ class RangeReader:
         with self._database.read() as tx:
             if self._committed_only:
                 aborted = transactions.aborted(tx, wanted.topic_partition, wanted.start, wanted.end)
-        return self._go_on(wanted, wanted.start), aborted
+        return self._resume_position(wanted, wanted.start), aborted
 
     def _buffers(self, wanted: ReadRange, start: int) -> Iterator[Buffer]:
         """Whole batches in order. The first may begin below the start, and the last may end past the end."""
         position, room = start, max(wanted.bytes, READ_BYTES_MIN)
         while position < wanted.end:
-            with naming(wanted.name, position):
+            with with_partition_context(wanted.name, position):
                 runs = self._reader.read_runs(wanted.topic_partition, position, min(room, READ_BYTES))
                 if not runs or runs[0].base_offset > position:
-                    position = self._over_gap(wanted, position, bool(runs))
+                    position = self._skip_gap(wanted, position, bool(runs))
             for run in runs:
                 if run.base_offset < wanted.end:
                     yield run.data
                 position = max(position, run.end_offset)
                 room = max(room - len(run.data), READ_BYTES_MIN)
 
-    def _over_gap(self, wanted: ReadRange, position: int, more_follows: bool) -> int:
+    def _skip_gap(self, wanted: ReadRange, position: int, more_follows: bool) -> int:
         """The position after a gap. A gap is normal, unless retention created it or nothing follows it."""
-        go_on = self._go_on(wanted, position)
-        if go_on == position and not more_follows:
+        resume = self._resume_position(wanted, position)
+        if resume == position and not more_follows:
             raise CorruptObject(
                 f"The catalog has no extent for offset {position}, though its log goes on up to {wanted.end} at least.",
                 offset=position,
             )
-        return go_on
+        return resume
 
-    def _go_on(self, wanted: ReadRange, position: int) -> int:
+    def _resume_position(self, wanted: ReadRange, position: int) -> int:
         """The position, or the log start if that is higher, but never past the end of the range."""
         try:
             with self._database.read() as tx:
@@ -103,7 +103,7 @@ class RangeReader:
 
 
 @contextmanager
-def naming(name: NamedPartition, offset: int) -> Iterator[None]:
+def with_partition_context(name: NamedPartition, offset: int) -> Iterator[None]:
     """Add topic, partition and offset to any error raised inside."""
     try:
         yield

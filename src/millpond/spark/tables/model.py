@@ -65,7 +65,7 @@ class Table(Protocol):
     @property
     def target(self) -> TableTarget: ...
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
+    def progress(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         """Read the table's newest state, on which the next `commit` is based. Topics that the table does not
         know are not in the result; if there is no table yet, the result is empty. For a topic of the same
         name and another id, the result holds that other id (or an empty one, where only the difference is
@@ -79,9 +79,9 @@ class Table(Protocol):
     ) -> None:
         """Add the files and move the positions, both or neither. Creates the table if there is none.
         `positions` holds all partitions of the topics concerned. Raises `Overtaken` if the table has changed
-        since `held`."""
+        since `progress`."""
 
-    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+    def committed_paths(self, files: Sequence[WrittenFile]) -> set[str]:
         """The paths of these files that are in the table's newest version."""
 
     def version(self) -> str:

@@ -1,5 +1,5 @@
 """Plans what a run reads, in steps: from the table's positions to the topic's end when the run began. Pure,
-except for functions that read the catalog (`look`, `next_step`)."""
+except for functions that read the catalog (`read_bounds`, `next_step`)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
 from millpond.spark.tables.model import TableProgress
 
-EXTENTS_PER_LOOK: Final = 10_000
+EXTENTS_PER_PAGE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Gap:
 Ends = Mapping[str, Mapping[int, ReadableRange]]
 
 
-def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, ReadableRange]]:
+def read_bounds(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, ReadableRange]]:
     """One snapshot of all partitions' bounds."""
     with database.read() as tx:
         return {
@@ -65,20 +65,20 @@ def look(database: Database, topics: Sequence[Topic]) -> dict[str, dict[int, Rea
         }
 
 
-def beyond_the_end(topics: Sequence[Topic], held: Mapping[str, TableProgress], ends: Ends) -> list[Gap]:
+def ahead_of_log(topics: Sequence[Topic], progress: Mapping[str, TableProgress], ends: Ends) -> list[Gap]:
     """Partitions where the table is ahead of the log, each from the log's end on. If `ends` is newer than
-    `held`, the log was cut, for example by restoring the catalog from a backup."""
+    `progress`, the log was cut, for example by restoring the catalog from a backup."""
     return [
-        Gap(topic.name, number, held[topic.name].offsets[number], bounds.end)
+        Gap(topic.name, number, progress[topic.name].offsets[number], bounds.end)
         for topic in topics
-        if topic.name in held and held[topic.name].topic_id == topic.id.hex()
+        if topic.name in progress and progress[topic.name].topic_id == topic.id.hex()
         for number, bounds in ends[topic.name].items()
-        if held[topic.name].offsets.get(number, 0) > bounds.end
+        if progress[topic.name].offsets.get(number, 0) > bounds.end
     ]
 
 
-def moved_back(
-    held: Mapping[str, TableProgress], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
+def rewound(
+    progress: Mapping[str, TableProgress], cuts: Sequence[Gap], ends: Ends, *, restart: bool, allow_gaps: bool
 ) -> dict[str, TableProgress]:
     """Positions after a cut of the log. With `restart`, a topic that was cut is read again from its start;
     with `allow_gaps`, its partitions continue at their ends. Raises `OffsetOutOfRange` if neither is set."""
@@ -86,24 +86,29 @@ def moved_back(
         raise _cut(cuts[0], ends)
     names = {cut.topic for cut in cuts}
     if restart:
-        return {topic: each for topic, each in held.items() if topic not in names}
+        return {topic: each for topic, each in progress.items() if topic not in names}
     back = {(cut.topic, cut.partition): cut.end for cut in cuts}
     return {
         topic: TableProgress(
             each.topic_id, {p: back.get((topic, p), offset) for p, offset in each.offsets.items()}
         )
-        for topic, each in held.items()
+        for topic, each in progress.items()
     }
 
 
 def starting_positions(
-    topics: Sequence[Topic], held: Mapping[str, TableProgress], ends: Ends, *, restart: bool, allow_gaps: bool
+    topics: Sequence[Topic],
+    progress: Mapping[str, TableProgress],
+    ends: Ends,
+    *,
+    restart: bool,
+    allow_gaps: bool,
 ) -> tuple[dict[str, TableProgress], list[Gap]]:
     """Where to continue in each partition. Raises `TopicReplaced` if the table holds an older topic of that
     name, and `OffsetOutOfRange` if records have expired unread, unless `restart` or `allow_gaps` permits it."""
     positions, gaps = {}, []
     for topic in topics:
-        before = held.get(topic.name)
+        before = progress.get(topic.name)
         if before is not None and before.topic_id != topic.id.hex():
             if not restart:
                 raise TopicReplaced(
@@ -131,29 +136,32 @@ def next_step(
     progress."""
     behind = [
         (topic, number, offset, ends[topic][number])
-        for topic, held in positions.items()
-        for number, offset in held.offsets.items()
+        for topic, progress in positions.items()
+        for number, offset in progress.offsets.items()
         if offset < ends[topic][number].end
     ]
     share = max(1, bytes_max // max(1, len(behind)))
     return [_share(database, *each, share) for each in behind]
 
 
-def furthest(
+def max_positions(
     after: Mapping[str, TableProgress], before: Mapping[str, TableProgress]
 ) -> dict[str, TableProgress]:
     """The later of the two positions for each partition, ignoring those of another topic of the same name."""
     return {
         topic: TableProgress(
-            held.topic_id,
-            {p: max(offset, _offset(before, topic, held.topic_id, p)) for p, offset in held.offsets.items()},
+            progress.topic_id,
+            {
+                p: max(offset, _offset(before, topic, progress.topic_id, p))
+                for p, offset in progress.offsets.items()
+            },
         )
-        for topic, held in after.items()
+        for topic, progress in after.items()
     }
 
 
-def _offset(held: Mapping[str, TableProgress], topic: str, topic_id: str, partition: int) -> int:
-    each = held.get(topic)
+def _offset(progress: Mapping[str, TableProgress], topic: str, topic_id: str, partition: int) -> int:
+    each = progress.get(topic)
     return each.offsets.get(partition, 0) if each is not None and each.topic_id == topic_id else 0
 
 
@@ -161,9 +169,9 @@ def advanced(positions: Mapping[str, TableProgress], step: Sequence[TableRange])
     moved = {(each.topic, each.partition): each.end for each in step}
     return {
         topic: TableProgress(
-            held.topic_id, {p: moved.get((topic, p), offset) for p, offset in held.offsets.items()}
+            progress.topic_id, {p: moved.get((topic, p), offset) for p, offset in progress.offsets.items()}
         )
-        for topic, held in positions.items()
+        for topic, progress in positions.items()
     }
 
 
@@ -187,7 +195,7 @@ def _share(
 ) -> TableRange:
     with database.read() as tx:
         found = extents.facts(
-            tx, bounds.topic_partition, _first_base(tx, bounds.topic_partition, start), EXTENTS_PER_LOOK
+            tx, bounds.topic_partition, _first_base(tx, bounds.topic_partition, start), EXTENTS_PER_PAGE
         )
     end, taken = start, 0
     for extent in found:
@@ -202,7 +210,7 @@ def _share(
         if taken >= share:
             return TableRange(topic, number, start, end, taken)
     # What remains is a gap (compaction removed the last records), or more extents than one query returns.
-    is_all = len(found) < EXTENTS_PER_LOOK
+    is_all = len(found) < EXTENTS_PER_PAGE
     return TableRange(topic, number, start, bounds.end if is_all else end, taken)
 
 

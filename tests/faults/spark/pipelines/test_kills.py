@@ -50,7 +50,7 @@ class Kill:
 JOBS = "millpond.spark.pipelines"
 KILLS = [
     Kill("after planning", "merge", f"{JOBS}.merge:plan 1 after"),
-    Kill("while tasks write", "merge", "millpond.objects.file:FileStore.put 1 after"),
+    Kill("while tasks write", "merge", "millpond.objects.file_store:FileStore.put 1 after"),
     Kill("between the commits of two partitions", "merge", f"{JOBS}.merge:_commit 2 before"),
     Kill("inside the commit", "compact", "millpond.catalog.objects:release 1 before"),
     Kill("between log start and removal", "retain", f"{JOBS}.retain:_remove_step 1 before"),
@@ -59,7 +59,7 @@ MORE_KILLS = [
     Kill("before the run is recorded", "merge", "millpond.catalog.pipelines:begin 1 before"),
     Kill("after the run is recorded", "merge", f"{JOBS}.merge:plan 1 before"),
     Kill("when a task has registered", "merge", f"{JOBS}.merge:read_group 1 before"),
-    Kill("before a task writes", "merge", "millpond.objects.file:FileStore.put 1 before"),
+    Kill("before a task writes", "merge", "millpond.objects.file_store:FileStore.put 1 before"),
     Kill("with a half-made object", "merge", "millpond.objects.files:write_all 2 after"),
     Kill("before the first commit", "merge", f"{JOBS}.merge:_commit 1 before"),
     Kill("inside the commit", "merge", "millpond.catalog.objects:release 1 before"),
@@ -67,7 +67,7 @@ MORE_KILLS = [
     Kill("after the last commit", "merge", f"{JOBS}.merge:_commit 3 after"),
     Kill("before the end is recorded", "merge", "millpond.catalog.pipelines:end 1 before"),
     Kill("after planning", "compact", f"{JOBS}.compact:perform 1 before"),
-    Kill("while tasks write", "compact", "millpond.objects.file:FileStore.put 1 after"),
+    Kill("while tasks write", "compact", "millpond.objects.file_store:FileStore.put 1 after"),
     Kill("before the first commit", "compact", f"{JOBS}.compact:_commit 1 before"),
     Kill("between two commits", "compact", f"{JOBS}.compact:_commit 2 before"),
     Kill("after the last commit", "compact", f"{JOBS}.compact:_commit 3 after"),

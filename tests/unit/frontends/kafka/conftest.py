@@ -1,4 +1,4 @@
-"""A broker with its Kafka face on a free port, and a client that is connected to it."""
+"""A broker with its Kafka interface on a free port, and a client that is connected to it."""
 
 from contextlib import AsyncExitStack
 
@@ -25,7 +25,7 @@ class Face:
 
 @pytest.fixture
 async def serving():
-    """`await serving(**settings)` gives a face; whatever was started is stopped after the test."""
+    """`await serving(**settings)` gives a interface; whatever was started is stopped after the test."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings):
@@ -37,5 +37,5 @@ async def serving():
 
 
 @pytest.fixture
-async def face(serving):
+async def interface(serving):
     return await serving()

@@ -35,47 +35,47 @@ def changing(*configs, kind=TOPIC, name="orders"):
     )
 
 
-async def alter(face, *resources, newest=True, validate_only=False):
+async def alter(interface, *resources, newest=True, validate_only=False):
     incremental = isinstance(resources[0], IncrementalAlterConfigsResource)
     kind = IncrementalAlterConfigsRequest if incremental else AlterConfigsRequest
     request = kind(resources=list(resources), validate_only=validate_only)
-    results = (await face.send(request, kind.versions.last if newest else kind.versions.first)).responses
+    results = (await interface.send(request, kind.versions.last if newest else kind.versions.first)).responses
     asked = [(each.resource_type, each.resource_name) for each in resources]
     assert [(each.resource_type, each.resource_name) for each in results] == asked
     return results
 
 
-def overrides(face, name="orders"):
-    return face.log.topics.named(name).overrides
+def overrides(interface, name="orders"):
+    return interface.log.topics.named(name).overrides
 
 
 @pytest.mark.parametrize("newest", [False, True])
-async def test_replacing_takes_back_what_is_not_named(face, newest):
-    await face.topic(retention_ms="1", segment_ms="2")
-    [done] = await alter(face, replacing(("retention.ms", "3"), ("retention.bytes", "4")), newest=newest)
+async def test_replacing_takes_back_what_is_not_named(interface, newest):
+    await interface.topic(retention_ms="1", segment_ms="2")
+    [done] = await alter(interface, replacing(("retention.ms", "3"), ("retention.bytes", "4")), newest=newest)
     assert (done.error_code, done.error_message) == (0, None)
-    assert overrides(face) == {"retention.ms": "3", "retention.bytes": "4"}
+    assert overrides(interface) == {"retention.ms": "3", "retention.bytes": "4"}
 
 
-async def test_replacing_by_nothing_takes_everything_back(face):
-    await face.topic(retention_ms="1", segment_ms="2")
-    await alter(face, replacing())
-    assert overrides(face) == {}
+async def test_replacing_by_nothing_takes_everything_back(interface):
+    await interface.topic(retention_ms="1", segment_ms="2")
+    await alter(interface, replacing())
+    assert overrides(interface) == {}
 
 
 @pytest.mark.parametrize("newest", [False, True])
-async def test_changing_leaves_the_rest_alone(face, newest):
-    await face.topic(retention_ms="1", segment_ms="2", flush_ms="3")
+async def test_changing_leaves_the_rest_alone(interface, newest):
+    await interface.topic(retention_ms="1", segment_ms="2", flush_ms="3")
     changes = changing(("retention.ms", SET, "9"), ("segment.ms", DELETE, None), ("preallocate", SET, "true"))
-    [done] = await alter(face, changes, newest=newest)
+    [done] = await alter(interface, changes, newest=newest)
     assert (done.error_code, done.error_message) == (0, None)
-    assert overrides(face) == {"retention.ms": "9", "flush.ms": "3", "preallocate": "true"}
+    assert overrides(interface) == {"retention.ms": "9", "flush.ms": "3", "preallocate": "true"}
 
 
-async def test_a_change_is_what_the_engine_goes_by(face):
-    topic = await face.topic()
-    await alter(face, changing(("max.message.bytes", SET, "100")))
-    assert face.log.topics.config(topic.id).max_message_bytes == 100
+async def test_a_change_is_what_the_engine_goes_by(interface):
+    topic = await interface.topic()
+    await alter(interface, changing(("max.message.bytes", SET, "100")))
+    assert interface.log.topics.config(topic.id).max_message_bytes == 100
 
 
 @pytest.mark.parametrize(
@@ -88,27 +88,27 @@ async def test_a_change_is_what_the_engine_goes_by(face):
         ("compact", SUBTRACT, "delete", "compact"),
     ],
 )
-async def test_lists_are_added_to_and_taken_from(face, before, how, value, after):
-    await face.topic(**({} if before is None else {"cleanup_policy": before}))
-    [done] = await alter(face, changing(("cleanup.policy", how, value)))
+async def test_lists_are_added_to_and_taken_from(interface, before, how, value, after):
+    await interface.topic(**({} if before is None else {"cleanup_policy": before}))
+    [done] = await alter(interface, changing(("cleanup.policy", how, value)))
     assert done.error_code == 0
-    assert overrides(face) == {"cleanup.policy": after}
+    assert overrides(interface) == {"cleanup.policy": after}
 
 
-async def test_deleting_what_was_never_set_changes_nothing(face):
-    await face.topic(retention_ms="1")
-    [done] = await alter(face, changing(("segment.ms", DELETE, None)))
+async def test_deleting_what_was_never_set_changes_nothing(interface):
+    await interface.topic(retention_ms="1")
+    [done] = await alter(interface, changing(("segment.ms", DELETE, None)))
     assert done.error_code == 0
-    assert overrides(face) == {"retention.ms": "1"}
+    assert overrides(interface) == {"retention.ms": "1"}
 
 
 @pytest.mark.parametrize("changes", [replacing(("segment.ms", "5")), changing(("segment.ms", SET, "5"))])
 @pytest.mark.parametrize("newest", [False, True])
-async def test_validate_only_changes_nothing(face, changes, newest):
-    await face.topic(retention_ms="1")
-    [done] = await alter(face, changes, newest=newest, validate_only=True)
+async def test_validate_only_changes_nothing(interface, changes, newest):
+    await interface.topic(retention_ms="1")
+    [done] = await alter(interface, changes, newest=newest, validate_only=True)
     assert done.error_code == 0
-    assert overrides(face) == {"retention.ms": "1"}
+    assert overrides(interface) == {"retention.ms": "1"}
 
 
 REFUSED = {
@@ -148,40 +148,40 @@ REFUSED = {
 @pytest.mark.parametrize("validate_only", [False, True], ids=["done", "validated"])
 @pytest.mark.parametrize("newest", [False, True], ids=["oldest", "newest"])
 @pytest.mark.parametrize(("resource", "code"), REFUSED.values(), ids=REFUSED)
-async def test_what_is_refused_says_why_and_changes_nothing(face, resource, code, newest, validate_only):
-    await face.topic(flush_ms="7")
-    [refused] = await alter(face, resource, newest=newest, validate_only=validate_only)
+async def test_what_is_refused_says_why_and_changes_nothing(interface, resource, code, newest, validate_only):
+    await interface.topic(flush_ms="7")
+    [refused] = await alter(interface, resource, newest=newest, validate_only=validate_only)
     assert refused.error_code == code
     assert refused.error_message
-    assert overrides(face) == {"flush.ms": "7"}
+    assert overrides(interface) == {"flush.ms": "7"}
 
 
-async def test_a_broker_says_that_its_configs_are_fixed(face):
-    [refused] = await alter(face, changing(("num.partitions", SET, "1"), kind=BROKER, name="1"))
+async def test_a_broker_says_that_its_configs_are_fixed(interface):
+    [refused] = await alter(interface, changing(("num.partitions", SET, "1"), kind=BROKER, name="1"))
     assert "fixed when it starts" in refused.error_message
 
 
 @pytest.mark.parametrize("resource", [replacing(("flush.ms", "1")), changing(("flush.ms", SET, "1"))])
-async def test_a_resource_named_twice_is_refused_both_times(face, resource):
-    await face.topic()
-    results = await alter(face, resource, resource)
+async def test_a_resource_named_twice_is_refused_both_times(interface, resource):
+    await interface.topic()
+    results = await alter(interface, resource, resource)
     assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST] * 2
-    assert overrides(face) == {}
+    assert overrides(interface) == {}
 
 
-async def test_one_that_is_refused_does_not_keep_the_others_from_being_changed(face):
-    await face.topic("a")
-    await face.topic("b")
+async def test_one_that_is_refused_does_not_keep_the_others_from_being_changed(interface):
+    await interface.topic("a")
+    await interface.topic("b")
     wrong, right = changing(("flush.ms", SET, "x"), name="a"), changing(("flush.ms", SET, "1"), name="b")
-    results = await alter(face, wrong, right)
+    results = await alter(interface, wrong, right)
     assert [each.error_code for each in results] == [ErrorCode.INVALID_CONFIG, 0]
-    assert overrides(face, "b") == {"flush.ms": "1"}
+    assert overrides(interface, "b") == {"flush.ms": "1"}
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-async def test_whether_a_topic_takes_payloads_is_chosen_when_it_is_made(face, validate_only):
-    await face.topic(payload="reference")
-    before = overrides(face)
+async def test_whether_a_topic_takes_payloads_is_chosen_when_it_is_made(interface, validate_only):
+    await interface.topic(payload="reference")
+    before = overrides(interface)
     for refused in (
         replacing(("retention.ms", "3")),
         changing(("payload", SET, "inline")),
@@ -189,8 +189,8 @@ async def test_whether_a_topic_takes_payloads_is_chosen_when_it_is_made(face, va
         changing(("message.timestamp.type", SET, "CreateTime")),
         changing(("message.timestamp.type", DELETE, None)),
     ):
-        [result] = await alter(face, refused, validate_only=validate_only)
+        [result] = await alter(interface, refused, validate_only=validate_only)
         assert result.error_code == ErrorCode.INVALID_CONFIG
-    assert overrides(face) == before
-    [done] = await alter(face, changing(("retention.ms", SET, "3")), validate_only=validate_only)
+    assert overrides(interface) == before
+    [done] = await alter(interface, changing(("retention.ms", SET, "3")), validate_only=validate_only)
     assert done.error_code == 0

@@ -18,32 +18,32 @@ def asked(name, count, assigned=None):
     return CreatePartitionsTopic(name=name, count=count, assignments=assignments)
 
 
-async def add(face, *topics, version=LATEST, validate_only=False):
+async def add(interface, *topics, version=LATEST, validate_only=False):
     request = CreatePartitionsRequest(topics=list(topics), timeout_ms=1, validate_only=validate_only)
-    return (await face.send(request, version)).results
+    return (await interface.send(request, version)).results
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_partitions_are_added(face, version):
-    await face.topic("orders", 2)
-    [grown] = await add(face, asked("orders", 5), version=version)
+async def test_partitions_are_added(interface, version):
+    await interface.topic("orders", 2)
+    [grown] = await add(interface, asked("orders", 5), version=version)
     assert (grown.name, grown.error_code, grown.error_message) == ("orders", 0, None)
-    assert face.log.topics.named("orders").partitions == 5
-    await face.fill("orders", partition=4)
+    assert interface.log.topics.named("orders").partitions == 5
+    await interface.fill("orders", partition=4)
 
 
-async def test_an_assignment_for_each_new_partition_is_taken(face):
-    await face.topic("orders", 2)
-    [grown] = await add(face, asked("orders", 5, assigned=3))
+async def test_an_assignment_for_each_new_partition_is_taken(interface):
+    await interface.topic("orders", 2)
+    [grown] = await add(interface, asked("orders", 5, assigned=3))
     assert grown.error_code == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_validate_only_adds_nothing(face, version):
-    await face.topic("orders", 2)
-    [checked] = await add(face, asked("orders", 5), version=version, validate_only=True)
+async def test_validate_only_adds_nothing(interface, version):
+    await interface.topic("orders", 2)
+    [checked] = await add(interface, asked("orders", 5), version=version, validate_only=True)
     assert checked.error_code == 0
-    assert face.log.topics.named("orders").partitions == 2
+    assert interface.log.topics.named("orders").partitions == 2
 
 
 REFUSED = {
@@ -58,18 +58,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("validate_only", [False, True], ids=["added", "validated"])
 @pytest.mark.parametrize(("topic", "code"), REFUSED.values(), ids=REFUSED)
-async def test_what_is_refused_says_why_and_every_topic_gets_a_row(face, topic, code, validate_only):
-    await face.topic("orders", 2)
-    await face.topic("other")
-    refused, other = await add(face, topic, asked("other", 2), validate_only=validate_only)
+async def test_what_is_refused_says_why_and_every_topic_gets_a_row(interface, topic, code, validate_only):
+    await interface.topic("orders", 2)
+    await interface.topic("other")
+    refused, other = await add(interface, topic, asked("other", 2), validate_only=validate_only)
     assert refused.error_code == code
     assert refused.error_message
     assert other.error_code == 0
-    assert face.log.topics.named("orders").partitions == 2
+    assert interface.log.topics.named("orders").partitions == 2
 
 
-async def test_a_topic_named_twice_is_refused_once(face):
-    await face.topic("orders")
-    [refused] = await add(face, asked("orders", 2), asked("orders", 3))
+async def test_a_topic_named_twice_is_refused_once(interface):
+    await interface.topic("orders")
+    [refused] = await add(interface, asked("orders", 2), asked("orders", 3))
     assert (refused.name, refused.error_code) == ("orders", ErrorCode.INVALID_REQUEST)
-    assert face.log.topics.named("orders").partitions == 1
+    assert interface.log.topics.named("orders").partitions == 1

@@ -13,10 +13,10 @@ LATEST = DescribeConfigsRequest.versions.last
 VERSIONS = (DescribeConfigsRequest.versions.first, LATEST)
 
 
-async def describe(face, kind, name, keys=None, version=LATEST, **include):
+async def describe(interface, kind, name, keys=None, version=LATEST, **include):
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     request = DescribeConfigsRequest(resources=[resource], **include)
-    [result] = (await face.send(request, version)).results
+    [result] = (await interface.send(request, version)).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 
@@ -28,9 +28,9 @@ def by_name(result):
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_topic_has_every_config_with_its_value_and_source(serving, version):
-    face = await serving(retention=1234)
-    await face.topic(cleanup_policy="compact")
-    configs = by_name(await describe(face, TOPIC, "orders", version=version))
+    interface = await serving(retention=1234)
+    await interface.topic(cleanup_policy="compact")
+    configs = by_name(await describe(interface, TOPIC, "orders", version=version))
     assert set(configs) == set(DEFINITIONS)
     shown = {name: (config.value, config.config_source) for name, config in configs.items()}
     assert shown["cleanup.policy"] == ("compact", OF_TOPIC)
@@ -39,37 +39,37 @@ async def test_a_topic_has_every_config_with_its_value_and_source(serving, versi
     assert not any(config.read_only or config.is_sensitive for config in configs.values())
 
 
-async def test_a_broker_setting_that_is_the_default_is_called_the_default(face):
-    await face.topic()
-    configs = by_name(await describe(face, TOPIC, "orders"))
+async def test_a_broker_setting_that_is_the_default_is_called_the_default(interface):
+    await interface.topic()
+    configs = by_name(await describe(interface, TOPIC, "orders"))
     assert configs["retention.ms"].config_source == DEFAULT
 
 
-async def test_types_are_kafkas(face):
-    await face.topic()
-    configs = by_name(await describe(face, TOPIC, "orders"))
+async def test_types_are_kafkas(interface):
+    await interface.topic()
+    configs = by_name(await describe(interface, TOPIC, "orders"))
     names = ["preallocate", "compression.type", "segment.bytes", "retention.ms"]
     names += ["min.cleanable.dirty.ratio", "cleanup.policy"]
     assert [configs[name].config_type for name in names] == [1, 2, 3, 5, 6, 7]
 
 
 @pytest.mark.parametrize("keys", [None, []])
-async def test_no_keys_are_all_keys(face, keys):
-    await face.topic()
-    assert len((await describe(face, TOPIC, "orders", keys)).configs) == len(DEFINITIONS)
+async def test_no_keys_are_all_keys(interface, keys):
+    await interface.topic()
+    assert len((await describe(interface, TOPIC, "orders", keys)).configs) == len(DEFINITIONS)
 
 
-async def test_only_the_keys_asked_for(face):
-    await face.topic()
-    configs = by_name(await describe(face, TOPIC, "orders", ["retention.ms", "no.such", "segment.ms"]))
+async def test_only_the_keys_asked_for(interface):
+    await interface.topic()
+    configs = by_name(await describe(interface, TOPIC, "orders", ["retention.ms", "no.such", "segment.ms"]))
     assert set(configs) == {"retention.ms", "segment.ms"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_synonyms_begin_with_what_holds_and_end_with_the_default(serving, version):
-    face = await serving(retention=1234)
-    await face.topic(retention_ms="99")
-    result = await describe(face, TOPIC, "orders", ["retention.ms"], version, include_synonyms=True)
+    interface = await serving(retention=1234)
+    await interface.topic(retention_ms="99")
+    result = await describe(interface, TOPIC, "orders", ["retention.ms"], version, include_synonyms=True)
     synonyms = by_name(result)["retention.ms"].synonyms
     assert [(each.name, each.value, each.source) for each in synonyms] == [
         ("retention.ms", "99", OF_TOPIC),
@@ -78,10 +78,10 @@ async def test_synonyms_begin_with_what_holds_and_end_with_the_default(serving, 
     ]
 
 
-async def test_synonyms_and_documentation_come_only_when_asked_for(face):
-    await face.topic()
-    plain = by_name(await describe(face, TOPIC, "orders"))
-    told = by_name(await describe(face, TOPIC, "orders", include_documentation=True))
+async def test_synonyms_and_documentation_come_only_when_asked_for(interface):
+    await interface.topic()
+    plain = by_name(await describe(interface, TOPIC, "orders"))
+    told = by_name(await describe(interface, TOPIC, "orders", include_documentation=True))
     assert not any(config.synonyms or config.documentation for config in plain.values())
     assert all(config.documentation.endswith(".") for config in told.values())
     assert told["segment.ms"].documentation.endswith("has no effect here.")
@@ -91,7 +91,7 @@ async def test_synonyms_and_documentation_come_only_when_asked_for(face):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["3", ""])
 async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(serving, name, version):
-    face = await serving(
+    interface = await serving(
         node_id=3,
         default_partitions=7,
         auto_create_topics=False,
@@ -101,9 +101,9 @@ async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(ser
         connections_max=50,
         kafka_advertise="mill.example:9999",
     )
-    configs = by_name(await describe(face, BROKER, name, version=version))
+    configs = by_name(await describe(interface, BROKER, name, version=version))
     values = {key: config.value for key, config in configs.items()}
-    port = face.broker.kafka.listener.rpartition(":")[2]
+    port = interface.broker.kafka.listener.rpartition(":")[2]
     assert values.items() >= {
         ("node.id", "3"),
         ("broker.id", "3"),
@@ -129,8 +129,8 @@ async def test_the_broker_tells_its_configs_by_the_names_that_tools_look_for(ser
     assert configs["delete.topic.enable"].config_source == DEFAULT
 
 
-async def test_every_broker_config_is_documented_and_named_once(face):
-    result = await describe(face, BROKER, "", include_documentation=True, include_synonyms=True)
+async def test_every_broker_config_is_documented_and_named_once(interface):
+    result = await describe(interface, BROKER, "", include_documentation=True, include_synonyms=True)
     configs = by_name(result)
     assert len(configs) == len(result.configs)
     assert set(BROKER_NAMES.values()) <= set(configs)
@@ -152,7 +152,7 @@ async def test_every_broker_config_is_documented_and_named_once(face):
     ],
 )
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_does_not_exist_is_refused(face, version, kind, name, code):
-    result = await describe(face, kind, name, version=version)
+async def test_what_does_not_exist_is_refused(interface, version, kind, name, code):
+    result = await describe(interface, kind, name, version=version)
     assert (result.error_code, result.configs) == (code, [])
     assert result.error_message

@@ -14,29 +14,29 @@ from millpond.protocol.messages.group_admin import (
 from millpond.protocol.messages.metadata import OPERATIONS_UNKNOWN
 
 
-async def describe(face, *groups, version=6, **fields):
-    return (await face.send(DescribeGroupsRequest(groups=list(groups), **fields), version)).groups
+async def describe(interface, *groups, version=6, **fields):
+    return (await interface.send(DescribeGroupsRequest(groups=list(groups), **fields), version)).groups
 
 
-async def listed(face, version=5, **filters):
-    answer = await face.send(ListGroupsRequest(**filters), version)
+async def listed(interface, version=5, **filters):
+    answer = await interface.send(ListGroupsRequest(**filters), version)
     assert answer.error_code == 0
     return {each.group_id: each for each in answer.groups}
 
 
-async def delete(face, *groups, version=2):
-    answer = await face.send(DeleteGroupsRequest(groups_names=list(groups)), version)
+async def delete(interface, *groups, version=2):
+    answer = await interface.send(DeleteGroupsRequest(groups_names=list(groups)), version)
     return {each.group_id: each.error_code for each in answer.results}
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_groups_are_described_in_every_version(face, version):
-    member = await joined(face, group_instance_id="i1")
-    [completing] = await describe(face, "readers", version=version)
+async def test_groups_are_described_in_every_version(interface, version):
+    member = await joined(interface, group_instance_id="i1")
+    [completing] = await describe(interface, "readers", version=version)
     assert (completing.group_state, completing.protocol_data) == ("CompletingRebalance", "")
     assert [bytes(each.member_metadata) for each in completing.members] == [b""]
-    await sync(face, member.member_id, work={member.member_id: b"all"})
-    [group] = await describe(face, "readers", version=version)
+    await sync(interface, member.member_id, work={member.member_id: b"all"})
+    [group] = await describe(interface, "readers", version=version)
     assert (group.error_code, group.group_id, group.group_state) == (0, "readers", "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
     [one] = group.members
@@ -46,29 +46,30 @@ async def test_groups_are_described_in_every_version(face, version):
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_a_group_that_does_not_exist_is_dead(face, version):
-    [group] = await describe(face, "nobody", version=version)
+async def test_a_group_that_does_not_exist_is_dead(interface, version):
+    [group] = await describe(interface, "nobody", version=version)
     assert (group.group_id, group.group_state, group.members) == ("nobody", "Dead", [])
     assert group.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
     if version >= 6:
         assert group.error_message == "Group 'nobody' does not exist."
 
 
-async def test_what_may_be_done_is_told_to_who_asks(face):
-    await joined(face)
+async def test_what_may_be_done_is_told_to_who_asks(interface):
+    await joined(interface)
     silent, told = [
-        (await describe(face, "readers", include_authorized_operations=asks))[0] for asks in (False, True)
+        (await describe(interface, "readers", include_authorized_operations=asks))[0]
+        for asks in (False, True)
     ]
     assert silent.authorized_operations == OPERATIONS_UNKNOWN
     assert told.authorized_operations == ON_GROUP
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_groups_are_listed_in_every_version(face, version):
-    await face.topic()
-    await joined(face, group_id="workers", protocol_type="connect")
-    await commit(face, ("orders", 0, 1), group_id="simple")
-    found = await listed(face, version)
+async def test_groups_are_listed_in_every_version(interface, version):
+    await interface.topic()
+    await joined(interface, group_id="workers", protocol_type="connect")
+    await commit(interface, ("orders", 0, 1), group_id="simple")
+    found = await listed(interface, version)
     assert {name: each.protocol_type for name, each in found.items()} == {"simple": "", "workers": "connect"}
     if version >= 4:
         assert found["workers"].group_state == "CompletingRebalance"
@@ -88,34 +89,34 @@ async def test_groups_are_listed_in_every_version(face, version):
         ({"types_filter": ["classic"], "states_filter": ["Empty"]}, {"simple"}),
     ],
 )
-async def test_groups_are_filtered(face, filters, names):
-    await face.topic()
-    await joined(face, group_id="workers")
-    await commit(face, ("orders", 0, 1), group_id="simple")
-    assert set(await listed(face, **filters)) == names
+async def test_groups_are_filtered(interface, filters, names):
+    await interface.topic()
+    await joined(interface, group_id="workers")
+    await commit(interface, ("orders", 0, 1), group_id="simple")
+    assert set(await listed(interface, **filters)) == names
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_empty_groups_are_deleted_in_every_version(face, version):
-    await face.topic()
-    await joined(face)
-    await commit(face, ("orders", 0, 1), group_id="simple")
-    assert await delete(face, "readers", "simple", "nobody", version=version) == {
+async def test_empty_groups_are_deleted_in_every_version(interface, version):
+    await interface.topic()
+    await joined(interface)
+    await commit(interface, ("orders", 0, 1), group_id="simple")
+    assert await delete(interface, "readers", "simple", "nobody", version=version) == {
         "readers": ErrorCode.NON_EMPTY_GROUP,
         "simple": 0,
         "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
     }
-    assert set(await listed(face)) == {"readers"}
+    assert set(await listed(interface)) == {"readers"}
 
 
-async def test_a_catalog_that_is_away_is_a_passing_trouble_of_the_coordinator(face, monkeypatch):
-    monkeypatch.setattr(face.log, "read", away)
+async def test_a_catalog_that_is_away_is_a_passing_trouble_of_the_coordinator(interface, monkeypatch):
+    monkeypatch.setattr(interface.log, "read", away)
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    [group] = await describe(face, "readers", include_authorized_operations=True)
+    [group] = await describe(interface, "readers", include_authorized_operations=True)
     assert (group.error_code, group.group_state, group.authorized_operations) == (
         code,
         "",
         OPERATIONS_UNKNOWN,
     )
-    assert (await face.send(ListGroupsRequest(), 5)).error_code == code
-    assert await delete(face, "readers") == {"readers": code}
+    assert (await interface.send(ListGroupsRequest(), 5)).error_code == code
+    assert await delete(interface, "readers") == {"readers": code}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.frontends.rpc.pipeline import Pipeline
+from millpond.frontends.rpc.ordered_results import Pipeline
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Calls of the gRPC face as a client makes them, by name, and what their refusals carry."""
+"""Calls of the gRPC interface as a client makes them, by name, and what their refusals carry."""
 
 import contextlib
 

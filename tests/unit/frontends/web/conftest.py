@@ -1,4 +1,4 @@
-"""A broker with an HTTP face for each test, and a client that talks to it."""
+"""A broker with an HTTP interface for each test, and a client that talks to it."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ def clock() -> SimulatedClock:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch):
-    """`async with limited(idle_ms=10) as broker:` is a broker whose HTTP face has other limits."""
+    """`async with limited(idle_ms=10) as broker:` is a broker whose HTTP interface has other limits."""
 
     @contextlib.asynccontextmanager
     async def start(**limits: int) -> AsyncIterator[Broker]:

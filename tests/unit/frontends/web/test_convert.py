@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from millpond.frontends.web import convert
 from millpond.frontends.web.convert import (
     binary_record,
+    encoded_as,
     from_base64,
     headers_of,
     json_records,
     message_of,
     raw_record,
     record_of,
-    shown_as,
     to_base64,
 )
 from millpond.frontends.web.schemas import Base64Json, NewMessageJson
@@ -47,7 +47,7 @@ def test_a_message_shown_as_json_can_be_sent_again_and_is_the_same(shown, record
 
 @given(data=st.binary(max_size=100))
 def test_auto_is_text_exactly_where_the_bytes_are_utf8(data):
-    shown = shown_as(data, "auto")
+    shown = encoded_as(data, "auto")
     if isinstance(shown, Base64Json):
         assert base64.b64decode(shown.base64) == data
         with pytest.raises(UnicodeDecodeError):
@@ -57,7 +57,7 @@ def test_auto_is_text_exactly_where_the_bytes_are_utf8(data):
 
 
 def test_text_is_always_text():
-    assert shown_as(b"a\xffb", "text") == "a\ufffdb"
+    assert encoded_as(b"a\xffb", "text") == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_headers_that_make_no_message_are_refused(headers):
 @pytest.fixture(params=["at once", "in pieces"])
 def both_ways(request, monkeypatch):
     if request.param == "in pieces":
-        monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+        monkeypatch.setattr(convert, "ONE_STEP_BYTES_MAX", 0)
 
 
 def taken(body, messages_max=1_000, parts_max=1_000):
@@ -195,14 +195,14 @@ def test_a_batch_in_pieces_is_the_batch(values, indent, piece):
     body = json.dumps({"messages": messages}, indent=indent).encode()
     with pytest.MonkeyPatch.context() as patch:
         expected = taken(body)
-        patch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+        patch.setattr(convert, "ONE_STEP_BYTES_MAX", 0)
         patch.setattr(convert, "SCAN_PIECE", piece)
         assert taken(body) == expected
     assert [each.value for each in expected[0]] == [value.encode() for value in values]
 
 
 def test_too_many_messages_are_refused_before_any_is_decoded(monkeypatch):
-    monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(convert, "ONE_STEP_BYTES_MAX", 0)
     decoded = []
     monkeypatch.setattr(convert, "decode_json", lambda _, body: decoded.append(body))
     with pytest.raises(InvalidRequest, match="too many"):
@@ -216,7 +216,7 @@ def test_too_many_messages_are_refused_before_any_is_decoded(monkeypatch):
 )
 @pytest.mark.parametrize("whole", [b"%s", b'{"messages": [%s]}'])
 def test_a_message_of_too_many_parts_is_refused_before_it_is_decoded(monkeypatch, headers, whole):
-    monkeypatch.setattr(convert, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(convert, "ONE_STEP_BYTES_MAX", 0)
     body = whole % (b'{"value": "", "headers": %s}' % headers)
     assert len(taken(body)[0]) == 1
     with pytest.raises(InvalidRequest, match="more than 100 parts"):

@@ -74,7 +74,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(error, caplog):
     assert "the secret" in caplog.text
 
 
-def test_a_refusal_of_this_face_stays_what_it_is():
+def test_a_refusal_of_this_interface_stays_what_it_is():
     refused = HttpError(415, "UnsupportedContentType", "No.")
     assert refusal_of(refused) is refused
 

@@ -245,10 +245,10 @@ async def test_a_head_that_trickles_is_given_up_however_lately_it_was_heard(limi
 
         def trickle():
             wire.send(b"x")
-            return connection._heard_at - connection._head_since > 0.002
+            return connection._last_received_at - connection._head_since > 0.002
 
         await until(trickle)
-        broker.web.sweep(connection._heard_at)
+        broker.web.sweep(connection._last_received_at)
         assert (await wire.response()).json()["code"] == "HeadTooSlow"
 
 

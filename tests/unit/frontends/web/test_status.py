@@ -10,7 +10,7 @@ from millpond.frontends.web.openapi import document_of, refusals
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS
 from millpond.log.flusher import FAILURE_SHOWN_S
 from millpond.model.errors import StoreFull
-from millpond.objects.reserve import Reserve
+from millpond.objects.disk_reserve import Reserve
 from millpond.testing import Faults, running_broker
 from millpond.version import __version__
 
@@ -170,7 +170,7 @@ def test_the_document_has_every_operation_with_every_parameter_of_its_path():
         named = {item["name"] for item in shown["parameters"] if item["in"] == "path"}
         assert named == set(re.findall(r"\{(.*?)\}", each.path))
         assert ("requestBody" in shown) == (each.body is not NO_BODY)
-        assert set(shown["responses"]) == {str(code) for code in [*each.gives, *refusals(each)]}
+        assert set(shown["responses"]) == {str(code) for code in [*each.returns, *refusals(each)]}
 
 
 def test_every_reference_of_the_document_leads_somewhere():

@@ -6,7 +6,7 @@ A fenced producer gets error 90 from v2, 47 before.
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
-from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.frontends.kafka.transaction_errors import transaction_code_of
 from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
-from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.frontends.kafka.transaction_errors import transaction_code_of
 from millpond.log import TransactionalProducer
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicPartition
@@ -61,7 +61,7 @@ async def _one(call: KafkaCall, each: AddPartitionsToTxnTransaction) -> AddParti
 async def _codes(
     call: KafkaCall, producer: TransactionalProducer, topics: TxnTopics, *, verify_only: bool
 ) -> dict[Named, ErrorCode]:
-    await call.know(topic.name for topic in topics)
+    await call.ensure_known(topic.name for topic in topics)
     named = [(topic.name, number) for topic in topics for number in topic.partitions]
     known: dict[Named, TopicPartition] = {}
     codes: dict[Named, ErrorCode] = {}

@@ -4,8 +4,8 @@ Kafka's newer tools use IncrementalAlterConfigs instead. `validate_only` checks 
 broker's configs are fixed when it starts.
 """
 
-from millpond.frontends.kafka.altering import ConfigChanges, alter, given
 from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.config_changes import ConfigChanges, alter, given
 from millpond.frontends.kafka.registry import handles
 from millpond.model.topics import Topic
 from millpond.protocol.messages.configs import (

@@ -23,7 +23,7 @@ from millpond.protocol.messages.topics import (
 
 @handles(CreatePartitionsRequest)
 async def create_partitions(call: KafkaCall, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    await call.know(topic.name for topic in request.topics)
+    await call.ensure_known(topic.name for topic in request.topics)
     times = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     results = [

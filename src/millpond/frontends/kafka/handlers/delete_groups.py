@@ -1,7 +1,7 @@
 """DeleteGroups (42), v0-2: deletes groups without members, including their offsets."""
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.group_admin import (

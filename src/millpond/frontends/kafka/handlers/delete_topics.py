@@ -26,7 +26,7 @@ TopicKey = tuple[str | None, bytes]
 @handles(DeleteTopicsRequest)
 async def delete_topics(call: KafkaCall, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = list(_asked(call, request))
-    await call.know((name for name, _ in wanted), (topic_id for _, topic_id in wanted))
+    await call.ensure_known((name for name, _ in wanted), (topic_id for _, topic_id in wanted))
     asked = [_one_key(call, name, topic_id) for name, topic_id in wanted]
     times = Counter(asked)
     results = [await _one(call, name, topic_id, times[name, topic_id]) for name, topic_id in times]

@@ -23,7 +23,7 @@ from millpond.protocol.messages.configs import (
 
 @handles(DescribeConfigsRequest)
 async def describe_configs(call: KafkaCall, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    await call.know(
+    await call.ensure_known(
         each.resource_name for each in request.resources if each.resource_type == ResourceType.TOPIC
     )
     return DescribeConfigsResponse(results=[_one(call, request, each) for each in request.resources])

@@ -5,7 +5,7 @@ from v6 it also gets an error. From v3 a client may ask for its authorized opera
 """
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.operations import ON_GROUP
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import Description, GroupPhase

@@ -38,9 +38,9 @@ async def _fetch(call: KafkaCall, request: wire.FetchRequest) -> wire.FetchRespo
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return wire.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     if call.version >= BY_ID_SINCE:
-        await call.know(ids=(topic.topic_id for topic in request.topics))
+        await call.ensure_known(ids=(topic.topic_id for topic in request.topics))
     else:
-        await call.know(topic.topic for topic in request.topics)
+        await call.ensure_known(topic.topic for topic in request.topics)
     asked = [
         (topic, part, _asked(call, request, topic, part))
         for topic in request.topics

@@ -1,7 +1,7 @@
 """Heartbeat (12), v0-4: keeps a member's session alive. The response says whether the member must rejoin."""
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import CommitSender
 from millpond.model.errors import MillpondError

@@ -6,8 +6,8 @@ Values can also be appended to list configs or removed from them, starting from 
 
 from enum import IntEnum
 
-from millpond.frontends.kafka.altering import ConfigChanges, alter, given
 from millpond.frontends.kafka.call import KafkaCall
+from millpond.frontends.kafka.config_changes import ConfigChanges, alter, given
 from millpond.frontends.kafka.registry import handles
 from millpond.model.configs import DEFINITIONS, ConfigType
 from millpond.model.errors import InvalidConfig, InvalidRequest

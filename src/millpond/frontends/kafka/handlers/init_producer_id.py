@@ -7,7 +7,7 @@ an error unless another instance has taken over (KIP-360). A fenced producer get
 
 from millpond.frontends.kafka.call import KafkaCall
 from millpond.frontends.kafka.registry import handles
-from millpond.frontends.kafka.transactions import transaction_code_of
+from millpond.frontends.kafka.transaction_errors import transaction_code_of
 from millpond.log import ProducerEpoch
 from millpond.model.errors import InvalidRequest, MillpondError, Unavailable
 from millpond.protocol import ErrorCode

@@ -14,7 +14,7 @@ between two of its polls: use poll timeouts of seconds, not milliseconds.
 from collections.abc import Awaitable
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.groups import Joined, JoinRequest, Protocol
 from millpond.model.errors import MillpondError

@@ -6,7 +6,7 @@ The reasons (v5) are ignored.
 """
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import LeaveRequest
 from millpond.model.errors import MillpondError

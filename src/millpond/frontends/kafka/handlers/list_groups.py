@@ -4,7 +4,7 @@ ignore case."""
 from typing import Final
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
 from millpond.protocol.messages.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse

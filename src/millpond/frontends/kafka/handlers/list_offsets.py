@@ -34,7 +34,7 @@ NONE = TimedOffset(offset=-1, timestamp=-1)
 
 @handles(ListOffsetsRequest)
 async def list_offsets(call: KafkaCall, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    await call.know(topic.name for topic in request.topics)
+    await call.ensure_known(topic.name for topic in request.topics)
     committed = request.isolation_level == READ_COMMITTED
     times = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions

@@ -50,7 +50,7 @@ async def metadata(call: KafkaCall, request: MetadataRequest) -> MetadataRespons
 async def _topics(call: KafkaCall, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (call.version == 0 and not request.topics):
         return [_described(call, topic) for topic in call.log.topics.all()]
-    await call.know(
+    await call.ensure_known(
         (each.name or None for each in request.topics), (each.topic_id for each in request.topics)
     )
     may_create = request.allow_auto_topic_creation and call.services.auto_create_topics
@@ -62,7 +62,7 @@ async def _asked(call: KafkaCall, asked: MetadataRequestTopic, may_create: bool)
     if asked.name is None or asked.topic_id != NO_UUID:
         return _by_id(call, asked)
     try:
-        return _described(call, await _found_or_made(call, asked.name, may_create))
+        return _described(call, await _find_or_create(call, asked.name, may_create))
     except MillpondError as error:
         return MetadataResponseTopic(error_code=code_of(error), name=asked.name, partitions=[])
 
@@ -82,7 +82,7 @@ def _by_id(call: KafkaCall, asked: MetadataRequestTopic) -> MetadataResponseTopi
         return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
 
 
-async def _found_or_made(call: KafkaCall, name: str, may_create: bool) -> Topic:
+async def _find_or_create(call: KafkaCall, name: str, may_create: bool) -> Topic:
     try:
         return call.log.topics.named(name)
     except UnknownTopic:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.model.errors import MillpondError
 from millpond.model.ids import TopicPartition

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import CommittedOffsets
 from millpond.model.errors import MillpondError, UnknownTopic

@@ -46,8 +46,8 @@ ABORTABLE_SINCE = 11
 ZSTD_SINCE = 7
 ACKS = (-1, 0, 1)
 MAGIC_AT, NEWEST_MAGIC = 16, 2
-PARTS_PER_TURN = 200
-SHARE_OF_FRAME = 2
+PARTITIONS_PER_YIELD = 200
+COPY_BELOW_FRACTION = 2
 """Batches smaller than half of their request are copied, so that they do not keep the whole request in memory."""
 
 Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode"]
@@ -56,22 +56,22 @@ Submitted = tuple[int, "asyncio.Future[AppendResult] | MillpondError | ErrorCode
 @handles_pipelined(ProduceRequest, advertised=Versions(0, ProduceRequest.versions.last))
 async def produce(call: KafkaCall, request: ProduceRequest) -> Awaitable[Response | None]:
     submitted: list[tuple[TopicProduceData, list[Submitted]]] = []
-    await _know(call, request)
+    await _ensure_known(call, request)
     for topic in request.topic_data:
         parts: list[Submitted] = []
         for part in topic.partition_data:
             parts.append(await _submit(call, request, topic, part))
-            if len(parts) % PARTS_PER_TURN == 0:
+            if len(parts) % PARTITIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)  # let other requests run
         submitted.append((topic, parts))
     return _answer(call, request, submitted)
 
 
-async def _know(call: KafkaCall, request: ProduceRequest) -> None:
+async def _ensure_known(call: KafkaCall, request: ProduceRequest) -> None:
     if call.version >= BY_ID_SINCE:
-        await call.know(ids=(topic.topic_id for topic in request.topic_data))
+        await call.ensure_known(ids=(topic.topic_id for topic in request.topic_data))
     else:
-        await call.know(topic.name for topic in request.topic_data)
+        await call.ensure_known(topic.name for topic in request.topic_data)
 
 
 async def _submit(
@@ -109,12 +109,15 @@ def _checked(call: KafkaCall, records: Buffer | None) -> tuple[Buffer, BatchHead
         raise InvalidRecord(reason=error.facts["reason"]) from error
     if call.version < ZSTD_SINCE and header.codec is Codec.ZSTD:
         raise UnsupportedCompression(codec="zstd before Produce v7")
-    return _on_its_own(records), header
+    return _copied_if_small(records), header
 
 
-def _on_its_own(records: Buffer) -> Buffer:
+def _copied_if_small(records: Buffer) -> Buffer:
     """Copy small batches. The log keeps these bytes for a while, and a view would keep the whole request in memory."""
-    if isinstance(records, memoryview) and len(records) * SHARE_OF_FRAME < memoryview(records.obj).nbytes:
+    if (
+        isinstance(records, memoryview)
+        and len(records) * COPY_BELOW_FRACTION < memoryview(records.obj).nbytes
+    ):
         return bytearray(records)
     return records
 
@@ -139,12 +142,12 @@ async def _answer(
         for topic, parts in submitted
     ]
     if request.acks == 0:
-        _stay_silent(responses)
+        _disconnect_on_error(responses)
         return None
     return ProduceResponse(responses=responses)
 
 
-def _stay_silent(responses: list[TopicProduceResponse]) -> None:
+def _disconnect_on_error(responses: list[TopicProduceResponse]) -> None:
     for topic in responses:
         for part in topic.partition_responses:
             if part.error_code != ErrorCode.NONE:

@@ -8,7 +8,7 @@ required and checked.
 from collections.abc import Awaitable
 
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles_pipelined
 from millpond.groups import SyncRequest
 from millpond.model.errors import InconsistentProtocol, MillpondError

@@ -8,7 +8,7 @@ producer gets error 47 in every version. Errors of the whole request are reporte
 
 from millpond.catalog.groups import GroupOffset
 from millpond.frontends.kafka.call import KafkaCall
-from millpond.frontends.kafka.coordination import coordinator_code_of
+from millpond.frontends.kafka.coordinator_errors import coordinator_code_of
 from millpond.frontends.kafka.registry import handles
 from millpond.groups import CommitSender
 from millpond.log import TransactionalProducer

@@ -7,7 +7,7 @@ from millpond.frontends.web.schemas import ClusterBrokerJson, ClusterJson
 from millpond.service import BrokerStatus
 
 
-@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: ClusterJson})
+@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: ClusterJson})
 async def show_cluster(call: HttpCall[Nothing, Nothing, None]) -> ClusterJson:
     """Show the brokers, their addresses, and how much each of them owns. Every broker reports all of them."""
     found = await call.site.services.cluster.status()

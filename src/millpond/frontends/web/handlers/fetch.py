@@ -19,7 +19,7 @@ from millpond.frontends.web.schemas import (
     PartitionNumber,
     Shown,
 )
-from millpond.frontends.web.site import unless_gone
+from millpond.frontends.web.site import cancel_on_disconnect
 from millpond.model.errors import InvalidRequest, OffsetOutOfRange
 from millpond.records import Record
 from millpond.service import OLDEST, PollRequest, PollResult
@@ -52,8 +52,8 @@ class MessagePath(Given, frozen=True):
     parameters=PartitionPath,
     query=FetchQuery,
     body=NO_BODY,
-    gives={200: FetchedJson},
-    refuses=(404, 416),
+    returns={200: FetchedJson},
+    error_statuses=(404, 416),
     redirects=True,
 )
 async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
@@ -71,8 +71,8 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
         committed=query.committed,
     )
     polling = call.site.services.poller.poll(request)
-    polled = await (unless_gone(call.receive, polling) if query.wait_ms else polling)
-    content = await call.site.in_time(size_of(polled.records), lambda: _encoded(call, polled))
+    polled = await (cancel_on_disconnect(call.receive, polling) if query.wait_ms else polling)
+    content = await call.site.run_off_loop_if_large(size_of(polled.records), lambda: _encoded(call, polled))
     return Raw(content)
 
 
@@ -82,8 +82,8 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
     parameters=MessagePath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Other([BINARY], "The value of the message, as it is."), 204: None},
-    refuses=(404, 416),
+    returns={200: Other([BINARY], "The value of the message, as it is."), 204: None},
+    error_statuses=(404, 416),
     redirects=True,
 )
 async def fetch_message(call: HttpCall[MessagePath, Nothing, None]) -> Raw:
@@ -112,10 +112,10 @@ async def _one(call: HttpCall[MessagePath, Nothing, None]) -> Record:
     path = call.path
     request = PollRequest(path.topic, {path.partition: path.offset}, messages_max=1, bytes_max=1, strict=True)
     polled = await call.site.services.poller.poll(request)
-    standing = polled.standings[0]
-    if path.offset >= standing.end_offset:
+    read_position = polled.read_positions[0]
+    if path.offset >= read_position.end_offset:
         raise OffsetOutOfRange(
-            offset=path.offset, log_start=standing.log_start, end_offset=standing.end_offset
+            offset=path.offset, log_start=read_position.log_start, end_offset=read_position.end_offset
         )
     if not polled.records or polled.records[0][1].offset != path.offset:
         raise HttpError(404, "UnknownMessage", f"There is no message with offset {path.offset}.")
@@ -123,7 +123,7 @@ async def _one(call: HttpCall[MessagePath, Nothing, None]) -> Record:
 
 
 def _encoded(call: HttpCall[PartitionPath, FetchQuery, None], polled: PollResult) -> bytes:
-    standing = polled.standings[0]
+    read_position = polled.read_positions[0]
     # Encode messages one by one: Python switches threads only between them.
     messages = [
         msgspec.Raw(encode(message_of(partition, record, call.query.encoding)))
@@ -134,8 +134,8 @@ def _encoded(call: HttpCall[PartitionPath, FetchQuery, None], polled: PollResult
             topic=call.path.topic,
             partition=call.path.partition,
             messages=cast("list[MessageJson]", messages),
-            next_offset=standing.next_offset,
-            log_start=standing.log_start,
-            end_offset=standing.end_offset,
+            next_offset=read_position.next_offset,
+            log_start=read_position.log_start,
+            end_offset=read_position.end_offset,
         )
     )

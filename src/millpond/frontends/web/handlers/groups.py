@@ -17,7 +17,9 @@ class GroupPath(Given, frozen=True):
     group: str
 
 
-@operation("GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: GroupListingsJson})
+@operation(
+    "GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: GroupListingsJson}
+)
 async def list_groups(call: HttpCall[Nothing, Nothing, None]) -> GroupListingsJson:
     """List all groups that have or had members, or have offsets."""
     found = await call.site.services.administration.groups()
@@ -32,8 +34,8 @@ async def list_groups(call: HttpCall[Nothing, Nothing, None]) -> GroupListingsJs
     parameters=GroupPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: GroupJson},
-    refuses=(404,),
+    returns={200: GroupJson},
+    error_statuses=(404,),
     redirects=True,
 )
 async def describe_group(call: HttpCall[GroupPath, Nothing, None]) -> GroupJson:
@@ -70,8 +72,8 @@ async def describe_group(call: HttpCall[GroupPath, Nothing, None]) -> GroupJson:
     parameters=GroupPath,
     query=Nothing,
     body=json_body(PositionsJson),
-    gives={204: None},
-    refuses=(404, 409),
+    returns={204: None},
+    error_statuses=(404, 409),
     redirects=True,
 )
 async def commit_offsets(call: HttpCall[GroupPath, Nothing, PositionsJson]) -> None:
@@ -91,8 +93,8 @@ async def commit_offsets(call: HttpCall[GroupPath, Nothing, PositionsJson]) -> N
     parameters=GroupPath,
     query=Nothing,
     body=NO_BODY,
-    gives={204: None},
-    refuses=(404, 409),
+    returns={204: None},
+    error_statuses=(404, 409),
     redirects=True,
 )
 async def delete_group(call: HttpCall[GroupPath, Nothing, None]) -> None:

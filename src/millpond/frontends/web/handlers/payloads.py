@@ -12,9 +12,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from millpond.frontends.web.bodies import ClientGone
 from millpond.frontends.web.handlers.produce import BINARY
-from millpond.frontends.web.handlers.stream import take_place
+from millpond.frontends.web.handlers.stream import acquire_stream_slot
 from millpond.frontends.web.operations import (
     NO_BODY,
     Chunks,
@@ -26,6 +25,7 @@ from millpond.frontends.web.operations import (
     Stream,
     operation,
 )
+from millpond.frontends.web.request_memory import ClientGone
 from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlaceJson, StoredPayloadJson
 from millpond.model.errors import MillpondError
 from millpond.service import TransferTarget
@@ -51,8 +51,8 @@ class PlaceQuery(Given, frozen=True):
     parameters=PayloadPath,
     query=PlaceQuery,
     body=NO_BODY,
-    gives={200: PayloadPlaceJson},
-    refuses=(404, 409, 413),
+    returns={200: PayloadPlaceJson},
+    error_statuses=(404, 409, 413),
 )
 async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> PayloadPlaceJson:
     """Request an upload address for a body with an id (a UUIDv7) that the client has created: the URL, the method and
@@ -69,8 +69,8 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
     parameters=PayloadPath,
     query=Nothing,
     body=PAYLOAD,
-    gives={200: StoredPayloadJson, 307: PayloadPlaceJson},
-    refuses=(404, 409),
+    returns={200: StoredPayloadJson, 307: PayloadPlaceJson},
+    error_statuses=(404, 409),
 )
 async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> StoredPayloadJson | Raw:
     """Store a body. The response contains the `millpond-payload` header of the message that refers to it. Produce
@@ -80,7 +80,7 @@ async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> Stored
     size = None if announced is None else int(announced)
     place = await payloads.upload_place(path.topic, path.payload, size)
     if place.url is not None:
-        return _elsewhere(call, place)
+        return _redirect(call, place)
     stored = await payloads.store(path.topic, path.payload, call.body, size=size)
     return StoredPayloadJson(path.topic, str(stored.id), stored.bytes, str(stored))
 
@@ -91,21 +91,21 @@ async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> Stored
     parameters=PayloadPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Other([BINARY], "The body."), 307: PayloadPlaceJson},
-    refuses=(404, 409),
+    returns={200: Other([BINARY], "The body."), 307: PayloadPlaceJson},
+    error_statuses=(404, 409),
 )
 async def download_payload(call: HttpCall[PayloadPath, Nothing, None]) -> Stream | Raw:
     """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     place = await payloads.download_place(path.topic, path.payload)
     if place.url is not None:
-        return _elsewhere(call, place)
+        return _redirect(call, place)
     body = await payloads.read(path.topic, path.payload)
     length = (b"content-length", b"%d" % body.size)
-    return Stream(_unless_it_breaks(body.pieces, path), BINARY, take_place(call.site), [length])
+    return Stream(_abort_on_error(body.pieces, path), BINARY, acquire_stream_slot(call.site), [length])
 
 
-async def _unless_it_breaks(
+async def _abort_on_error(
     pieces: AsyncGenerator[bytes, None], path: PayloadPath
 ) -> AsyncGenerator[bytes, None]:
     """The status has already been sent, so a read error can only abort the response: the client sees that
@@ -121,7 +121,7 @@ async def _unless_it_breaks(
         raise ClientGone from error
 
 
-def _elsewhere(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> Raw:
+def _redirect(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> Raw:
     shown = _shown(call, place)
     return Raw(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
 

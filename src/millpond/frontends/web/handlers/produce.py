@@ -69,8 +69,8 @@ class PartitionPath(Given, frozen=True):
     parameters=PartitionPath,
     query=Nothing,
     body=RECORDS,
-    gives={200: [ProducedJson, ProducedMessagesJson]},
-    refuses=(404,),
+    returns={200: [ProducedJson, ProducedMessagesJson]},
+    error_statuses=(404,),
     redirects=True,
 )
 async def produce_to_partition(
@@ -88,8 +88,8 @@ async def produce_to_partition(
     parameters=TopicPath,
     query=Nothing,
     body=RECORDS,
-    gives={200: [ProducedJson, ProducedMessagesJson]},
-    refuses=(404,),
+    returns={200: [ProducedJson, ProducedMessagesJson]},
+    error_statuses=(404,),
     redirects=True,
 )
 async def produce(call: HttpCall[TopicPath, Nothing, ProduceContent]) -> ProducedJson | ProducedMessagesJson:

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 from msgspec import UNSET
 
-from millpond.frontends.web.convert import shown_as, size_of
+from millpond.frontends.web.convert import encoded_as, size_of
 from millpond.frontends.web.handlers.subscriptions import SubscriptionPath
 from millpond.frontends.web.operations import HttpCall, Nothing, Raw, json_body, operation
 from millpond.frontends.web.schemas import (
@@ -22,7 +22,7 @@ from millpond.frontends.web.schemas import (
     PullJson,
     Shown,
 )
-from millpond.frontends.web.site import unless_gone
+from millpond.frontends.web.site import cancel_on_disconnect
 from millpond.queues import AckResult, Pulled, PullerName
 from millpond.queues.deadletters import is_public
 
@@ -35,8 +35,8 @@ encode = msgspec.json.Encoder().encode
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(PullJson),
-    gives={200: PulledDeliveriesJson},
-    refuses=(404, 409),
+    returns={200: PulledDeliveriesJson},
+    error_statuses=(404, 409),
     redirects=True,
 )
 async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
@@ -52,9 +52,13 @@ async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
         bytes_max=asked.bytes_max,
         wait_ms=asked.wait_ms,
     )
-    pulled = await unless_gone(call.receive, pulling)
+    pulled = await cancel_on_disconnect(call.receive, pulling)
     size = size_of((each.partition, each.record) for each in pulled)
-    return Raw(await call.site.in_time(size, lambda: _encoded(call.path, pulled, brokers, asked.encoding)))
+    return Raw(
+        await call.site.run_off_loop_if_large(
+            size, lambda: _encoded(call.path, pulled, brokers, asked.encoding)
+        )
+    )
 
 
 @operation(
@@ -63,8 +67,8 @@ async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(AcksJson),
-    gives={200: AnsweredJson},
-    refuses=(404,),
+    returns={200: AnsweredJson},
+    error_statuses=(404,),
 )
 async def ack(call: HttpCall[SubscriptionPath, Nothing, AcksJson]) -> AnsweredJson:
     """Acknowledge messages. A result of `ok` is durable: the message is never delivered again."""
@@ -79,8 +83,8 @@ async def ack(call: HttpCall[SubscriptionPath, Nothing, AcksJson]) -> AnsweredJs
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(NacksJson),
-    gives={200: AnsweredJson},
-    refuses=(404,),
+    returns={200: AnsweredJson},
+    error_statuses=(404,),
 )
 async def nack(call: HttpCall[SubscriptionPath, Nothing, NacksJson]) -> AnsweredJson:
     """Reject messages that could not be handled: they are redelivered later, or become dead letters when they have
@@ -99,8 +103,8 @@ async def nack(call: HttpCall[SubscriptionPath, Nothing, NacksJson]) -> Answered
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(ExtensionsJson),
-    gives={200: AnsweredJson},
-    refuses=(404,),
+    returns={200: AnsweredJson},
+    error_statuses=(404,),
 )
 async def extend(call: HttpCall[SubscriptionPath, Nothing, ExtensionsJson]) -> AnsweredJson:
     """Extend the ack timeout of these deliveries, counted from now."""
@@ -137,10 +141,10 @@ def _delivery(pulled: Pulled, shown: Shown) -> DeliveryJson:
         timestamp_ms=record.timestamp,
         age_ms=pulled.age_ms,
         retry_count=pulled.retry_count,
-        key=shown_as(record.key, shown),
-        value=shown_as(record.value, shown),
+        key=encoded_as(record.key, shown),
+        value=encoded_as(record.value, shown),
         headers=[
-            MessageHeaderJson(name, shown_as(value, shown))
+            MessageHeaderJson(name, encoded_as(value, shown))
             for name, value in record.headers
             if is_public(name)
         ],

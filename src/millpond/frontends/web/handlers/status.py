@@ -21,7 +21,7 @@ from millpond.frontends.web.schemas import IndexJson, StatusJson
 NoInput = HttpCall[Nothing, Nothing, None]
 
 
-@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: IndexJson})
+@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: IndexJson})
 async def show_index(call: NoInput) -> IndexJson:
     """List the addresses of this broker and the paths of this interface."""
     services = call.site.services
@@ -29,13 +29,13 @@ async def show_index(call: NoInput) -> IndexJson:
     return IndexJson("millpond", services.version, dict(services.listeners), paths)
 
 
-@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: StatusJson})
+@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: StatusJson})
 async def check_health(_: NoInput) -> StatusJson:
     """Check that the process responds."""
     return StatusJson("ok")
 
 
-@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: StatusJson})
+@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: StatusJson})
 async def check_readiness(call: NoInput) -> StatusJson:
     """Check that messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or
     failed), `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed,
@@ -52,7 +52,7 @@ async def check_readiness(call: NoInput) -> StatusJson:
     parameters=Nothing,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Other([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
+    returns={200: Other([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
 )
 async def show_metrics(call: NoInput) -> Raw:
     """Get all metrics in the format of Prometheus."""
@@ -65,7 +65,7 @@ async def show_metrics(call: NoInput) -> Raw:
     parameters=Nothing,
     query=Nothing,
     body=NO_BODY,
-    gives={200: Other([JSON], "This document.")},
+    returns={200: Other([JSON], "This document.")},
 )
 async def show_openapi(call: NoInput) -> Raw:
     """Get this interface as an OpenAPI 3.1 document."""

@@ -72,8 +72,8 @@ SERVER_SENT_EVENTS = Form(
     parameters=TopicPath,
     query=StreamQuery,
     body=NO_BODY,
-    gives={200: Other([NDJSON, EVENTS], "One message per line, or one per event.")},
-    refuses=(404,),
+    returns={200: Other([NDJSON, EVENTS], "One message per line, or one per event.")},
+    error_statuses=(404,),
     redirects=True,
 )
 async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> Stream:
@@ -83,7 +83,7 @@ async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> Stream:
     request = await _request(call)
     form = _form(call)
     polled = await call.site.services.poller.poll(request)
-    release = take_place(call.site)
+    release = acquire_stream_slot(call.site)
     return Stream(_pieces(call, request, polled, form), form.media_type, release)
 
 
@@ -150,7 +150,7 @@ def _form(call: HttpCall[TopicPath, StreamQuery, None]) -> Form:
     return SERVER_SENT_EVENTS if EVENTS in call.headers.get("accept", "") else LINES
 
 
-def take_place(site: Site) -> Callable[[], None]:
+def acquire_stream_slot(site: Site) -> Callable[[], None]:
     if site.streams >= site.limits.streams_max:
         raise HttpError(
             503,
@@ -175,7 +175,7 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     """Yields one piece per poll. A slow reader delays the next poll, so nothing accumulates in memory."""
     poller, follow = call.site.services.poller, call.query.follow
-    ends = {each.partition: each.end_offset for each in polled.standings}
+    ends = {each.partition: each.end_offset for each in polled.read_positions}
     wait_ms = call.site.limits.keep_alive_ms if follow else 0
     positions = dict(request.positions)
     try:
@@ -184,7 +184,7 @@ async def _pieces(
                 yield await _shown(call, positions, polled, form)
             elif follow:
                 yield form.keep_alive
-            before, positions = positions, _behind(polled)
+            before, positions = positions, _next_positions(polled)
             if not follow and (_reached(positions, ends) or positions == before):
                 return
             following = replace(
@@ -209,11 +209,11 @@ async def _shown(
             shown.append(form.event(message_of(partition, record, call.query.encoding), ids))
         return b"".join(shown)
 
-    return await call.site.in_time(size_of(polled.records), show)
+    return await call.site.run_off_loop_if_large(size_of(polled.records), show)
 
 
-def _behind(polled: PollResult) -> OffsetsByPartition:
-    return {each.partition: each.next_offset for each in polled.standings}
+def _next_positions(polled: PollResult) -> OffsetsByPartition:
+    return {each.partition: each.next_offset for each in polled.read_positions}
 
 
 def _reached(positions: OffsetsByPartition, ends: OffsetsByPartition) -> bool:

@@ -24,7 +24,7 @@ from millpond.frontends.web.schemas import (
     UnblockedJson,
 )
 from millpond.queues import PartitionStatus, StartAt, SubscriptionStart
-from millpond.queues.tracked import FAR
+from millpond.queues.dispatcher_state import NEVER
 
 KEYS_MAX = 100
 
@@ -40,8 +40,8 @@ class SubscriptionPath(Given, frozen=True):
     parameters=TopicPath,
     query=Nothing,
     body=json_body(NewSubscriptionJson),
-    gives={200: SubscriptionJson},
-    refuses=(404, 409),
+    returns={200: SubscriptionJson},
+    error_statuses=(404, 409),
 )
 async def create_subscription(call: HttpCall[TopicPath, Nothing, NewSubscriptionJson]) -> SubscriptionJson:
     """Create a subscription on a topic. It starts at the earliest message unless `start` is set."""
@@ -57,8 +57,8 @@ async def create_subscription(call: HttpCall[TopicPath, Nothing, NewSubscription
     parameters=TopicPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: SubscriptionsJson},
-    refuses=(404,),
+    returns={200: SubscriptionsJson},
+    error_statuses=(404,),
 )
 async def list_subscriptions(call: HttpCall[TopicPath, Nothing, None]) -> SubscriptionsJson:
     """List the subscriptions of a topic, by name."""
@@ -72,8 +72,8 @@ async def list_subscriptions(call: HttpCall[TopicPath, Nothing, None]) -> Subscr
     parameters=SubscriptionPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: SubscriptionDetailsJson},
-    refuses=(404,),
+    returns={200: SubscriptionDetailsJson},
+    error_statuses=(404,),
 )
 async def describe_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> SubscriptionDetailsJson:
     """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, and which
@@ -110,8 +110,8 @@ async def describe_subscription(call: HttpCall[SubscriptionPath, Nothing, None])
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(SubscriptionChangesJson),
-    gives={200: SubscriptionJson},
-    refuses=(404, 409),
+    returns={200: SubscriptionJson},
+    error_statuses=(404, 409),
 )
 async def alter_subscription(
     call: HttpCall[SubscriptionPath, Nothing, SubscriptionChangesJson],
@@ -128,8 +128,8 @@ async def alter_subscription(
     parameters=SubscriptionPath,
     query=Nothing,
     body=NO_BODY,
-    gives={204: None},
-    refuses=(404,),
+    returns={204: None},
+    error_statuses=(404,),
 )
 async def delete_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> None:
     """Delete a subscription and its progress. Its consumers are detached; messages and dead letters are kept."""
@@ -142,8 +142,8 @@ async def delete_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(SubscriptionResetJson),
-    gives={204: None},
-    refuses=(404, 409),
+    returns={204: None},
+    error_statuses=(404, 409),
 )
 async def reset_subscription(call: HttpCall[SubscriptionPath, Nothing, SubscriptionResetJson]) -> None:
     """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers stay
@@ -158,8 +158,8 @@ async def reset_subscription(call: HttpCall[SubscriptionPath, Nothing, Subscript
     parameters=SubscriptionPath,
     query=Nothing,
     body=json_body(RedriveOrderJson),
-    gives={200: RedrivenJson},
-    refuses=(404, 409),
+    returns={200: RedrivenJson},
+    error_statuses=(404, 409),
 )
 async def redrive_dead_letters(call: HttpCall[SubscriptionPath, Nothing, RedriveOrderJson]) -> RedrivenJson:
     """Send dead letters back to their topic, each of them once, for this subscription only."""
@@ -174,8 +174,8 @@ async def redrive_dead_letters(call: HttpCall[SubscriptionPath, Nothing, Redrive
     parameters=SubscriptionPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: UnblockedJson},
-    refuses=(404,),
+    returns={200: UnblockedJson},
+    error_statuses=(404,),
 )
 async def unblock_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> UnblockedJson:
     """Retry messages that are blocked after their last attempt, with a retry count of 0."""
@@ -214,7 +214,7 @@ def _partition(found: PartitionStatus) -> SubscriptionPartitionJson:
                 waiting=each.waiting,
                 why=each.why,
                 consumer=each.consumer,
-                until_ms=0 if each.until >= FAR else each.until,
+                until_ms=0 if each.until >= NEVER else each.until,
             )
             for each in found.keys
         ],

@@ -34,8 +34,8 @@ class TopicPath(Given, frozen=True):
     parameters=Nothing,
     query=Nothing,
     body=json_body(NewTopicJson),
-    gives={200: CreatedTopicJson},
-    refuses=(409,),
+    returns={200: CreatedTopicJson},
+    error_statuses=(409,),
 )
 async def create_topic(call: HttpCall[Nothing, Nothing, NewTopicJson]) -> CreatedTopicJson:
     """Create a topic. Without `partitions` the setting http_partitions decides (100 unless set), and `note` in the
@@ -48,7 +48,7 @@ async def create_topic(call: HttpCall[Nothing, Nothing, NewTopicJson]) -> Create
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
 
-@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, gives={200: TopicsJson})
+@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: TopicsJson})
 async def list_topics(call: HttpCall[Nothing, Nothing, None]) -> TopicsJson:
     """List all topics, by name."""
     return TopicsJson([topic_of(each) for each in call.site.services.administration.topics()])
@@ -60,8 +60,8 @@ async def list_topics(call: HttpCall[Nothing, Nothing, None]) -> TopicsJson:
     parameters=TopicPath,
     query=Nothing,
     body=NO_BODY,
-    gives={200: TopicDetailsJson},
-    refuses=(404,),
+    returns={200: TopicDetailsJson},
+    error_statuses=(404,),
 )
 async def describe_topic(call: HttpCall[TopicPath, Nothing, None]) -> TopicDetailsJson:
     """Describe a topic: its partitions, and every config with the source of its value."""
@@ -84,8 +84,8 @@ async def describe_topic(call: HttpCall[TopicPath, Nothing, None]) -> TopicDetai
     parameters=TopicPath,
     query=Nothing,
     body=json_body(TopicChangesJson),
-    gives={200: TopicJson},
-    refuses=(404, 409),
+    returns={200: TopicJson},
+    error_statuses=(404, 409),
 )
 async def alter_topic(call: HttpCall[TopicPath, Nothing, TopicChangesJson]) -> TopicJson:
     """Add partitions, change configs, or both."""
@@ -104,8 +104,8 @@ async def alter_topic(call: HttpCall[TopicPath, Nothing, TopicChangesJson]) -> T
     parameters=TopicPath,
     query=Nothing,
     body=NO_BODY,
-    gives={204: None},
-    refuses=(404,),
+    returns={204: None},
+    error_statuses=(404,),
 )
 async def delete_topic(call: HttpCall[TopicPath, Nothing, None]) -> None:
     """Delete a topic and all its messages."""

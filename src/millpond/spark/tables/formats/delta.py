@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
 from millpond.spark.tables.model import DAY, Overtaken, TableProgress, TableTarget, WrittenFile
-from millpond.spark.tables.place import as_url, is_local
+from millpond.spark.tables.paths import as_url, is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,12 +37,12 @@ class DeltaTable:
     def target(self) -> TableTarget:
         return TableTarget(self._root, "", self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
+    def progress(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._delta = self._open()
         if self._delta is None:
             return {}
-        found = {topic.name: _held(self._delta, topic) for topic in topics}
-        return {name: held for name, held in found.items() if held is not None}
+        found = {topic.name: _progress(self._delta, topic) for topic in topics}
+        return {name: progress for name, progress in found.items() if progress is not None}
 
     def check_schema(self, schema: "pa.Schema") -> None:
         found = self._open()
@@ -75,7 +75,7 @@ class DeltaTable:
             raise Overtaken from error
         self._delta = self._open()
 
-    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+    def committed_paths(self, files: Sequence[WrittenFile]) -> set[str]:
         found = self._open()
         known = set() if found is None else {unquote(path) for path in _paths(found)}
         return {file.path for file in files} & known
@@ -138,7 +138,7 @@ class DeltaTable:
         return made
 
 
-def _held(delta: "Delta", topic: Topic) -> TableProgress | None:
+def _progress(delta: "Delta", topic: Topic) -> TableProgress | None:
     mark = delta.transaction_version(_mark_id(topic.name))
     if mark is None:
         return None
@@ -154,10 +154,10 @@ def _held(delta: "Delta", topic: Topic) -> TableProgress | None:
 def _transactions(positions: Mapping[str, TableProgress]) -> "Iterable[Transaction]":
     from deltalake import Transaction
 
-    for topic, held in positions.items():
-        yield Transaction(_mark_id(topic), _mark(held.topic_id))
-        for partition, offset in held.offsets.items():
-            yield Transaction(_app_id(topic, held.topic_id, partition), offset)
+    for topic, progress in positions.items():
+        yield Transaction(_mark_id(topic), _mark(progress.topic_id))
+        for partition, offset in progress.offsets.items():
+            yield Transaction(_app_id(topic, progress.topic_id, partition), offset)
 
 
 def _mark_id(topic: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
 from millpond.spark.tables.model import DAY, Overtaken, TableProgress, TableTarget, WrittenFile
-from millpond.spark.tables.place import as_url, is_local
+from millpond.spark.tables.paths import as_url, is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,12 +48,12 @@ class IcebergTable:
     def target(self) -> TableTarget:
         return TableTarget(self._root, "data", self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
+    def progress(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._table = self._open()
         if self._table is None:
             return {}
         stored = json.loads(self._table.properties.get(POSITIONS, "{}"))
-        return {topic.name: _held(stored[topic.name]) for topic in topics if topic.name in stored}
+        return {topic.name: _progress(stored[topic.name]) for topic in topics if topic.name in stored}
 
     def check_schema(self, schema: "pa.Schema") -> None:
         found = self._open()
@@ -73,7 +73,7 @@ class IcebergTable:
 
         table = self._table or self._create(schema)
         stored = json.loads(table.properties.get(POSITIONS, "{}"))
-        text = json.dumps({**stored, **{topic: _stored(held) for topic, held in positions.items()}})
+        text = json.dumps({**stored, **{topic: _stored(progress) for topic, progress in positions.items()}})
         paths = [f"{as_url(self._root)}/{file.path}" for file in files]
         try:
             _commit(table, paths, text)
@@ -83,7 +83,7 @@ class IcebergTable:
             raise InvalidRequest(reason=f"the table does not take these rows: {error}") from error
         self._table = self._open()
 
-    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+    def committed_paths(self, files: Sequence[WrittenFile]) -> set[str]:
         found = self._open()
         known = set() if found is None else {task.file.file_path for task in found.scan().plan_files()}
         return {file.path for file in files if f"{as_url(self._root)}/{file.path}" in known}
@@ -177,7 +177,7 @@ def _commit(table: "Iceberg", paths: list[str], positions: str) -> None:
                 pass
 
 
-def _held(stored: Mapping[str, object]) -> TableProgress:
+def _progress(stored: Mapping[str, object]) -> TableProgress:
     offsets = stored["offsets"]
     assert isinstance(offsets, dict)
     return TableProgress(
@@ -185,5 +185,8 @@ def _held(stored: Mapping[str, object]) -> TableProgress:
     )
 
 
-def _stored(held: TableProgress) -> dict[str, object]:
-    return {"topic_id": held.topic_id, "offsets": {str(p): offset for p, offset in held.offsets.items()}}
+def _stored(progress: TableProgress) -> dict[str, object]:
+    return {
+        "topic_id": progress.topic_id,
+        "offsets": {str(p): offset for p, offset in progress.offsets.items()},
+    }

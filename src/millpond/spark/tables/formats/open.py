@@ -7,7 +7,7 @@ from millpond.spark.tables.formats.delta import DeltaTable
 from millpond.spark.tables.formats.iceberg import QUARANTINE_SUFFIX, IcebergTable
 from millpond.spark.tables.formats.parquet import COMMITS, ParquetTable
 from millpond.spark.tables.model import Format, Table
-from millpond.spark.tables.place import absolute, filesystem
+from millpond.spark.tables.paths import absolute, filesystem
 
 
 def open_table(

@@ -20,7 +20,7 @@ from millpond.model.errors import InvalidRequest
 from millpond.model.topics import Topic
 from millpond.spark.pipelines.tasks import perform
 from millpond.spark.tables.model import Overtaken, TableProgress, TableTarget, WrittenFile
-from millpond.spark.tables.place import as_url, is_local
+from millpond.spark.tables.paths import as_url, is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class ParquetTable:
     def target(self) -> TableTarget:
         return TableTarget(str(self._root), STAGING, self._by_day)
 
-    def held(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
+    def progress(self, topics: Sequence[Topic]) -> dict[str, TableProgress]:
         self._state = self._recover()
         stored = self._state.topics if self._state else {}
         return {
@@ -89,16 +89,16 @@ class ParquetTable:
     ) -> None:
         topics = {
             name: {
-                "topic_id": held.topic_id,
-                "offsets": {str(p): offset for p, offset in held.offsets.items()},
+                "topic_id": progress.topic_id,
+                "offsets": {str(p): offset for p, offset in progress.offsets.items()},
             }
-            for name, held in positions.items()
+            for name, progress in positions.items()
         }
         before = self._state.topics if self._state else {}
         added = {_in_place(file): file.bytes for file in files}
         self._append(_columns(schema), {**before, **topics}, added, [])
 
-    def listed(self, files: Sequence[WrittenFile]) -> set[str]:
+    def committed_paths(self, files: Sequence[WrittenFile]) -> set[str]:
         found = _load(self._root)
         return {file.path for file in files if found and _in_place(file) in found.files}
 

@@ -15,9 +15,9 @@ import time
 BEFORE, AFTER = "before", "after"
 PLACES = {
     "inside write": ("millpond.spark.sink.task", "_store", AFTER),
-    "before the commit": ("millpond.spark.sink.committing", "_commit", BEFORE),
-    "inside the commit": ("millpond.spark.sink.committing", "_append", AFTER),
-    "after the commit": ("millpond.spark.sink.committing", "_commit", AFTER),
+    "before the commit": ("millpond.spark.sink.sink_commit", "_commit", BEFORE),
+    "inside the commit": ("millpond.spark.sink.sink_commit", "_append", AFTER),
+    "after the commit": ("millpond.spark.sink.sink_commit", "_commit", AFTER),
     "between offset log and commit log": ("millpond.spark.sink.writers", "stream_writer", BEFORE),
 }
 

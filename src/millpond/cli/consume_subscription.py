@@ -1,0 +1,113 @@
+"""`millpond consume --subscription`: prints the messages of a subscription and acknowledges each one after
+printing it.
+
+Printed messages are flushed before they are acknowledged, so after a failure a message may be delivered
+again, but none is skipped. When the command ends in order, for example by Ctrl-C, it returns the messages
+that were not printed; these do not count as failed.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.cli.output import check_reader, count_text, print_bytes, print_note
+from millpond.client import AsyncDelivery, AsyncSubscriber, Message
+
+AT_ONCE: Final = 500
+"""Maximum number of messages that are printed and acknowledged together."""
+OUTPUT_CHECK_S: Final = 2.0
+"""How often the command checks whether the output is still being read."""
+ANSWERS: Final = ("ack", "nack", "none")
+
+RenderDelivery = Callable[[Message, int], bytes]
+"""Takes a message and the number of its failed deliveries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """The parsed arguments of the command. It ends after `count` messages, or when none came for `wait_s`, if
+    these are set."""
+
+    topic: str
+    subscription: str
+    consumer: str | None
+    answer: str
+    count: int | None
+    wait_s: float | None
+    address: str
+    timeout: float
+
+
+async def take(subscription_arguments: Taking, render: RenderDelivery) -> bool:
+    """Returns whether it reached its end without being interrupted."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+    subscriber = AsyncSubscriber(
+        subscription_arguments.address,
+        subscription_arguments.topic,
+        subscription_arguments.subscription,
+        consumer=subscription_arguments.consumer,
+        prefetch=min(subscription_arguments.count or AT_ONCE, AT_ONCE),
+        timeout=subscription_arguments.timeout,
+    )
+    async with subscriber:
+        try:
+            await _copy(subscriber, subscription_arguments, render)
+        except asyncio.CancelledError:
+            return False
+        finally:
+            await _finish(subscriber)
+    return True
+
+
+async def _copy(subscriber: AsyncSubscriber, subscription_arguments: Taking, render: RenderDelivery) -> None:
+    left = subscription_arguments.count
+    while left is None or left > 0:
+        deliveries = await _next(subscriber, subscription_arguments.wait_s, min(left or AT_ONCE, AT_ONCE))
+        if not deliveries:
+            return
+        print_bytes(b"".join([await _rendered(each, render) for each in deliveries]))
+        for each in deliveries:
+            _answer(each, subscription_arguments.answer)
+        left = None if left is None else left - len(deliveries)
+
+
+async def _next(subscriber: AsyncSubscriber, wait_s: float | None, most: int) -> list[AsyncDelivery]:
+    """The available messages; waits for the first one. Empty if none came."""
+    first = await subscriber.receive(OUTPUT_CHECK_S if wait_s is None else wait_s)
+    while first is None and wait_s is None:
+        check_reader()
+        first = await subscriber.receive(OUTPUT_CHECK_S)
+    found = [] if first is None else [first]
+    while found and len(found) < most and (more := await subscriber.receive(0)) is not None:
+        found.append(more)
+    return found
+
+
+async def _rendered(delivery: AsyncDelivery, render: RenderDelivery) -> bytes:
+    about = delivery.metadata
+    message = Message(
+        about.number,
+        await delivery.data(),
+        about.key,
+        tuple(about.attributes.items()),
+        about.publish_time_ms,
+        about.partition,
+    )
+    return render(message, about.retry_count)
+
+
+def _answer(delivery: AsyncDelivery, answer: str) -> None:
+    if answer == "ack":
+        delivery.ack()
+    elif answer == "nack":
+        delivery.nack()
+
+
+async def _finish(subscriber: AsyncSubscriber) -> None:
+    refused = await subscriber.flush()
+    if refused:
+        print_note(f"{count_text(len(refused), 'answer')} came too late: those messages may come again")

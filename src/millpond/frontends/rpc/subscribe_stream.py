@@ -1,0 +1,335 @@
+"""One consumer's stream: a task reads its requests, and the call itself writes the responses.
+
+Deliveries in flight to a consumer are limited by its credit and by the broker's own window: unread bytes never
+exceed `unread_bytes_max`, whatever credit the consumer grants. Acknowledgements are processed in order of
+arrival; their results are sent as they become durable. Runs on the event loop; state changes only between awaits.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from millpond.frontends.rpc.convert import PART_BYTES
+from millpond.frontends.rpc.errors import error_message
+from millpond.frontends.rpc.limits import RpcLimits
+from millpond.model.errors import Defect, InvalidRequest, MillpondError, Stopping, TimedOut
+from millpond.queues import AckResult, Attachment, Deliveries, Event, QueueLimits, Queues, Revocation
+from millpond.queues.deadletters import is_public
+from millpond.queues.dispatcher_results import OK
+from millpond.queues.dispatcher_state import CREDIT_MAX
+from millpond.queues.partition_queue import Delivered
+from millpond.stubs import queue_pb2 as pb
+
+VALUE_BYTES_DEFAULT = 256 * 1024
+ANSWER_OK: Final = pb.ANSWER_OK
+ANSWERS = {
+    AckResult.OK: ANSWER_OK,
+    AckResult.STALE: pb.ANSWER_STALE,
+    AckResult.UNKNOWN: pb.ANSWER_UNKNOWN,
+    AckResult.NOT_OWNER: pb.ANSWER_NOT_OWNER,
+}
+FIELDS_AFTER_ATTACH = ("credit", "answers", "flow", "detach")
+LAST_WRITE_S = 1.0
+"""Time that a consumer has to read its last results when the broker stops."""
+ACK_BYTES = 64
+"""Estimated overhead of a delivery."""
+
+SizedResponse = tuple[pb.SubscribeResponse, int]
+logger = logging.getLogger(__name__)
+
+
+class Window:
+    """Limits the bytes in flight to what the consumer has granted and to `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._granted: int | None = None
+        """Granted bytes that have not been added to the consumer's purse yet. None means that it does not
+        count bytes."""
+        self._granted_total = 0
+        self._taken = 0
+
+    def grant(self, size: int) -> None:
+        if size:
+            self._granted = (self._granted or 0) + size
+
+    def refund(self, size: int) -> None:
+        """Return bytes that were charged to the consumer but not sent to it."""
+        if self._granted is not None:
+            self._granted += size
+
+    def dispatched(self, left: int) -> int:
+        """How many of the given bytes have been used, if `left` of them remain."""
+        return self._granted_total - left
+
+    def take(self, dispatched: int) -> None:
+        """The consumer has read everything up to this point."""
+        self._taken = dispatched
+
+    def next_grant(self) -> int:
+        """Returns the bytes that may be added to the purse now."""
+        room = self._limit - (self._granted_total - self._taken)
+        more = max(0, room if self._granted is None else min(room, self._granted))
+        if self._granted is not None:
+            self._granted -= more
+        self._granted_total += more
+        return more
+
+
+class Subscribing:
+    def __init__(
+        self,
+        queues: Queues,
+        attachment: Attachment,
+        attach: pb.Attach,
+        limits: RpcLimits,
+        queue_limits: QueueLimits,
+    ) -> None:
+        self.attachment = attachment
+        self._queues = queues
+        self._limits = limits
+        self._queue_limits = queue_limits
+        self._value_bytes_max = -1 if attach.metadata_only else attach.value_bytes_max or VALUE_BYTES_DEFAULT
+        self._window = Window(limits.unread_bytes_max)
+        attachment.consumer_credit.add(0, 0)  # bytes are always counted, if only for the window
+        self._room = asyncio.Semaphore(limits.answers_in_progress_max)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._results: list[pb.Results] = []
+        self._writing: asyncio.Task[object] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._failure: MillpondError | None = None
+        self._detached = False
+
+    def leave(self, *, graceful: bool, error: MillpondError | None = None) -> None:
+        """Detach the consumer and stop reading; only the first call has an effect. `error` is what the
+        consumer receives."""
+        if not self._detached:
+            self._detached = True
+            self._failure = error
+            self._queues.detach(self.attachment, graceful=graceful)
+            self.attachment.nudge()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # -- responses ------------------------------------------------------------------------------------------------
+
+    async def responses(self, requests: AsyncIterator[pb.SubscribeRequest]) -> AsyncIterator[SizedResponse]:
+        """Yields responses until either side ends the stream. Results of earlier acknowledgements are still sent."""
+        if not self._detached:
+            self._reading = asyncio.create_task(self._read(requests))
+        while not self._detached:
+            events = await self._taken()
+            dispatched = self._window.dispatched(self.attachment.consumer_credit.bytes)
+            for response in self._responses_to(events):
+                yield response
+            self._window.take(dispatched)
+            self._refill()
+        while self._answering or self._results:
+            if not self._results:
+                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+            for response in self._responses_to(()):
+                yield response
+        if self._failure is not None:
+            raise self._failure
+
+    async def _taken(self) -> Sequence[Event]:
+        try:
+            return await self.attachment.take()
+        except MillpondError as error:
+            self.leave(graceful=True, error=error)
+            return ()
+
+    @contextmanager
+    def write_deadline(self) -> Iterator[None]:
+        """Wraps a write. A consumer that blocks a write for too long is detached; it gets the error when it
+        reads again."""
+        self._writing = asyncio.current_task()
+        alarm = asyncio.get_running_loop().call_later(self._limits.write_ms_max / 1000, self._detach_stalled)
+        try:
+            yield
+        finally:
+            alarm.cancel()
+            self._writing = None
+
+    def _detach_stalled(self) -> None:
+        name, limit_ms = self.attachment.name, self._limits.write_ms_max
+        logger.warning(
+            "consumer idle; detaching",
+            extra={
+                "topic": self.attachment.topic,
+                "subscription": self.attachment.subscription.name,
+                "consumer": name,
+                "timeout_ms": limit_ms,
+            },
+        )
+        error = TimedOut(f"Consumer {name!r} took nothing for {limit_ms} ms.", timeout_ms=limit_ms)
+        self.leave(graceful=False, error=error)
+
+    def stop(self) -> None:
+        """The broker stops: results of acknowledgements are still sent, if the consumer reads them."""
+        self.leave(graceful=True, error=Stopping())
+        asyncio.get_running_loop().call_later(LAST_WRITE_S, self._cancel_write)
+
+    def _cancel_write(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _responses_to(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
+        """Events that precede the decision about an acknowledgement are sent before its result, so that a
+        consumer with a STALE result already knows what was revoked. Results are attached to the last event's
+        response, because each response is expensive."""
+        results, self._results = self._results, []
+        last: SizedResponse | None = None
+        for sized in self._event_responses(events) if not self._detached else ():
+            if last is not None:
+                yield last
+            last = sized
+        if results:
+            response, size = last or (pb.SubscribeResponse(), 0)
+            response.results.extend(results)
+            last = response, size + sum(PART_BYTES + len(each.answers) for each in results)
+        if last is not None:
+            yield last
+        for _ in results:
+            self._room.release()  # not earlier: requests are not read while too many results are unread
+
+    def _event_responses(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
+        for event in events:
+            if isinstance(event, Deliveries):
+                yield from self._deliveries(event)
+            elif isinstance(event, Revocation):
+                revoked = pb.Revoked(partition=event.partition, ack_ids=event.ack_ids)
+                yield pb.SubscribeResponse(revoked=revoked), ACK_BYTES * len(event.ack_ids)
+            else:
+                error = error_message(event.error, self._limits.retry_after_ms)
+                lost = pb.PartitionLost(partition=event.partition, error=error)
+                yield pb.SubscribeResponse(lost=lost), PART_BYTES
+
+    def _deliveries(self, event: Deliveries) -> Iterator[SizedResponse]:
+        """Split deliveries into as few responses as the limits allow."""
+        count_max, bytes_max = self._limits.deliveries_per_response_max, self._limits.delivery_response_bytes
+        response, size, count = _empty_response(event), 0, 0
+        for ack_id, delivered in event.deliveries:
+            size += self._add(response.deliveries, ack_id, delivered)
+            count += 1
+            if count >= count_max or size >= bytes_max:
+                yield response, size
+                response, size, count = _empty_response(event), 0, 0
+        if count:
+            yield response, size
+
+    def _add(self, into: pb.Deliveries, ack_id: bytes, delivered: Delivered) -> int:
+        (offset, _, attempts, _), record = delivered
+        key, value = record.key, record.value
+        size = len(value) if value is not None else 0
+        is_omitted = size > self._value_bytes_max and value is not None
+        if is_omitted:
+            self._window.refund(size)
+            value, size = None, 0
+        delivery = into.deliveries.add(
+            ack_id=ack_id, number=offset + 1, key=key, value=value, timestamp_ms=record.timestamp
+        )
+        if attempts:
+            delivery.retry_count = attempts
+        if is_omitted:
+            delivery.value_omitted = True
+        if record.headers:
+            size += self._add_headers(delivery, record.headers)
+        return size + ACK_BYTES if key is None else size + ACK_BYTES + len(key)
+
+    def _add_headers(self, delivery: pb.Delivery, headers: Sequence[tuple[str, bytes | None]]) -> int:
+        size = 0
+        for name, value in headers:
+            taken = len(name) + len(value or b"")
+            if is_public(name):
+                delivery.headers.add(name=name, value=value)
+                size += taken + PART_BYTES
+            else:
+                self._window.refund(taken)
+        return size
+
+    def _refill(self) -> None:
+        """Refill in large steps, because each one wakes up every partition."""
+        if not self._detached and self.attachment.consumer_credit.bytes * 2 < self._limits.unread_bytes_max:
+            more = self._window.next_grant()
+            if more:
+                self.attachment.grant(0, more)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def _read(self, requests: AsyncIterator[pb.SubscribeRequest]) -> None:
+        graceful, failure = False, None
+        try:
+            async for request in requests:
+                await self._handle_request(request)
+                if request.HasField("detach"):
+                    await asyncio.sleep(0)  # acknowledgements in the same request are processed first
+                    graceful = True
+                    return
+        except MillpondError as error:
+            failure = error
+        finally:
+            self._reading = None
+            self.leave(graceful=graceful, error=failure)
+
+    async def _handle_request(self, request: pb.SubscribeRequest) -> None:
+        if request.HasField("attach") or not any(map(request.HasField, FIELDS_AFTER_ATTACH)):
+            raise InvalidRequest(reason="a consumer attaches once, and later says something else")
+        if request.HasField("flow"):
+            self.attachment.pause(paused=request.flow.paused)
+        if request.HasField("credit"):
+            self._grant(request.credit)
+        if request.HasField("answers"):
+            self._check(request.answers)
+            await self._room.acquire()
+            answering = asyncio.create_task(self._answer(request.answers))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answered)
+
+    def _grant(self, credit: pb.Credit) -> None:
+        if self.attachment.consumer_credit.messages + credit.messages > CREDIT_MAX:
+            raise InvalidRequest(reason=f"credit for more than {CREDIT_MAX} messages")
+        self._window.grant(credit.bytes)
+        self.attachment.grant(credit.messages, self._window.next_grant())
+
+    def _check(self, answers: pb.Answers) -> None:
+        count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
+        if count > self._queue_limits.answers_per_request_max:
+            limit = self._queue_limits.answers_per_request_max
+            raise InvalidRequest(reason=f"{count} answers in one request, and {limit} are allowed")
+
+    async def _answer(self, answers: pb.Answers) -> None:
+        delay_ms = answers.nack_delay_ms if answers.HasField("nack_delay_ms") else None
+        found = await self.attachment.answer(
+            answers.acks,
+            answers.nacks,
+            answers.extends,
+            cumulative=answers.cumulative,
+            delay_ms=delay_ms,
+            by_ms=answers.extend_ms,
+        )
+        said = [ANSWER_OK if each is OK else ANSWERS[each] for each in found]
+        results = pb.Results(request=answers.request, answers=said)
+        self._results.append(results)
+        self.attachment.nudge()
+
+    def _answered(self, answering: "asyncio.Task[None]") -> None:
+        self._answering.discard(answering)
+        if not answering.cancelled() and (error := answering.exception()) is not None:
+            logger.error(
+                "unexpected error in acknowledgements; detaching consumer",
+                exc_info=error,
+                extra={
+                    "topic": self.attachment.topic,
+                    "subscription": self.attachment.subscription.name,
+                    "consumer": self.attachment.name,
+                    "error": error,
+                },
+            )
+            self.leave(graceful=True, error=Defect(reason="see the broker's log"))
+
+
+def _empty_response(event: Deliveries) -> pb.SubscribeResponse:
+    return pb.SubscribeResponse(deliveries=pb.Deliveries(partition=event.partition, epoch=event.epoch))

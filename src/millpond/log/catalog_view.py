@@ -1,0 +1,162 @@
+"""The catalog as this broker last read it: topics, owners, and the rows of its own partitions.
+
+Reads that change this view run one at a time: an older read must not be applied after a newer one, or a topic
+just created would be forgotten again. A broker reads the catalog when another broker notifies it, when
+another process has written, and when it receives a request for an unknown topic. Lives on one event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from millpond.catalog import compactions, partitions, topics, topology
+from millpond.catalog.database import CatalogTransaction
+from millpond.catalog.partitions import PartitionRow
+from millpond.catalog.topology import Ownership, Topology
+from millpond.log.owned_partitions import CompactionMark, OwnedPartitions
+from millpond.log.threads import Threads
+from millpond.log.topics import TopicRegistry
+from millpond.model.errors import MillpondError
+from millpond.model.ids import Session, TopicPartition
+from millpond.model.topics import Topic
+
+REFRESH_RETRY_S = 1.0
+CATCH_UP_EVERY_S = 0.1
+"""Minimum interval between catalog reads caused by unknown topics, for all callers together."""
+
+logger = logging.getLogger(__name__)
+
+
+class CatalogView:
+    def __init__(
+        self,
+        threads: Threads,
+        session: Session,
+        topics: TopicRegistry,
+        owned: OwnedPartitions,
+        *,
+        on_topology: Callable[[Topology], None],
+        shares_catalog: bool,
+    ) -> None:
+        """With `shares_catalog`, other brokers may create topics, too."""
+        self.topology = Topology()
+        self._threads = threads
+        self._session = session
+        self._topics = topics
+        self._owned = owned
+        self._on_topology = on_topology
+        self._shares_catalog = shares_catalog
+        self._read_lock = asyncio.Lock()
+        self._catching_up: asyncio.Future[None] | None = None
+        self._catch_up_at = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_wanted = False
+        self._ending = False
+
+    async def refresh(self) -> None:
+        """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
+        async with self._read_lock:
+            seen = self._owned.seen()
+            known = self.topology
+            found = await self._threads.read(lambda tx: _read_all(tx, self._session, known))
+            if found.news is not None:
+                self._topics.replace_all(found.news.topics)
+                self._apply_topology(found.news.topology)
+            self._owned.apply_all(found.rows, seen)
+            self._owned.apply_compactions(found.marks)
+
+    async def reload_topic(self, name: str, version: int) -> Topic:
+        """Reload one topic that this broker has changed, which created this version of the topology. A broker
+        may have thousands of topics, so the others are not read."""
+        async with self._read_lock:
+            topic, rows = await self._threads.read(lambda tx: _read_topic(tx, name))
+            known = self._topics.put(topic)
+            for row in rows:
+                if row.owner == self._session:
+                    self._owned.apply(row)
+            if version == self.topology.version + 1:
+                self._apply_topology(_with_rows(self.topology, version, rows))
+        return known
+
+    def _apply_topology(self, found: Topology) -> None:
+        self.topology = found
+        self._on_topology(found)
+
+    # -- changes by other brokers -----------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """Apply what other brokers changed before this call. Concurrent callers share the next read, and
+        reads are `CATCH_UP_EVERY_S` apart: requests for topics that do not exist cost the catalog little."""
+        if not self._shares_catalog:
+            return
+        if self._catching_up is None:
+            self._catching_up = asyncio.ensure_future(self._refresh_if_changed())
+        await asyncio.shield(self._catching_up)
+
+    async def _refresh_if_changed(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._catch_up_at - loop.time())
+        self._catch_up_at = loop.time() + CATCH_UP_EVERY_S
+        self._catching_up = None
+        if await self._threads.read(topology.version) != self.topology.version:
+            await self.refresh()
+
+    # -- writes by other processes ----------------------------------------------------------------------------
+
+    def on_foreign_change(self) -> None:
+        """A refresh in flight may have read the catalog before this change, so another one follows it."""
+        self._refresh_wanted = True
+        if not self._ending and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.ensure_future(self._refresh_while_wanted())
+
+    async def _refresh_while_wanted(self) -> None:
+        while self._refresh_wanted and not self._ending:
+            self._refresh_wanted = False
+            try:
+                await self.refresh()
+            except MillpondError as error:
+                logger.warning("catalog refresh failed; will retry", extra={"error": str(error)})
+                self._refresh_wanted = True
+                await asyncio.sleep(REFRESH_RETRY_S)
+
+    async def stop(self) -> None:
+        """Start no more refreshes because of foreign changes, and wait for the one in flight."""
+        self._ending = True
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    topics: list[Topic]
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The result of a refresh's read. Without `news`, topics and owners are unchanged."""
+
+    rows: list[PartitionRow]
+    marks: dict[TopicPartition, CompactionMark]
+    news: _News | None
+
+
+def _read_all(tx: CatalogTransaction, session: Session, known: Topology) -> _Found:
+    """Read the topology first: a partition that it assigns to this broker is then among the rows, or has
+    moved since."""
+    news = None
+    if topology.version(tx) != known.version:
+        view = topology.read(tx, known)
+        news = _News(topics.all_topics(tx), view)
+    return _Found(partitions.owned_by(tx, session), compactions.marks(tx, session), news)
+
+
+def _read_topic(tx: CatalogTransaction, name: str) -> tuple[Topic, list[PartitionRow]]:
+    topic = topics.find(tx, name)
+    return topic, partitions.of_topic(tx, topic.id)
+
+
+def _with_rows(before: Topology, version: int, rows: Sequence[PartitionRow]) -> Topology:
+    owners = {**before.partitions, **{row.topic_partition: Ownership(row.owner, row.epoch) for row in rows}}
+    return Topology(version, before.members, owners, before.shards)

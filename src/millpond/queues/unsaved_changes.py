@@ -1,0 +1,76 @@
+"""What is settled and stored in a partition, and which changes are to be stored next.
+
+A commit runs between `begin` and `end`; changes made during that time are part of the next commit.
+"""
+
+from collections.abc import Mapping
+
+from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
+from millpond.queues.dispatcher_state import ACKED, SETTLING, Settling, TrackedMessage
+from millpond.queues.settled_offsets import OffsetRange, Settled
+
+
+class Ledger:
+    def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
+        self.settled = Settled(floor, chunks)
+        self.retries = dict(retries or {})
+        """Retries of messages that are not tracked yet."""
+        self.decided: list[TrackedMessage] = []
+        self.failed: dict[int, TrackedMessage] = {}
+        self.forgotten: list[int] = []
+        """Offsets whose stored retry is to be removed."""
+        self._voids: list[OffsetRange] = []
+        self._batch: StateChanges | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._batch or self.decided or self.failed or self._voids or self.forgotten)
+
+    def forget_retry(self, offset: int) -> None:
+        del self.retries[offset]
+        self.forgotten.append(offset)
+
+    def void(self, start: int, end: int) -> None:
+        """These offsets are not messages, or no longer."""
+        if self.retries:
+            few = end - start <= len(self.retries)
+            for offset in range(start, end) if few else list(self.retries):
+                if start <= offset < end and offset in self.retries:
+                    self.forget_retry(offset)
+        if self._voids and self._voids[-1][1] == start:
+            self._voids[-1] = (self._voids[-1][0], end)
+        else:
+            self._voids.append((start, end))
+
+    def begin(self) -> StateChanges | None:
+        """What is to be stored; the same object again until `end` is called."""
+        if self._batch is None and self.is_dirty:
+            decided, self.decided = self.decided, []
+            failed, self.failed = self.failed, {}
+            voids, self._voids = self._voids, []
+            forgotten, self.forgotten = self.forgotten, []
+            retries = {
+                offset: Retry(message.attempts, message.not_before)
+                for offset, message in failed.items()
+                if message.state is not SETTLING
+            }
+            forgotten += [message.offset for message in decided if message.attempts]
+            self._batch = StateChanges(
+                settled=self.settled.plan([message.offset for message in decided], voids),
+                retries=retries,
+                forgotten=[offset for offset in forgotten if offset not in retries],
+                dead=[
+                    Dead(message.offset, message.attempts, message.settling is Settling.DROPPED)
+                    for message in decided
+                    if message.settling is not ACKED
+                ],
+                messages=decided,
+            )
+        return self._batch
+
+    def end(self) -> StateChanges:
+        """The changes that `begin` returned are durable."""
+        assert self._batch is not None, "begin comes first"
+        batch, self._batch = self._batch, None
+        self.settled.apply(batch.settled)
+        return batch
