@@ -33,7 +33,7 @@ def run(*, quick: bool = False, only: str | None = None) -> None:
     report = Report("Queue", "make bench PART=queue" + (" (quick)" if quick else ""))
     if only in (None, "rates"):
         _rates(report, quick=quick)
-    if only in (None, "stuck"):
+    if only in (None, "blocked_messages"):
         blocked_messages.run(report, quick=quick)
     if only is None and not quick:
         report.write("queue")

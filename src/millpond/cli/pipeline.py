@@ -10,8 +10,8 @@ from millpond.cli.suggestions import SuggestingGroup
 COMMAND_MODULES: Final = {
     "table": ("tables", "A topic as a Parquet, Delta or Iceberg table, kept up to date exactly once."),
     "sql": ("tables", "SQL over topics and tables."),
-    "publish": ("moving", "A table or a query into a topic, exactly once."),
-    "replay": ("moving", "A range of a topic into another topic."),
+    "publish": ("publish_replay", "A table or a query into a topic, exactly once."),
+    "replay": ("publish_replay", "A range of a topic into another topic."),
     "merge": ("maintenance", "Merge small extents into segments."),
     "compact": ("maintenance", "Keep the latest record of each key."),
     "retain": ("maintenance", "Expire what is past its retention."),

@@ -22,7 +22,7 @@ def values(polled):
 @pytest.fixture
 def soon(monkeypatch):
     """Clients look again all the time."""
-    monkeypatch.setattr(consuming, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(consuming, "METADATA_REFRESH_S", 0.05)
     monkeypatch.setattr(producing, "METADATA_REFRESH_S", 0.0)
 
 

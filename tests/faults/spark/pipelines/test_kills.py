@@ -72,10 +72,10 @@ MORE_KILLS = [
     Kill("between two commits", "compact", f"{JOBS}.compact:_commit 2 before"),
     Kill("after the last commit", "compact", f"{JOBS}.compact:_commit 3 after"),
     Kill("after planning", "retain", f"{JOBS}.retain:perform 1 before"),
-    Kill("while lines are looked for", "retain", f"{JOBS}.retain:find_line 2 before"),
-    Kill("before a line is drawn", "retain", f"{JOBS}.retain:_draw 1 before"),
-    Kill("between two lines", "retain", f"{JOBS}.retain:_draw 2 before"),
-    Kill("after the last", "retain", f"{JOBS}.retain:_draw 3 after"),
+    Kill("while lines are looked for", "retain", f"{JOBS}.retain:find_expiry 2 before"),
+    Kill("before a line is drawn", "retain", f"{JOBS}.retain:_apply_expiry 1 before"),
+    Kill("between two lines", "retain", f"{JOBS}.retain:_apply_expiry 2 before"),
+    Kill("after the last", "retain", f"{JOBS}.retain:_apply_expiry 3 after"),
 ]
 
 
