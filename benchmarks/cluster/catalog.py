@@ -73,8 +73,8 @@ def run(report: Report, *, quick: bool) -> None:
     total = many * PARTITIONS_EACH
     report.section(
         f"{brokers} brokers, {total:,} partitions",
-        "One process with the rows of so many, on PostgreSQL: the time of each step, and the processor's part of it in "
-        f"the broker. The best of {REPEATS}, except for changes.",
+        "One process with the rows of that many partitions, on PostgreSQL: the time of each step, and the processor's "
+        f"part of it in the broker. The best of {REPEATS}, except for changes.",
     )
     with folder("disk") as path, on_servers(path / "catalog") as place:
         database = PostgresDatabase(place.catalog)

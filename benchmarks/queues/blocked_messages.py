@@ -131,7 +131,7 @@ async def _until_delivered(publisher: AsyncPublisher, arrivals: Arrivals, key: b
 
 def _one_unacknowledged(report: Report, path: Path, others: int) -> None:
     report.section(
-        f"One message that nobody acknowledges under {others:,} that are",
+        f"One message that no consumer acknowledges, under {others:,} that are",
         "shared, a whole broker. Its memory on the way; then kill -9, and a start on the same data: how long until it "
         "serves, and from attaching until the one message is delivered again; and what else is (nothing should be). "
         "State: what the catalog keeps of the subscription.",
@@ -233,7 +233,7 @@ def _machine(report: Report, count: int) -> None:
     Dispatcher(dispatcher.config, chunks=dict(chunks))
     loaded = time.perf_counter() - began
     report.table(
-        ("us a message", "rows in the catalog", "of them 1 KiB", "tracked in memory", "built anew ms"),
+        ("us a message", "rows in the catalog", "of them 1 KiB", "tracked in memory", "rebuilt ms"),
         [(f"{seconds / count * 1e6:.1f}", len(chunks), partial, dispatcher.tracked, f"{loaded * 1000:.1f}")],
     )
 
