@@ -287,7 +287,7 @@ class Broker:
         if self._stopping is not None or self._failure is None or self._failure.done():
             return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
         try:
-            self._check_room()
+            self._check_disk_space()
         except StoreFull as error:
             return NotReady("disk_full", str(error))
         if self.lease.is_overdue:
@@ -298,7 +298,7 @@ class Broker:
             return NotReady("writes_refused", str(self.log.failure))
         return None
 
-    def _check_room(self) -> None:
+    def _check_disk_space(self) -> None:
         """Raise `StoreFull` while appends are refused because the disk is full."""
         if self.reserve is not None:
             self.reserve.check()
@@ -345,7 +345,7 @@ class Broker:
             shares_catalog=not self._is_sole_broker(),
             make_writer=self._make_writer,
             random=self._random,
-            check_room=self._check_room,
+            check_disk_space=self._check_disk_space,
         )
         self.coordinator_epochs = Shards(self.lease)
         self.maintenance = Maintenance(

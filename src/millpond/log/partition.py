@@ -35,7 +35,7 @@ class LogPartition:
         "epoch",
         "fenced",
         "halted",
-        "leaving",
+        "in_handover",
         "loading",
         "log_start",
         "open_transactions",
@@ -56,8 +56,9 @@ class LogPartition:
         """Held while the producers' sequences are read: reads on threads finish in any order."""
         self.open_transactions = Ongoing()
         self.fenced = False
-        self.leaving = False
-        """Being handed over: accepted appends are completed, new ones are refused."""
+        """Whether this broker must not serve it: another broker owns it, or it was dropped or halted here."""
+        self.in_handover = False
+        """Whether it is being handed over: accepted appends are completed, new ones are refused."""
         self.halted = False
         """The catalog has lost state that it had committed: no writes until an operator intervenes."""
         self.append_lock = asyncio.Lock()

@@ -57,7 +57,7 @@ async def two(brokers, partitions=0):
 
 def owned(broker):
     """The partitions that it serves, without those that it has handed over and is about to forget."""
-    return {partition.topic_partition for partition in broker.log.partitions() if not partition.leaving}
+    return {partition.topic_partition for partition in broker.log.partitions() if not partition.in_handover}
 
 
 async def until(check, seconds=HANG_S):
