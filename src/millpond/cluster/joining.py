@@ -1,4 +1,4 @@
-"""How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no living owner. On
+"""How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no live owner. On
 leaving it is marked dead."""
 
 import json
@@ -40,7 +40,7 @@ def join(
     sole_broker: bool,
     published: PublishedSettings | None = None,
 ) -> int:
-    """Register and adopt what has no living owner; returns the node id. `sole_broker` means that no other broker can be
+    """Register and adopt what has no live owner; returns the node id. `sole_broker` means that no other broker can be
     running on this catalog. Living brokers hand over what they have too much of by themselves. `published` are settings
     for jobs that use the catalog without a broker."""
     with database.write() as tx:
