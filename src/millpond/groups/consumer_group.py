@@ -71,7 +71,7 @@ class ConsumerGroup(GroupState):
             else:
                 self._join_new(request, ticket, now_ms)
         except MillpondError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
 
     def sync(self, request: SyncRequest, ticket: int, now_ms: int) -> None:
         try:
@@ -81,11 +81,11 @@ class ConsumerGroup(GroupState):
                 raise RebalanceInProgress(group=self.group_id)
             self._unsynced.discard(request.member_id)
             if self.state is GroupPhase.STABLE:
-                self._answer(ticket, self._synced(request.member_id))
+                self._respond(ticket, self._synced(request.member_id))
             else:
                 self._wait_for_assignment(request, ticket)
         except MillpondError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         self._check_generation(member_id, instance_id, generation)
@@ -128,7 +128,7 @@ class ConsumerGroup(GroupState):
             if error is None:
                 self._stabilize(save.snapshot, now_ms)
             else:
-                self._answer_syncs(lambda _: error.copy(), now_ms)
+                self._respond_to_syncs(lambda _: error.copy(), now_ms)
                 self._prepare(now_ms)
 
     def tick(self, now_ms: int) -> None:
@@ -211,7 +211,7 @@ class ConsumerGroup(GroupState):
         is_leader = member.member_id == self.leader
         answered = self.state is GroupPhase.COMPLETING or (self.state is GroupPhase.STABLE and not is_leader)
         if answered and member.protocols == request.distinct_protocols():
-            self._answer(ticket, self._joined(member.member_id))
+            self._respond(ticket, self._joined(member.member_id))
             return
         self._wait_to_join(request, member.member_id, ticket)
         self._rebalance(now_ms)
@@ -235,7 +235,7 @@ class ConsumerGroup(GroupState):
             return
         ticket = self._joining.pop(member_id)
         if error is not None:
-            self._answer(ticket, error.copy())
+            self._respond(ticket, error.copy())
             self._rename(member_id, restart.former.member_id, now_ms)
             self.roster.put(restart.former)
             return
@@ -245,7 +245,7 @@ class ConsumerGroup(GroupState):
             joined = replace(joined, skip_assignment=True)
             if not restart.can_skip_assignment:  # then it must not learn that it is the leader
                 joined = replace(joined, skip_assignment=False, members=(), leader=restart.former.member_id)
-        self._answer(ticket, joined)
+        self._respond(ticket, joined)
 
     # -- creating a generation --------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class ConsumerGroup(GroupState):
             self._prepare(now_ms)
 
     def _prepare(self, now_ms: int) -> None:
-        self._answer_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
+        self._respond_to_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
         self._storing = self._sync_due_ms = None
         self._first_rebalance = self.state is GroupPhase.EMPTY
         self.state = GroupPhase.PREPARING
@@ -324,7 +324,7 @@ class ConsumerGroup(GroupState):
             self._unsynced.add(member.member_id)
             self._keep_alive(member.member_id, now_ms)
             if (ticket := self._joining.pop(member.member_id, None)) is not None:
-                self._answer(ticket, self._joined(member.member_id))
+                self._respond(ticket, self._joined(member.member_id))
 
     # -- assignment -------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class ConsumerGroup(GroupState):
         self.state, self._storing = GroupPhase.STABLE, None
         for member in snapshot.members:
             self.roster.put(member)
-        self._answer_syncs(self._synced, now_ms)
+        self._respond_to_syncs(self._synced, now_ms)
 
     def _end_sync(self, now_ms: int) -> None:
         """Remove members that received the generation and never requested their assignment."""
