@@ -17,7 +17,7 @@ from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, Su
 from millpond.queues import schedule
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, QueueDelivery, StateChanges
-from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, Settling
+from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, SettleReason
 from millpond.queues.key_assignment import key_hash
 from millpond.queues.settled_offsets import Settled
 
@@ -249,7 +249,7 @@ class World:
         assert self.row.store(self.machine.epoch, changes), "the owner is fenced off"
         self.model_row.store(batch)
         if outcome == "stored":
-            acked = [each.offset for each in changes.messages if each.settling is Settling.ACKED]
+            acked = [each.offset for each in changes.messages if each.settle_reason is SettleReason.ACKED]
             self.machine.committed()
             self.same("answered", sorted(acked), self.model.committed())
             self.confirmed |= set(acked)

@@ -237,7 +237,7 @@ class QueueStage:
     def _say_message(self, message):
         where = {
             MessageState.READY: "ready",
-            MessageState.SETTLING: f"settling ({message.settling.name.lower()})",
+            MessageState.SETTLING: f"settling ({message.settle_reason.name.lower()})",
         }
         said = where.get(message.state, f"leased to {message.consumer.name if message.consumer else None}")
         if message.state is MessageState.READY and message.not_before > self.now:

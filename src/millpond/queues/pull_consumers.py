@@ -111,7 +111,7 @@ class _Puller:
             if (queue := self.attachment.queues.get(each.partition)) is not None:
                 queue.dispatcher.restore(each.delivered.delivery)
                 queue.wake()
-        self.attachment.consumer_credit.empty()
+        self.attachment.consumer_credit.clear()
         self.ready.clear()
 
     def holds_nothing(self, now: int) -> bool:
@@ -246,7 +246,7 @@ class Pulling:
                 if left_s == 0:
                     return
         finally:
-            consumer_credit.empty()
+            consumer_credit.clear()
 
     async def _answer(
         self,
