@@ -209,8 +209,10 @@ class ConsumerGroup(GroupState):
         The leader of a stable group joins again to request a new assignment."""
         member = self._check_member(request.member_id, request.instance_id)
         is_leader = member.member_id == self.leader
-        answered = self.state is GroupPhase.COMPLETING or (self.state is GroupPhase.STABLE and not is_leader)
-        if answered and member.protocols == request.distinct_protocols():
+        has_response = self.state is GroupPhase.COMPLETING or (
+            self.state is GroupPhase.STABLE and not is_leader
+        )
+        if has_response and member.protocols == request.distinct_protocols():
             self._respond(ticket, self._joined(member.member_id))
             return
         self._wait_to_join(request, member.member_id, ticket)
@@ -219,7 +221,7 @@ class ConsumerGroup(GroupState):
     # -- static members that restart --------------------------------------------------------------------------
 
     def _restart(self, request: JoinRequest, holder: str, member_id: str, ticket: int, now_ms: int) -> None:
-        """A static member was restarted: it gets its former place and assignment."""
+        """A static member was restarted: its new id replaces the former one and keeps its assignment."""
         former = self._rename(holder, member_id, now_ms)
         self._wait_to_join(request, member_id, ticket)
         if self.state is GroupPhase.STABLE and self.roster.elect_protocol() == self.protocol:
@@ -337,8 +339,8 @@ class ConsumerGroup(GroupState):
         self._fail_superseded(self._syncing.get(request.member_id))
         self._syncing[request.member_id] = ticket
         if request.member_id == self.leader and self._storing is None:
-            given = request.assignments
-            members = (replace(each, assignment=given.get(each.member_id, b"")) for each in self.roster)
+            assignments = request.assignments
+            members = (replace(each, assignment=assignments.get(each.member_id, b"")) for each in self.roster)
             self._storing = SaveSnapshot(replace(self._snapshot(), members=tuple(members)))
             self._effects.append(self._storing)
 

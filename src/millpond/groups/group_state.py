@@ -117,7 +117,7 @@ class GroupState:
         self._fail_pending(member_id, UnknownMember(group=self.group_id, member_id=member_id))
 
     def _rename(self, member_id: str, new_id: str, now_ms: int) -> GroupMember:
-        """Give a static member's place to another id. Requests with the former id are fenced."""
+        """Replace the id of a static member. Requests with the former id are fenced."""
         former = self.roster.remove(member_id)
         self.roster.put(replace(former, member_id=new_id))
         if self.leader == member_id:

@@ -27,7 +27,7 @@ from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
-from millpond.log.remote_reader import Elsewhere
+from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
@@ -116,7 +116,7 @@ class Log:
             metrics,
             self._owned.served,
         )
-        self._remote_reader = Elsewhere(self.reader, self._threads.read, self._threads.in_pool)
+        self._remote_reader = RemoteReader(self.reader, self._threads.read, self._threads.in_pool)
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -283,7 +283,7 @@ class Log:
         )
 
     async def fetch_stored(self, request: FetchRequest, *, read_committed: bool = False) -> FetchResult:
-        """Fetch from one partition, regardless of its owner. See `Elsewhere`."""
+        """Fetch from one partition, regardless of its owner. See `RemoteReader`."""
         return await self._remote_reader.fetch(request, read_committed=read_committed)
 
     async def last_stable_offset(self, topic_partition: TopicPartition) -> int:

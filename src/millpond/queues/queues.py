@@ -29,7 +29,7 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.ack_transactions import CommitOutcome, answer_of, commit
+from millpond.queues.ack_transactions import CommitOutcome, commit, result_of
 from millpond.queues.ackids import AckIdCodec
 from millpond.queues.active_subscription import ActiveSubscription
 from millpond.queues.active_subscriptions import ActiveSubscriptions
@@ -265,7 +265,7 @@ class Queues:
     ) -> list[AckResult]:
         """The result that `commit` would return for each id now. Changes nothing."""
         attachment = await self._attachment(topic, name, consumer)
-        return [answer_of(attachment.resolve(ack_id)) for ack_id in acks]
+        return [result_of(attachment.resolve(ack_id)) for ack_id in acks]
 
     async def _attachment(self, topic: str, name: str, consumer: str) -> Attachment:
         subscription = await self.find(topic, name)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
 from millpond.queues.dispatcher_state import ACKED, SETTLING, SettleReason, TrackedMessage
-from millpond.queues.settled_offsets import OffsetRange, Settled
+from millpond.queues.settled_offsets import OffsetRange, SettledOffsets
 
 
 class Ledger:
     def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
-        self.settled = Settled(floor, chunks)
+        self.settled = SettledOffsets(floor, chunks)
         self.retries = dict(retries or {})
         """Retries of messages that are not tracked yet."""
         self.decided: list[TrackedMessage] = []
