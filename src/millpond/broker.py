@@ -14,7 +14,7 @@ from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
-from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, Nudges, Shards, join, leave
+from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, RefreshRequests, Shards, join, leave
 from millpond.data_directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -78,7 +78,7 @@ class Broker:
         wrap_store: WrapStore = lambda store: store,
         wrap_database: WrapDatabase = lambda database: database,
         make_writer: Callable[..., Writer] = Writer,
-        make_nudges: Callable[[], Nudges] = Nudges,
+        make_refresh_requests: Callable[[], RefreshRequests] = RefreshRequests,
         random: Random | None = None,
         metrics: Metrics | None = None,
         maintain: bool = True,
@@ -97,7 +97,7 @@ class Broker:
         self._wrap_store = wrap_store
         self._wrap_database = wrap_database
         self._make_writer = make_writer
-        self._make_nudges = make_nudges
+        self._make_refresh_requests = make_refresh_requests
         self._random = random
         self._maintain = maintain
         self._supervised = supervised
@@ -287,7 +287,7 @@ class Broker:
         if self._stopping is not None or self._failure is None or self._failure.done():
             return NotReady("not_serving", "The broker is starting, stopping, or has failed.")
         try:
-            self._check_room()
+            self._check_disk_space()
         except StoreFull as error:
             return NotReady("disk_full", str(error))
         if self.lease.is_overdue:
@@ -298,7 +298,7 @@ class Broker:
             return NotReady("writes_refused", str(self.log.failure))
         return None
 
-    def _check_room(self) -> None:
+    def _check_disk_space(self) -> None:
         """Raise `StoreFull` while appends are refused because the disk is full."""
         if self.reserve is not None:
             self.reserve.check()
@@ -345,7 +345,7 @@ class Broker:
             shares_catalog=not self._is_sole_broker(),
             make_writer=self._make_writer,
             random=self._random,
-            check_room=self._check_room,
+            check_disk_space=self._check_disk_space,
         )
         self.coordinator_epochs = Shards(self.lease)
         self.maintenance = Maintenance(
@@ -402,14 +402,14 @@ class Broker:
             copy_body=self.payloads.copy,
         )
         self.pulling = Pulling(self.queues, settings.queue_limits())
-        self._nudges = self._make_nudges()
+        self._refresh_requests = self._make_refresh_requests()
         self.membership = Membership(
             self.log,
             self.session,
             self.lease,
             self.coordinator_epochs,
             Handover(self._prepare_handover, self._end_handover, self.groups.prepare_handover),
-            self._nudges,
+            self._refresh_requests,
             clock=self.clock,
             lease_ms=settings.lease,
             metrics=self.metrics.cluster,
@@ -470,7 +470,7 @@ class Broker:
         if not self._catalog_went_back():
             with contextlib.suppress(MillpondError):
                 leave(self.database, self.session, clock=self.clock)
-        await self._nudges.close()
+        await self._refresh_requests.close()
 
     async def _prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
         await self.queues.prepare_handover(topic_partitions)

@@ -131,7 +131,7 @@ TWINS = (
         mutant(
             "a catalog that went back is not noticed",
             "log/commit_results.py",
-            "if partition is not None and placed.base_offset < known_end:",
+            "if partition is not None and appended.base_offset < known_end:",
             "if False:",
         ),
     ),

@@ -93,7 +93,7 @@ SEEDED = (
         "return offset - within + zero",
         "return offset - within + settled.bit_length()",
     ),
-    _ledger("a dead letter is not stored", "if message.settling is not ACKED", "if False"),
+    _ledger("a dead letter is not stored", "if message.settle_reason is not ACKED", "if False"),
     _dispatcher(
         "leases stay when a consumer leaves", "for offset in sorted(consumer.leases):", "for offset in ():"
     ),
@@ -104,8 +104,8 @@ SEEDED = (
     ),
     _dispatcher(
         "dispatching stops at the first that is not eligible",
-        "                if consumer.queue and consumer.may_take:",
-        "                if message is not None and consumer.queue and consumer.may_take:",
+        "                if consumer.queue and consumer.may_receive:",
+        "                if message is not None and consumer.queue and consumer.may_receive:",
     ),
     _ledger(
         "failures are forgotten when another takes over",
@@ -144,18 +144,18 @@ OWN = (
     ),
     _schedule(
         "a consumer that has nothing to take is taken to starve",
-        "if not consumer.queue or consumer.paused or consumer.may_take:",
-        "if consumer.paused or consumer.may_take:",
+        "if not consumer.queue or consumer.paused or consumer.may_receive:",
+        "if consumer.paused or consumer.may_receive:",
     ),
     _dispatcher(
         "a suspended consumer is served like the others",
-        "takers = [(each.suspended, -each.credit",
-        "takers = [(False, -each.credit",
+        "by_credit = [(each.suspended, -each.credit",
+        "by_credit = [(False, -each.credit",
     ),
     _dispatcher(
         "the consumer with least room is served first",
-        "takers = [(each.suspended, -each.credit",
-        "takers = [(each.suspended, each.credit",
+        "by_credit = [(each.suspended, -each.credit",
+        "by_credit = [(each.suspended, each.credit",
     ),
     _dispatcher(
         "the one that came last is served first",
@@ -204,8 +204,8 @@ OWN = (
     ),
     _dispatcher(
         "what is dropped becomes a dead letter",
-        "Settling.DROPPED if dropped else Settling.DEAD",
-        "Settling.DEAD",
+        "SettleReason.DROPPED if dropped else SettleReason.DEAD",
+        "SettleReason.DEAD",
     ),
     _dispatcher(
         "what is let go keeps its failures",

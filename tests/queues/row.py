@@ -4,7 +4,7 @@ does not have the row's epoch changes nothing."""
 from dataclasses import dataclass, field
 
 from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
-from millpond.queues.settled_offsets import Settled
+from millpond.queues.settled_offsets import SettledOffsets
 
 
 @dataclass
@@ -35,5 +35,5 @@ class Row:
 
     def settled(self, end: int) -> set[int]:
         """The settled offsets below `end`."""
-        settled = Settled(self.floor, self.chunks)
+        settled = SettledOffsets(self.floor, self.chunks)
         return {offset for offset in range(end) if offset in settled}

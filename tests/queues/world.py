@@ -17,9 +17,9 @@ from millpond.model.subscriptions import ExhaustedAction, SubscriptionConfig, Su
 from millpond.queues import schedule
 from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, QueueDelivery, StateChanges
-from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, Settling
+from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState, SettleReason
 from millpond.queues.key_assignment import key_hash
-from millpond.queues.settled_offsets import Settled
+from millpond.queues.settled_offsets import SettledOffsets
 
 KEYS = {"a": key_hash(b"a"), "b": key_hash(b"b"), "c": key_hash(b"c")}
 ACK_TIMEOUT_MS = 10_000
@@ -249,7 +249,7 @@ class World:
         assert self.row.store(self.machine.epoch, changes), "the owner is fenced off"
         self.model_row.store(batch)
         if outcome == "stored":
-            acked = [each.offset for each in changes.messages if each.settling is Settling.ACKED]
+            acked = [each.offset for each in changes.messages if each.settle_reason is SettleReason.ACKED]
             self.machine.committed()
             self.same("answered", sorted(acked), self.model.committed())
             self.confirmed |= set(acked)
@@ -339,7 +339,9 @@ class World:
 
     def check_delivery(self, delivery: QueueDelivery) -> None:
         offset, consumer, attempts, number = delivery
-        assert offset not in Settled(self.row.floor, self.row.chunks), "I2 delivered though durably settled"
+        assert offset not in SettledOffsets(self.row.floor, self.row.chunks), (
+            "I2 delivered though durably settled"
+        )
         assert offset not in self.confirmed, "I3 delivered though acknowledged"
         assert attempts < self.config.attempts_max, "I8 delivered once too often"
         stored = self.row.retries.get(offset)

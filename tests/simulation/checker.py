@@ -184,7 +184,7 @@ class Checker:
             served = {
                 each.topic_partition
                 for each in node.broker.log.partitions()
-                if not (each.fenced or each.leaving)
+                if not (each.fenced or each.in_handover)
             }
             if owned != served or not node.broker.lease.held:
                 return f"{node.name} owns {len(owned)} and serves {len(served)}"

@@ -14,8 +14,8 @@ from tests.simulation.store import BrokersStore
 from tests.simulation.writer import SimWriter
 
 from millpond.broker import Broker
-from millpond.cluster import Nudges
-from millpond.cluster.refresh_requests import NUDGE_TIMEOUT_S
+from millpond.cluster import RefreshRequests
+from millpond.cluster.refresh_requests import REFRESH_TIMEOUT_S
 from millpond.model.errors import MillpondError, WriterDead
 from millpond.settings import Settings
 
@@ -40,7 +40,7 @@ class LoopClock:
         return int(self._loop.time() * 1000)
 
 
-class SimNudges(Nudges):
+class SimRefreshRequests(RefreshRequests):
     """Over the simulated network: they may be late, or lost."""
 
     def __init__(self, node: "Node") -> None:
@@ -48,16 +48,18 @@ class SimNudges(Nudges):
         self._node = node
 
     async def send(self, addresses: Iterable[str]) -> None:
-        await asyncio.gather(*(self._nudge(each) for each in sorted(set(addresses))))
+        await asyncio.gather(*(self._request(each) for each in sorted(set(addresses))))
 
-    async def _nudge(self, address: str) -> None:
+    async def _request(self, address: str) -> None:
         simulation = self._node.simulation
         other = simulation.nodes.get(address)
         if other is None:
             return
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(NUDGE_TIMEOUT_S):
-                await simulation.network.call(self._node.name, other, lambda broker: broker.membership.look())
+            async with asyncio.timeout(REFRESH_TIMEOUT_S):
+                await simulation.network.call(
+                    self._node.name, other, lambda broker: broker.membership.refresh()
+                )
 
 
 class SimBroker(Broker):
@@ -196,7 +198,7 @@ class Node:
             wrap_store=wrap_store,
             wrap_database=wrap_database,
             make_writer=partial(SimWriter, counts=simulation.counts),
-            make_nudges=lambda: SimNudges(self),
+            make_refresh_requests=lambda: SimRefreshRequests(self),
             random=random,  # the module itself, which `seeded` has given the seed
             maintain=simulation.plan.maintain,
             supervised=True,

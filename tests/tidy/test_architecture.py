@@ -63,7 +63,15 @@ PUBLIC = {
         *("BrokerStatus", "ClusterAdministration", "ClusterStatus", "Leader"),
     ],
     millpond.queues: [
-        *("Active", "AckResult", "Attachment", "ConsumerStatus", "Deliveries", "EARLIEST", "Event"),
+        *(
+            "ActiveSubscription",
+            "AckResult",
+            "Attachment",
+            "ConsumerStatus",
+            "Deliveries",
+            "EARLIEST",
+            "Event",
+        ),
         *(
             "PartitionLost",
             "PartitionStatus",

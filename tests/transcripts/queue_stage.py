@@ -26,7 +26,7 @@ from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import QueueDelivery
 from millpond.queues.dispatcher_state import NEVER, LogEntry, MessageState
 from millpond.queues.key_assignment import key_hash
-from millpond.queues.settled_offsets import Settled
+from millpond.queues.settled_offsets import SettledOffsets
 
 PARTITION = 0
 OPTIONS = {
@@ -237,7 +237,7 @@ class QueueStage:
     def _say_message(self, message):
         where = {
             MessageState.READY: "ready",
-            MessageState.SETTLING: f"settling ({message.settling.name.lower()})",
+            MessageState.SETTLING: f"settling ({message.settle_reason.name.lower()})",
         }
         said = where.get(message.state, f"leased to {message.consumer.name if message.consumer else None}")
         if message.state is MessageState.READY and message.not_before > self.now:
@@ -247,7 +247,7 @@ class QueueStage:
         return f"{message.offset} ({self.keys[message.offset]}): {said}{failed}"
 
     def _stored(self):
-        settled = Settled(self.row.floor, self.row.chunks)
+        settled = SettledOffsets(self.row.floor, self.row.chunks)
         above = [str(offset) for offset in range(self.row.floor, self.log.end) if offset in settled]
         parts = [f"floor {self.row.floor}", *(["settled " + ",".join(above)] if above else [])]
         parts += [f"{offset} failed {retry.attempts}" for offset, retry in sorted(self.row.retries.items())]

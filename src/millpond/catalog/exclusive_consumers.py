@@ -1,7 +1,7 @@
 """Exclusive subscriptions: which consumer holds one, across all brokers.
 
 A consumer attaches at every broker that owns a partition, and each of these brokers records it here under its
-own session. A consumer is refused while another living broker has recorded another consumer. Rows of dead
+own session. A consumer is refused while another live broker has recorded another consumer. Rows of dead
 brokers do not count. Rows of the broker itself do not count either: the broker knows which consumer is
 attached to it, so such a row is only a leftover.
 """
@@ -10,16 +10,16 @@ from typing import Final
 
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.subscriptions import StoredSubscription, lock
-from millpond.catalog.topology import LIVING
+from millpond.catalog.topology import LIVE
 from millpond.model.errors import SubscriptionBusy
 from millpond.model.ids import Session
 
 ANOTHER: Final = f"""
     SELECT consumer FROM exclusive_consumers
-    WHERE subscription_id = ? AND consumer <> ? AND session <> ? AND session IN ({LIVING}) ORDER BY session LIMIT 1
+    WHERE subscription_id = ? AND consumer <> ? AND session <> ? AND session IN ({LIVE}) ORDER BY session LIMIT 1
 """  # noqa: S608  # our own text
 FORGET_THE_DEAD: Final = f"""
-    DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session NOT IN ({LIVING})
+    DELETE FROM exclusive_consumers WHERE subscription_id = ? AND session NOT IN ({LIVE})
 """  # noqa: S608  # our own text
 NOTE: Final = """
     INSERT INTO exclusive_consumers (subscription_id, session, topic_id, consumer, token) VALUES (?, ?, ?, ?, ?)

@@ -162,7 +162,7 @@ def facts(tx: CatalogTransaction, topic_partition: TopicPartition, offset: int, 
 
 
 def outlines(tx: CatalogTransaction, topic_partition: TopicPartition, limit: int) -> list[Extent]:
-    """The first extents, also without their indexes. For callers that look at a whole partition."""
+    """The first extents, also without their indexes. For callers that process a whole partition."""
     return [_extent(row) for row in tx.rows(SCAN_OUTLINES, (*topic_partition, 0, limit))]
 
 
@@ -342,8 +342,8 @@ def examined(tx: CatalogTransaction, extent: Extent, oldest: int, newest: int, *
 
 
 def _exactly(extent: Extent) -> tuple[int | bytes | str | None, ...]:
-    place = (extent.base_offset, extent.end_offset, extent.position, extent.length)
-    return (*extent.topic_partition, *place, extent.appended_at, extent.key)
+    bounds = (extent.base_offset, extent.end_offset, extent.position, extent.length)
+    return (*extent.topic_partition, *bounds, extent.appended_at, extent.key)
 
 
 def first_small(

@@ -18,7 +18,7 @@ from millpond.model.ids import Session, TopicPartition
 ONE_TIME_PREFIX: Final = "passing/"
 ONE_TIME_KEPT_MS: Final = 24 * 60 * 60 * 1000
 TOPIC_OF_EACH_ROW: Final = "*"
-"""Stands for the topic's name. No topic can have this name."""
+"""Stored instead of a topic name if each row names its topic. No topic can have this name."""
 
 CLAIM: Final = """
     INSERT INTO sink_commits (sink, batch, session, committed_at) VALUES (?, ?, ?, ?)

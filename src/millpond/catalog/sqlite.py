@@ -101,8 +101,8 @@ class SqliteDatabase:
             os.close(self._lock_file)
             raise
 
-    def write(self) -> "_WriteTurn":
-        return _WriteTurn(self._writer, self._write_lock, self._boot_id, self)
+    def write(self) -> "_WriteTransaction":
+        return _WriteTransaction(self._writer, self._write_lock, self._boot_id, self)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
@@ -200,8 +200,8 @@ class SqliteMemoryDatabase:
         self._boot_id = _boot_id()
         self._connection = apsw.Connection(":memory:")
 
-    def write(self) -> "_WriteTurn":
-        return _WriteTurn(self._connection, self._lock, self._boot_id)
+    def write(self) -> "_WriteTransaction":
+        return _WriteTransaction(self._connection, self._lock, self._boot_id)
 
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
@@ -241,7 +241,7 @@ def _configure(connection: apsw.Connection) -> None:
     connection.pragma("journal_size_limit", 64 * 1024 * 1024)
 
 
-class _WriteTurn:
+class _WriteTransaction:
     """A write transaction: takes this process's lock and the lock between processes, then BEGIN; at the end
     COMMIT, or ROLLBACK unless SQLite has rolled back by itself. It is a class and not a generator because
     every append uses it."""

@@ -317,12 +317,12 @@ def settled_above_floors(
 
 def dead_letters(tx: CatalogTransaction, limit: int, after: DeadLetter | None = None) -> list[DeadLetter]:
     """Dead letters that are still to be written to their topics. Those of a partition are in message order."""
-    place = (*after.state_key, after.offset) if after is not None else BEFORE_ALL_LETTERS
+    position = (*after.state_key, after.offset) if after is not None else BEFORE_ALL_LETTERS
     return [
         DeadLetter(
             StateKey(SubscriptionId(bytes(row[0])), row[1], row[2]), row[3], row[4], row[5], bytes(row[6])
         )
-        for row in tx.rows(DEAD, (*place, limit))
+        for row in tx.rows(DEAD, (*position, limit))
     ]
 
 

@@ -62,7 +62,7 @@ def create(
     now_ms: int,
     owner: str | None = None,
 ) -> Topic:
-    """The partitions go to `owner`, or are spread over the living brokers."""
+    """The partitions go to `owner`, or are spread over the live brokers."""
     check_topic_name(name)
     check_partition_count(partitions)
     check_configs(overrides)

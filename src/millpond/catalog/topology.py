@@ -1,9 +1,9 @@
-"""The topology of the cluster: which brokers exist, and which broker owns what. A version shows whether it
-has changed.
+"""The topology of the cluster: which brokers are live, and which broker owns which partitions and coordinator
+shards. It has a version.
 
 Every change of topics, brokers or owners raises the version in the same transaction. This also serialises
-such changes: the version's row stays locked until they commit, so no two of them start from the same view.
-Each partition stores the version at which it got its owner (`moved`), so that a reader with a hundred
+such changes: the version's row stays locked until they commit, so no two of them start from the same state.
+Each partition stores the version at which it got its owner (`moved`), so that a broker that knows a hundred
 thousand partitions reads only those that changed.
 """
 
@@ -29,31 +29,34 @@ OWNERS_SINCE: Final = "SELECT topic_id, partition, owner, epoch FROM partitions 
 PARTITIONS: Final = "SELECT coalesce(sum(partitions), 0) FROM topics WHERE deleted_at IS NULL"
 COUNTS: Final = "SELECT owner, count(*) FROM partitions WHERE owner IS NOT NULL GROUP BY owner"
 SHARDS: Final = "SELECT shard, owner, epoch FROM coordinators ORDER BY shard"
-LIVING: Final = "SELECT session FROM writers WHERE dead_since IS NULL AND kind = 'broker' AND lane = 0"
+LIVE: Final = "SELECT session FROM writers WHERE dead_since IS NULL AND kind = 'broker' AND lane = 0"
+"""The sessions of live brokers, as a subquery."""
 ORPHANS: Final = f"""
-    SELECT topic_id, partition FROM partitions WHERE owner IS NULL OR owner NOT IN ({LIVING})
+    SELECT topic_id, partition FROM partitions WHERE owner IS NULL OR owner NOT IN ({LIVE})
     ORDER BY topic_id, partition
-"""  # noqa: S608  # our own text
+"""  # noqa: S608  # no user input
 HAND_OVER: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
     WHERE topic_id = ? AND partition = ? AND owner = ? AND epoch = ? RETURNING epoch
-"""  # noqa: S608  # our own text
+"""  # noqa: S608  # no user input
 ADOPT: Final = f"""
     UPDATE partitions SET owner = ?, epoch = epoch + 1, moved = ({VERSION})
-    WHERE topic_id = ? AND partition = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
-"""  # noqa: S608  # our own text
+    WHERE topic_id = ? AND partition = ? AND (owner IS NULL OR owner NOT IN ({LIVE})) RETURNING epoch
+"""  # noqa: S608  # no user input
 HAND_OVER_SHARD: Final = """
     UPDATE coordinators SET owner = ?, epoch = epoch + 1 WHERE shard = ? AND owner = ? AND epoch = ? RETURNING epoch
 """
 ADOPT_SHARD: Final = f"""
     UPDATE coordinators SET owner = ?, epoch = epoch + 1
-    WHERE shard = ? AND (owner IS NULL OR owner NOT IN ({LIVING})) RETURNING epoch
-"""  # noqa: S608  # our own text
-"""The comparison runs under the row's lock: a broker that has been given the row since keeps it."""
+    WHERE shard = ? AND (owner IS NULL OR owner NOT IN ({LIVE})) RETURNING epoch
+"""  # noqa: S608  # no user input
+"""For these four statements: `WHERE` compares the owner under the row's lock, so a row that has another owner by then
+does not change."""
 
 
 class LiveBroker(NamedTuple):
-    """A living broker. A broker that is leaving keeps nothing and gets nothing."""
+    """A broker whose session is not declared dead. While it is `leaving`, it hands over what it owns and
+    receives nothing."""
 
     session: Session
     node_id: int
@@ -63,6 +66,8 @@ class LiveBroker(NamedTuple):
 
 
 class Ownership(NamedTuple):
+    """The owner of a partition or coordinator shard, None if it has none, and its epoch."""
+
     session: str | None
     epoch: int
 
@@ -80,7 +85,7 @@ class Topology:
 
 
 def bump_version(tx: CatalogTransaction) -> int:
-    """Raise the version and return it. Call this before reading anything that decides what is changed."""
+    """Raise the version and return it. Call this before reading anything on which the change depends."""
     version: int = tx.rows(BUMP_VERSION)[0][0]
     return version
 
@@ -91,8 +96,8 @@ def version(tx: CatalogTransaction) -> int:
 
 
 def read(tx: CatalogTransaction, known: Topology | None = None) -> Topology:
-    """The version is read first, so everything read after it is of that version, or of a newer one that will
-    be read again. Only those partitions are read that have moved since `known`."""
+    """Read the topology; of the partitions, only those that have moved since `known`. The version is read first:
+    what is read after it may be newer, and is then read again with the next version."""
     at = version(tx)
     found: dict[str, LiveBroker] = {each.session: each for each in members(tx)}
     return Topology(at, found, _owners_since(tx, known, at), shards(tx))
@@ -107,7 +112,8 @@ def owners(tx: CatalogTransaction) -> dict[TopicPartition, Ownership]:
 
 
 def _owners_since(tx: CatalogTransaction, known: Topology | None, at: int) -> dict[TopicPartition, Ownership]:
-    """Deleted rows have not moved. If the number of partitions does not match, all of them are read."""
+    """Partitions that were deleted are not among those that moved. If the number of partitions does not match
+    that of the topics, all owners are read again."""
     if known is None or known.version > at:
         return owners(tx)
     found = {**known.partitions, **_owners(tx.rows(OWNERS_SINCE, (known.version,)))}
@@ -126,65 +132,77 @@ def shards(tx: CatalogTransaction) -> dict[int, Ownership]:
 
 
 def receivers(tx: CatalogTransaction) -> list[str]:
-    """Brokers that may be given partitions and shards. If all brokers are leaving, all of them may."""
+    """Brokers that may receive partitions and shards: those that are not leaving, or all if all are leaving."""
     found = members(tx)
     return [each.session for each in found if not each.leaving] or [each.session for each in found]
 
 
 def set_leaving(tx: CatalogTransaction, session: str, *, leaving: bool) -> bool:
-    """Returns whether the broker exists. Its row is locked before the version's, the order in which commits
-    lock them."""
+    """Returns whether there is a live broker with this session. Its row is locked before that of the version,
+    because commits lock them in this order."""
     found = bool(tx.rows(SET_LEAVING, (int(leaving), session)))
     bump_version(tx)
     return found
 
 
 def place_new(tx: CatalogTransaction, topic_id: TopicId, numbers: range) -> list[str | None]:
-    """Choose an owner for each new partition of a topic."""
+    """Choose an owner for each new partition of a topic; None if there is no live broker."""
     brokers = receivers(tx)
     if len(brokers) == 1:
         return [brokers[0]] * len(numbers)
     topic_partitions = [TopicPartition(topic_id, number) for number in numbers]
-    placed = spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of)
-    return [placed.get(topic_partition) for topic_partition in topic_partitions]
+    new_owners = spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of)
+    return [new_owners.get(topic_partition) for topic_partition in topic_partitions]
 
 
 def adopt(tx: CatalogTransaction) -> int:
-    """Give partitions and shards without a living owner to living brokers. Returns how many."""
+    """Assign partitions and shards without a live owner to live brokers. Returns how many were assigned."""
     brokers = receivers(tx)
     topic_partitions = [TopicPartition(TopicId(bytes(row[0])), row[1]) for row in tx.rows(ORPHANS)]
-    taken = (
+    partition_owners = (
         spread(topic_partitions, brokers, dict(tx.rows(COUNTS)), family=topic_of) if topic_partitions else {}
     )
     adopted = sum(
-        map(len, tx.each(ADOPT, [(owner, *topic_partition) for topic_partition, owner in taken.items()]))
+        map(
+            len,
+            tx.each(
+                ADOPT, [(owner, *topic_partition) for topic_partition, owner in partition_owners.items()]
+            ),
+        )
     )
     known = shards(tx)
-    living = {each.session for each in members(tx)}
-    loads = {broker: sum(1 for each in known.values() if each.session == broker) for broker in brokers}
-    lost = [shard for shard, each in known.items() if each.session not in living]
-    kept = spread(lost, brokers, loads)
-    return adopted + sum(map(len, tx.each(ADOPT_SHARD, [(owner, shard) for shard, owner in kept.items()])))
+    live = {each.session for each in members(tx)}
+    shard_counts = {broker: sum(1 for each in known.values() if each.session == broker) for broker in brokers}
+    orphaned_shards = [shard for shard, each in known.items() if each.session not in live]
+    shard_owners = spread(orphaned_shards, brokers, shard_counts)
+    return adopted + sum(
+        map(len, tx.each(ADOPT_SHARD, [(owner, shard) for shard, owner in shard_owners.items()]))
+    )
 
 
 def hand_over(
     tx: CatalogTransaction, session: str, handovers: Mapping[TopicPartition, tuple[int, str]]
 ) -> int:
-    """Hand over partitions, each given with the epoch under which it is owned and its new owner. Returns how
-    many changed owner."""
-    living = {each.session for each in members(tx)}
-    wanted = [
-        (to, *topic_partition, session, epoch)
-        for topic_partition, (epoch, to) in sorted(handovers.items())
-        if to in living
+    """Hand over partitions of this session. `handovers` has the current epoch and the new owner of each. Returns
+    how many changed owner."""
+    live = {each.session for each in members(tx)}
+    updates = [
+        (new_owner, *topic_partition, session, epoch)
+        for topic_partition, (epoch, new_owner) in sorted(handovers.items())
+        if new_owner in live
     ]
-    return sum(map(len, tx.each(HAND_OVER, wanted)))
+    return sum(map(len, tx.each(HAND_OVER, updates)))
 
 
 def hand_over_shards(tx: CatalogTransaction, session: str, handovers: Mapping[int, tuple[int, str]]) -> int:
-    living = {each.session for each in members(tx)}
-    wanted = [(to, shard, session, epoch) for shard, (epoch, to) in sorted(handovers.items()) if to in living]
-    return sum(map(len, tx.each(HAND_OVER_SHARD, wanted)))
+    """The same for coordinator shards."""
+    live = {each.session for each in members(tx)}
+    updates = [
+        (new_owner, shard, session, epoch)
+        for shard, (epoch, new_owner) in sorted(handovers.items())
+        if new_owner in live
+    ]
+    return sum(map(len, tx.each(HAND_OVER_SHARD, updates)))
 
 
 def topic_of(topic_partition: TopicPartition) -> TopicId:

@@ -417,8 +417,8 @@ def decode_transition(encoded: Json) -> Transition:
         return Transition(TransactionalProducer(*named))
     kind, producer_id, epoch, fence, timestamp, partition_markers = markers
     decoded = tuple(
-        PartitionMarker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *place)
-        for topic_id, partition, *place in partition_markers
+        PartitionMarker(TopicPartition(TopicId(bytes.fromhex(topic_id)), partition), *fields)
+        for topic_id, partition, *fields in partition_markers
     )
     return Transition(
         TransactionalProducer(*named),

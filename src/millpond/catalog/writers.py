@@ -136,7 +136,7 @@ def mark_expired_brokers_dead(
 
 
 def lease_remaining_ms(tx: CatalogTransaction) -> dict[Session, int]:
-    """The milliseconds until each living broker's lease expires."""
+    """The milliseconds until each live broker's lease expires."""
     clock, now_ms = tx.lease_clock()
     return {Session(row[0]): row[1] - now_ms for row in tx.rows(LEASES, (clock,))}
 
@@ -186,6 +186,6 @@ def living(tx: CatalogTransaction) -> list[tuple[Session, str, str]]:
 
 
 def wall_clock_ahead(tx: CatalogTransaction, clock: str) -> int | None:
-    """How far the wall clock was ahead of this lease clock when a living writer that reported it registered."""
+    """How far the wall clock was ahead of this lease clock when a live writer that reported it registered."""
     found = tx.rows(WALL_AHEAD, (clock,))
     return int(found[0][0]) if found else None

@@ -31,7 +31,7 @@ class ClusterBroker:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`version` counts changes of topics, brokers and owners; `unowned` is the number of partitions without a
-    living owner."""
+    live owner."""
 
     id: str
     version: int

@@ -1,4 +1,4 @@
-"""How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no living owner. On
+"""How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no live owner. On
 leaving it is marked dead."""
 
 import json
@@ -40,8 +40,8 @@ def join(
     sole_broker: bool,
     published: PublishedSettings | None = None,
 ) -> int:
-    """Register and adopt what has no living owner; returns the node id. `sole_broker` means that no other broker can be
-    running on this catalog. Living brokers hand over what they have too much of by themselves. `published` are settings
+    """Register and adopt what has no live owner; returns the node id. `sole_broker` means that no other broker can be
+    running on this catalog. Live brokers hand over to it by themselves. `published` are settings
     for jobs that use the catalog without a broker."""
     with database.write() as tx:
         tx.disable_lock_timeout()
@@ -106,11 +106,11 @@ def _predecessors(tx: CatalogTransaction, identity: BrokerIdentity) -> list[Live
     prove nothing alone, because brokers behind a proxy may share them."""
     if not identity.addresses:
         return []
-    place = identity.machine, dict(identity.bound), dict(identity.addresses)
+    endpoint = identity.machine, dict(identity.bound), dict(identity.addresses)
     return [
         other
         for other in topology.members(tx)
-        if (machine_of(other), _bound_of(other), addresses_of(other)) == place
+        if (machine_of(other), _bound_of(other), addresses_of(other)) == endpoint
     ]
 
 

@@ -41,7 +41,7 @@ class Lease:
     @property
     def is_steady(self) -> bool:
         """Whether all renewals of at least one lease duration were in time. Only then may this broker declare others
-        dead: after an outage of the catalog all leases have expired, and living brokers need time to renew theirs. An
+        dead: after an outage of the catalog all leases have expired, and live brokers need time to renew theirs. An
         outage that this lease has just survived may have been too long for another, so "in time" means well before the
         lease expires."""
         return self._clock.monotonic_ms() - self._steady_since_ms >= self._lease_ms

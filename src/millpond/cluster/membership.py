@@ -1,8 +1,10 @@
-"""A broker's part in the cluster: its lease, what it adopts from dead brokers, and what it hands over to others.
+"""What a broker does as a member of the cluster: it renews its lease, distributes what dead brokers owned, and hands
+over partitions and coordinator shards to other brokers.
 
 There is no leader. Any broker that finds an expired lease declares its holder dead and distributes what it owned. No
-broker takes anything from a living one. Each broker reads the same rows, computes what it has too much of, finishes the
-work on it and hands it over itself. So a partition has one owner at a time, and work in progress on it does not fail.
+broker takes anything from a live one. Each broker reads the same rows, computes which of its own partitions and shards
+others should own, finishes the work on them and hands them over. So a partition has one owner at a time, and work in
+progress on it does not fail.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import Ownership, Topology, topic_of
 from millpond.cluster.joining import addresses_of
 from millpond.cluster.lease import Lease, Shards
-from millpond.cluster.refresh_requests import Nudges
+from millpond.cluster.refresh_requests import RefreshRequests
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, Unavailable, WriterDead
@@ -30,16 +32,18 @@ RETRY_S: Final = 0.5
 HANDOVERS_PER_STEP: Final = 200
 """Partitions handed over in one step. They are not served during the handover."""
 HANDOVER_S: Final = 10.0
-"""How long partitions may take to finish before a handover. If they take longer, this broker keeps them for now."""
+"""How long partitions may take to finish what is in flight before a handover. After that this broker keeps them for
+now."""
 LEAVE_S: Final = 10.0
-"""How long a broker that stops tries to hand over what it owns."""
+"""How long a stopping broker tries to hand over what it owns."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Callbacks into other components for a handover. `partitions` and `shards` return when no work on them is left."""
+    """Callbacks that prepare and end a handover in other components. `partitions` and `shards` stop the work on what is
+    handed over, and return when nothing is in flight."""
 
     partitions: Callable[[Sequence[TopicPartition]], Awaitable[None]]
     done: Callable[[Sequence[TopicPartition]], None]
@@ -55,7 +59,7 @@ class Membership:
         lease: Lease,
         shards: Shards,
         handover: Handover,
-        nudges: Nudges,
+        refresh_requests: RefreshRequests,
         *,
         clock: Clock,
         lease_ms: int,
@@ -66,14 +70,15 @@ class Membership:
         self._lease = lease
         self._shards = shards
         self._handover = handover
-        self._nudges = nudges
+        self._refresh_requests = refresh_requests
         self._clock = clock
         self._lease_ms = lease_ms
         self._metrics = metrics
         self._woken = asyncio.Event()
-        self._balanced = -1
+        self._balanced_version = -1
+        """The topology version for which this broker has handed over all that it should."""
         self._shards_in_handover: set[int] = set()
-        """Shards in handover. They are not added to `_shards` again before the handover has ended."""
+        """`apply` does not add these to `_shards` before their handover has ended."""
         self._balance_lock = asyncio.Lock()
         self._refreshing: asyncio.Future[None] | None = None
         self._refresh_lock = asyncio.Lock()
@@ -82,9 +87,9 @@ class Membership:
 
     async def run(self) -> None:
         """Renew the lease, adopt, and hand over, until cancelled."""
-        async with asyncio.TaskGroup() as duties:
-            duties.create_task(self._repeat_renewal())
-            duties.create_task(self._repeat_balance())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat_renewal())
+            tasks.create_task(self._repeat_balance())
 
     def apply(self, found: Topology) -> None:
         """Apply the topology that the log has just read."""
@@ -96,9 +101,9 @@ class Membership:
         self._metrics.brokers.set(len(found.members))
         self._woken.set()
 
-    async def look(self) -> None:
-        """Refresh from the catalog. Other brokers request it after a change. Calls during a refresh share the next
-        one."""
+    async def refresh(self) -> None:
+        """Read the catalog's changes now. Other brokers request it after a change. Calls during a refresh share the
+        next one."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refresh())
         await asyncio.shield(self._refreshing)
@@ -109,18 +114,19 @@ class Membership:
             await self._log.refresh()
 
     def notify_brokers(self) -> None:
-        self._nudges.send_soon(self._others())
+        """Request a refresh of all other brokers, without waiting."""
+        self._refresh_requests.send_soon(self._others())
 
     def notify_owner(self, topic_partition: TopicPartition) -> None:
-        """Nudge the owner of a partition to which this broker has appended directly."""
+        """Request a refresh of the owner of a partition to which this broker has appended."""
         owner = self._log.topology.partitions.get(topic_partition)
         member = self._log.topology.member(owner.session) if owner is not None else None
         if member is not None and (address := addresses_of(member).get("grpc")):
-            self._nudges.send_one_soon(address)
+            self._refresh_requests.send_one_soon(address)
 
     async def notify_brokers_and_wait(self) -> None:
         """Returns when all other brokers have refreshed, or did not respond."""
-        await self._nudges.send(self._others())
+        await self._refresh_requests.send(self._others())
 
     def _others(self) -> list[str]:
         members = [each for each in self._log.topology.members.values() if each.session != self._session]
@@ -154,16 +160,16 @@ class Membership:
         if expired and self._lease.is_steady:
             await self._take_over([Session(each) for each in expired])
         elif expired:
-            brokers = ",".join(str(self._number_of(session)) for session in expired)
+            brokers = ",".join(str(self._node_id_of(session)) for session in expired)
             logger.info("takeover postponed; own lease renewal was late", extra={"brokers": brokers})
 
-    def _number_of(self, session: str) -> int | str:
-        """A broker's number; its session if it was never seen here."""
+    def _node_id_of(self, session: str) -> int | str:
+        """The broker's node id, or its session if this broker has not read its row."""
         member = self._log.topology.member(session)
         return member.node_id if member is not None else session
 
     async def _take_over(self, expired: Sequence[Session]) -> None:
-        def replace(tx: CatalogTransaction) -> list[str]:
+        def declare_dead(tx: CatalogTransaction) -> list[str]:
             tx.terminate_connections(expired)
             declared_dead = writers.mark_expired_brokers_dead(tx, expired, self._clock.now_ms())
             if declared_dead:
@@ -171,11 +177,12 @@ class Membership:
                 topology.adopt(tx)
             return list(declared_dead)
 
-        declared_dead = await self._log.write(replace, own_commit=True)
+        declared_dead = await self._log.write(declare_dead, own_commit=True)
         for session in declared_dead:
             self._metrics.declared_dead.inc()
             logger.warning(
-                "broker lease expired; taking over its partitions", extra={"broker": self._number_of(session)}
+                "broker lease expired; taking over its partitions",
+                extra={"broker": self._node_id_of(session)},
             )
         await self._log.refresh()
         self.notify_brokers()
@@ -196,16 +203,16 @@ class Membership:
                 self._woken.set()
 
     async def balance(self) -> int:
-        """Hand over what other brokers should own; returns how much that was. Does nothing unless the topology has
-        changed since the last time."""
+        """Hand over the partitions and shards that other brokers should own; returns how many. Does nothing unless the
+        topology has changed since the last time."""
         async with self._balance_lock:
             handed_over = 0
-            while self._balanced != self._log.topology.version:
+            while self._balanced_version != self._log.topology.version:
                 version = self._log.topology.version
                 step = await self._hand_over_shards() + await self._hand_over_partitions()
                 handed_over += step
                 if step == 0:
-                    self._balanced = version
+                    self._balanced_version = version
             return handed_over
 
     async def leave(self) -> None:
@@ -228,8 +235,8 @@ class Membership:
         return [each.session for each in self._log.topology.members.values() if not each.leaving]
 
     def _movable_partitions(self) -> Mapping[TopicPartition, Ownership]:
-        """The partitions to distribute. Excludes those that are halted here: a new owner would not know of the halt and
-        would continue to write."""
+        """The owners of the partitions to balance, without partitions that are halted here: a new owner would not know
+        of the halt and would continue to write."""
         owners = self._log.topology.partitions
         halted = {partition.topic_partition for partition in self._log.partitions() if partition.halted}
         return (
@@ -247,14 +254,14 @@ class Membership:
         counts = Counter(owner.session or "" for owner in owners.values())
         if not has_too_many(counts, self._receivers(), self._session):
             return 0  # the usual case; computing the moves between other brokers would be slow
-        wanted = moves(_by_session(owners), self._receivers(), family=topic_of)
+        planned = moves(_by_session(owners), self._receivers(), family=topic_of)
         mine = [
-            topic_partition for topic_partition in wanted if owners[topic_partition].session == self._session
+            topic_partition for topic_partition in planned if owners[topic_partition].session == self._session
         ][:HANDOVERS_PER_STEP]
         if not mine:
             return 0
         handovers = {
-            topic_partition: (owners[topic_partition].epoch, wanted[topic_partition])
+            topic_partition: (owners[topic_partition].epoch, planned[topic_partition])
             for topic_partition in mine
         }
         began = self._clock.monotonic_ms()
@@ -278,16 +285,16 @@ class Membership:
             async with asyncio.timeout(HANDOVER_S):
                 await self._handover.partitions(topic_partitions)
         except TimeoutError:
-            reason = f"{len(topic_partitions)} partitions have not finished what they had taken within {HANDOVER_S:g} s"
+            reason = f"{len(topic_partitions)} partitions still had work in flight after {HANDOVER_S:g} s"
             raise Unavailable(reason) from None
 
     async def _hand_over_shards(self) -> int:
         owners = self._log.topology.shards
-        wanted = moves(_by_session(owners), self._receivers())
-        mine = [shard for shard in wanted if owners[shard].session == self._session]
+        planned = moves(_by_session(owners), self._receivers())
+        mine = [shard for shard in planned if owners[shard].session == self._session]
         if not mine:
             return 0
-        handovers = {shard: (owners[shard].epoch, wanted[shard]) for shard in mine}
+        handovers = {shard: (owners[shard].epoch, planned[shard]) for shard in mine}
         self._shards_in_handover.update(mine)
         for shard in mine:
             self._shards.pop(shard, None)

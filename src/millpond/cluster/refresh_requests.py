@@ -1,4 +1,4 @@
-"""Asks other brokers to refresh from the catalog now. Only an optimisation: without it they refresh periodically."""
+"""Asks other brokers to read the catalog now. Only an optimisation: without it they do so periodically."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ import grpc
 from millpond.stubs import cluster_pb2 as pb
 
 LOOK: Final = "/millpond.v1.Cluster/Look"
-NUDGE_TIMEOUT_S: Final = 1.0
+REFRESH_TIMEOUT_S: Final = 1.0
 
 
-class Nudges:
+class RefreshRequests:
     """Keeps a connection to every broker in the last list of addresses."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._again: dict[str, bool] = {}
-        """Addresses with a nudge of `send_one_soon` in flight, and whether another one was requested since."""
+        """Addresses with a request of `send_one_soon` in flight, and whether it was called again since."""
 
     async def send(self, addresses: Iterable[str]) -> None:
         """Returns when all have refreshed, or did not respond in time."""
@@ -27,7 +27,7 @@ class Nudges:
         for address in self._channels.keys() - wanted:
             if (channel := self._channels.pop(address, None)) is not None:  # another call may have removed it
                 await channel.close()
-        await asyncio.gather(*(self._nudge(address) for address in wanted))
+        await asyncio.gather(*(self._request(address) for address in wanted))
 
     def send_soon(self, addresses: Iterable[str]) -> None:
         task = asyncio.create_task(self.send(addresses))
@@ -35,7 +35,7 @@ class Nudges:
         task.add_done_callback(self._sending.discard)
 
     def send_one_soon(self, address: str) -> None:
-        """At most one nudge is in flight and one waits, however often this is called: the last one covers all."""
+        """At most one request is in flight and one waits, however often this is called: the last one covers all."""
         if address in self._again:
             self._again[address] = True
             return
@@ -46,10 +46,10 @@ class Nudges:
 
     async def _send_one(self, address: str) -> None:
         try:
-            await self._nudge(address)
+            await self._request(address)
             while self._again[address]:
                 self._again[address] = False
-                await self._nudge(address)
+                await self._request(address)
         finally:
             del self._again[address]
 
@@ -61,7 +61,7 @@ class Nudges:
         for channel in channels.values():
             await channel.close()
 
-    async def _nudge(self, address: str) -> None:
+    async def _request(self, address: str) -> None:
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address)
         call = self._channels[address].unary_unary(
@@ -70,4 +70,4 @@ class Nudges:
             response_deserializer=pb.LookResponse.FromString,
         )
         # Awaiting the response would raise, even a cancellation if the channel is closed because its broker is gone.
-        await call(pb.LookRequest(), timeout=NUDGE_TIMEOUT_S).code()
+        await call(pb.LookRequest(), timeout=REFRESH_TIMEOUT_S).code()

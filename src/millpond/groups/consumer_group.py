@@ -71,7 +71,7 @@ class ConsumerGroup(GroupState):
             else:
                 self._join_new(request, ticket, now_ms)
         except MillpondError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
 
     def sync(self, request: SyncRequest, ticket: int, now_ms: int) -> None:
         try:
@@ -81,11 +81,11 @@ class ConsumerGroup(GroupState):
                 raise RebalanceInProgress(group=self.group_id)
             self._unsynced.discard(request.member_id)
             if self.state is GroupPhase.STABLE:
-                self._answer(ticket, self._synced(request.member_id))
+                self._respond(ticket, self._synced(request.member_id))
             else:
                 self._wait_for_assignment(request, ticket)
         except MillpondError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         self._check_generation(member_id, instance_id, generation)
@@ -128,7 +128,7 @@ class ConsumerGroup(GroupState):
             if error is None:
                 self._stabilize(save.snapshot, now_ms)
             else:
-                self._answer_syncs(lambda _: error.copy(), now_ms)
+                self._respond_to_syncs(lambda _: error.copy(), now_ms)
                 self._prepare(now_ms)
 
     def tick(self, now_ms: int) -> None:
@@ -209,9 +209,11 @@ class ConsumerGroup(GroupState):
         The leader of a stable group joins again to request a new assignment."""
         member = self._check_member(request.member_id, request.instance_id)
         is_leader = member.member_id == self.leader
-        answered = self.state is GroupPhase.COMPLETING or (self.state is GroupPhase.STABLE and not is_leader)
-        if answered and member.protocols == request.distinct_protocols():
-            self._answer(ticket, self._joined(member.member_id))
+        has_response = self.state is GroupPhase.COMPLETING or (
+            self.state is GroupPhase.STABLE and not is_leader
+        )
+        if has_response and member.protocols == request.distinct_protocols():
+            self._respond(ticket, self._joined(member.member_id))
             return
         self._wait_to_join(request, member.member_id, ticket)
         self._rebalance(now_ms)
@@ -219,7 +221,7 @@ class ConsumerGroup(GroupState):
     # -- static members that restart --------------------------------------------------------------------------
 
     def _restart(self, request: JoinRequest, holder: str, member_id: str, ticket: int, now_ms: int) -> None:
-        """A static member was restarted: it gets its former place and assignment."""
+        """A static member was restarted: its new id replaces the former one and keeps its assignment."""
         former = self._rename(holder, member_id, now_ms)
         self._wait_to_join(request, member_id, ticket)
         if self.state is GroupPhase.STABLE and self.roster.elect_protocol() == self.protocol:
@@ -235,7 +237,7 @@ class ConsumerGroup(GroupState):
             return
         ticket = self._joining.pop(member_id)
         if error is not None:
-            self._answer(ticket, error.copy())
+            self._respond(ticket, error.copy())
             self._rename(member_id, restart.former.member_id, now_ms)
             self.roster.put(restart.former)
             return
@@ -245,7 +247,7 @@ class ConsumerGroup(GroupState):
             joined = replace(joined, skip_assignment=True)
             if not restart.can_skip_assignment:  # then it must not learn that it is the leader
                 joined = replace(joined, skip_assignment=False, members=(), leader=restart.former.member_id)
-        self._answer(ticket, joined)
+        self._respond(ticket, joined)
 
     # -- creating a generation --------------------------------------------------------------------------------
 
@@ -256,7 +258,7 @@ class ConsumerGroup(GroupState):
             self._prepare(now_ms)
 
     def _prepare(self, now_ms: int) -> None:
-        self._answer_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
+        self._respond_to_syncs(lambda _: RebalanceInProgress(group=self.group_id), now_ms)
         self._storing = self._sync_due_ms = None
         self._first_rebalance = self.state is GroupPhase.EMPTY
         self.state = GroupPhase.PREPARING
@@ -324,7 +326,7 @@ class ConsumerGroup(GroupState):
             self._unsynced.add(member.member_id)
             self._keep_alive(member.member_id, now_ms)
             if (ticket := self._joining.pop(member.member_id, None)) is not None:
-                self._answer(ticket, self._joined(member.member_id))
+                self._respond(ticket, self._joined(member.member_id))
 
     # -- assignment -------------------------------------------------------------------------------------------
 
@@ -337,8 +339,8 @@ class ConsumerGroup(GroupState):
         self._fail_superseded(self._syncing.get(request.member_id))
         self._syncing[request.member_id] = ticket
         if request.member_id == self.leader and self._storing is None:
-            given = request.assignments
-            members = (replace(each, assignment=given.get(each.member_id, b"")) for each in self.roster)
+            assignments = request.assignments
+            members = (replace(each, assignment=assignments.get(each.member_id, b"")) for each in self.roster)
             self._storing = SaveSnapshot(replace(self._snapshot(), members=tuple(members)))
             self._effects.append(self._storing)
 
@@ -346,7 +348,7 @@ class ConsumerGroup(GroupState):
         self.state, self._storing = GroupPhase.STABLE, None
         for member in snapshot.members:
             self.roster.put(member)
-        self._answer_syncs(self._synced, now_ms)
+        self._respond_to_syncs(self._synced, now_ms)
 
     def _end_sync(self, now_ms: int) -> None:
         """Remove members that received the generation and never requested their assignment."""

@@ -1,6 +1,6 @@
-"""The interface to groups: every call of a member or an administrator, as plain values.
+"""The group coordinator: every request of a member or an administrator, independent of the wire format.
 
-Membership is decided in memory and stored before members receive the response. Offsets are in the catalog when the call
+Membership is decided in memory and saved before members receive the response. Offsets are in the catalog when the call
 returns. Both are written only while this broker owns the group's shard.
 """
 
@@ -18,7 +18,7 @@ from millpond.groups.consumer_group import ConsumerGroup
 from millpond.groups.consumer_protocol import CONSUMER, subscribed_topics
 from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
-from millpond.groups.loaded_groups import GroupMemory, Resident
+from millpond.groups.loaded_groups import LoadedGroup, LoadedGroups
 from millpond.groups.messages import (
     Description,
     GroupPhase,
@@ -51,7 +51,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitSender:
-    """The sender of an offset commit. The default is a consumer that is not a member and assigns its own partitions."""
+    """The sender of an offset commit or a heartbeat. The default is a consumer that is not a member of the group and
+    chooses its own partitions."""
 
     member_id: str = ""
     generation: int = -1
@@ -63,7 +64,8 @@ NO_MEMBER = CommitSender()
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets:
-    """`unstable` are partitions for which an open transaction has offsets of this group."""
+    """The offsets of a group. For the partitions in `unstable`, an open transaction has offsets that are not
+    committed."""
 
     offsets: Mapping[TopicPartition, GroupOffset]
     unstable: frozenset[TopicPartition]
@@ -100,7 +102,7 @@ class Groups:
         self._trusts_clock = trusts_clock
         self._store = GroupStore(log, session, epochs, clock)
         self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
-        self._memory = GroupMemory(self._store, clock=clock, limits=limits, new_id=new_id)
+        self._loaded_groups = LoadedGroups(self._store, clock=clock, limits=limits, new_id=new_id)
 
     # -- members ----------------------------------------------------------------------------------------------
 
@@ -108,44 +110,48 @@ class Groups:
         """Returns when the next generation exists, which may take as long as its slowest member."""
         _check_group_id(group_id)
         if request.member_id:
-            resident = await self._find(group_id, request.member_id)
+            loaded = await self._find_for_member(group_id, request.member_id)
         else:
-            resident = await self._memory.find_or_add(group_id)
-        group = resident.group
-        joined = await self._memory.ask(resident, lambda ticket: group.join(request, ticket, self._now()))
+            loaded = await self._loaded_groups.find_or_add(group_id)
+        group = loaded.group
+        joined = await self._loaded_groups.ask(
+            loaded, lambda ticket: group.join(request, ticket, self._now())
+        )
         assert isinstance(joined, Joined)
         return joined
 
     async def sync(self, group_id: str, request: SyncRequest) -> Synced:
         """Returns the member's assignment, once the leader has sent it and it is stored."""
         _check_group_id(group_id)
-        resident = await self._find(group_id, request.member_id)
-        group = resident.group
-        synced = await self._memory.ask(resident, lambda ticket: group.sync(request, ticket, self._now()))
+        loaded = await self._find_for_member(group_id, request.member_id)
+        group = loaded.group
+        synced = await self._loaded_groups.ask(
+            loaded, lambda ticket: group.sync(request, ticket, self._now())
+        )
         assert isinstance(synced, Synced)
         return synced
 
     async def heartbeat(self, group_id: str, member: CommitSender) -> None:
         _check_group_id(group_id)
-        resident = await self._find(group_id, member.member_id)
-        resident.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
-        self._memory.perform_effects(resident)
+        loaded = await self._find_for_member(group_id, member.member_id)
+        loaded.group.heartbeat(member.member_id, member.instance_id, member.generation, self._now())
+        self._loaded_groups.perform_effects(loaded)
 
     async def leave(self, group_id: str, leaving: Sequence[LeaveRequest]) -> list[MillpondError | None]:
-        """Returns the error of each, in order; None for success."""
+        """Returns the error of each request, in order; None if it succeeded."""
         _check_group_id(group_id)
-        resident = await self._memory.find(group_id)
-        if resident is None:
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is None:
             return [UnknownMember(group=group_id, member_id=each.member_id) for each in leaving]
-        outcomes = resident.group.leave(leaving, self._now())
-        self._memory.perform_effects(resident)
-        return outcomes
+        errors = loaded.group.leave(leaving, self._now())
+        self._loaded_groups.perform_effects(loaded)
+        return errors
 
     async def check_member(self, group_id: str, member: CommitSender) -> None:
-        """Raises unless a transaction may carry offsets of this member."""
-        resident = await self._memory.find(group_id)
-        if resident is not None:
-            _check_commit(resident.group, member, self._now(), transactional=True)
+        """Raises unless this member may commit offsets in a transaction."""
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is not None:
+            _check_commit(loaded.group, member, self._now(), transactional=True)
         elif member.generation >= 0:
             raise IllegalGeneration(group=group_id, generation=member.generation, current="no generation")
 
@@ -157,28 +163,28 @@ class Groups:
         """The offsets are durable when this returns. Returns the error of each offset, in order, or None; raises errors
         that concern all of them."""
         if member.generation >= 0:
-            resident = await self._memory.find(group_id)
+            loaded = await self._loaded_groups.find(group_id)
         else:
-            resident = await self._memory.find_or_add(group_id)
-        if resident is None:
+            loaded = await self._loaded_groups.find_or_add(group_id)
+        if loaded is None:
             raise UnknownGroup(group=group_id)
-        _check_commit(resident.group, member, self._now(), transactional=False)
-        self._memory.perform_effects(resident)
-        outcomes = [self._check_metadata(each) for each in offsets]
-        accepted = [each for each, error in zip(offsets, outcomes, strict=True) if error is None]
+        _check_commit(loaded.group, member, self._now(), transactional=False)
+        self._loaded_groups.perform_effects(loaded)
+        errors = [self._check_metadata(each) for each in offsets]
+        accepted = [each for each, error in zip(offsets, errors, strict=True) if error is None]
         if accepted:
             now_ms = self._clock.now_ms()
-            await self._memory.write(
-                resident.coordinated,
+            await self._loaded_groups.write(
+                loaded.coordinated,
                 lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms),
             )
-        return outcomes
+        return errors
 
     async def committed_offsets(self, group_id: str) -> CommittedOffsets:
-        self._store.coordinated(group_id)
+        self._store.coordinated(group_id)  # raises unless this broker coordinates the group
 
         def read(tx: CatalogTransaction) -> CommittedOffsets:
-            # In this order: offsets of a transaction that ends in between are among the committed ones.
+            # Pending offsets first: if a transaction ends between the two reads, its offsets are committed ones then.
             unstable = frozenset(catalog.pending_offsets(tx, group_id))
             offsets = {each.topic_partition: each for each in catalog.committed_offsets(tx, group_id)}
             return CommittedOffsets(offsets, unstable)
@@ -188,26 +194,28 @@ class Groups:
     async def delete_offsets(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> list[MillpondError | None]:
-        """Returns the error of each, in order, or None. Refuses offsets of topics that members subscribe to, because
-        the members would only commit them again."""
+        """Returns the error of each partition, in order, or None. Refuses topics that members subscribe to, because the
+        members would commit offsets again."""
         _check_group_id(group_id)
-        resident = await self._memory.find(group_id)
-        if resident is None:
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is None:
             await self._check_has_offsets(group_id)
-        topics = _subscribed_topics(resident.group) if resident is not None else frozenset()
-        outcomes = [
+        topics = _subscribed_topics(loaded.group) if loaded is not None else frozenset()
+        errors = [
             self._check_unsubscribed(group_id, topics, topic_partition)
             for topic_partition in topic_partitions
         ]
-        free = [
+        deletable = [
             topic_partition
-            for topic_partition, error in zip(topic_partitions, outcomes, strict=True)
+            for topic_partition, error in zip(topic_partitions, errors, strict=True)
             if error is None
         ]
-        coordinated = resident.coordinated if resident is not None else self._store.coordinated(group_id)
-        if free:
-            await self._memory.write(coordinated, lambda tx: catalog.delete_offsets(tx, group_id, free))
-        return outcomes
+        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
+        if deletable:
+            await self._loaded_groups.write(
+                coordinated, lambda tx: catalog.delete_offsets(tx, group_id, deletable)
+            )
+        return errors
 
     # -- readers that are not members ---------------------------------------------------------------------------
 
@@ -215,95 +223,95 @@ class Groups:
         """Reserve the group's positions in a topic for this reader, or renew the claim. Returns the lease in
         milliseconds. Raises `GroupInUse` while another reader has a claim, or while the group has members."""
         _check_group_id(claim.group_id)
-        resident = await self._memory.find(claim.group_id)
-        if resident is not None and resident.group.state is not GroupPhase.EMPTY:
-            raise _has_members(resident.group, claim.topic)
+        loaded = await self._loaded_groups.find(claim.group_id)
+        if loaded is not None and loaded.group.state is not GroupPhase.EMPTY:
+            raise _has_members(loaded.group, claim.topic)
         self._claims.take(claim, reader, self._now())
         return self._limits.reader_lease_ms
 
     async def release(self, claim: Claim, reader: str) -> None:
-        self._store.coordinated(claim.group_id)
+        self._store.coordinated(claim.group_id)  # raises unless this broker coordinates the group
         self._claims.release(claim, reader)
 
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
-        """Raises unless this reader may commit positions. Another reader may have a claim since this one's expired."""
-        resident = await self._memory.find(group_id)
-        if resident is not None and resident.group.state is not GroupPhase.EMPTY:
-            raise _has_members(resident.group, topic)
+        """Raises unless this reader may commit positions. If its claim has expired, another reader may have one."""
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is not None and loaded.group.state is not GroupPhase.EMPTY:
+            raise _has_members(loaded.group, topic)
         self._claims.check(group_id, topic, partitions, reader, self._now())
 
     # -- administration ---------------------------------------------------------------------------------------
 
     async def describe(self, group_id: str) -> Description:
-        resident = await self._memory.find(group_id)
-        if resident is not None:
-            return resident.group.describe()
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is not None:
+            return loaded.group.describe()
         await self._check_has_offsets(group_id)
         return Description(group_id, GroupPhase.EMPTY)
 
     async def list_groups(self, *, all_brokers: bool = False) -> list[GroupListing]:
-        """Groups that have or had members, or have offsets, sorted by name. Only those that this broker coordinates;
-        with `all_brokers` also those of other brokers, in the state that the catalog has."""
+        """Groups that have or had members, or have offsets, sorted by name: those that this broker coordinates, and
+        with `all_brokers` also those of other brokers, in the state in which they were last saved."""
         stored = await self._store.read(catalog.all_groups)
         found = {
             each.group_id: GroupListing(each.group_id, each.protocol_type, each.state)
             for each in stored
             if all_brokers or self._store.coordinates(each.group_id)
         }
-        for group in (resident.group for resident in self._memory):
+        for group in (loaded.group for loaded in self._loaded_groups):
             if group.group_id in found or not group.is_idle():
                 found[group.group_id] = GroupListing(group.group_id, group.protocol_type, group.state)
         return [found[group_id] for group_id in sorted(found)]
 
     async def delete_group(self, group_id: str) -> None:
-        resident = await self._memory.find(group_id)
-        if resident is not None:
-            await self._memory.stored(resident)
-            if resident.group.state is GroupPhase.DEAD:
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is not None:
+            await self._loaded_groups.wait_until_saved(loaded)
+            if loaded.group.state is GroupPhase.DEAD:
                 raise NotCoordinator(group=group_id)
-            if resident.group.state is not GroupPhase.EMPTY:
+            if loaded.group.state is not GroupPhase.EMPTY:
                 raise GroupNotEmpty(group=group_id)
-        known = resident is not None and not resident.group.is_idle()
-        coordinated = resident.coordinated if resident is not None else self._store.coordinated(group_id)
-        known |= await self._memory.write(coordinated, lambda tx: catalog.delete(tx, group_id))
-        if resident is not None and resident.group.state is GroupPhase.EMPTY:
-            self._memory.drop(resident)
-        if not known:
+        existed = loaded is not None and not loaded.group.is_idle()
+        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
+        existed |= await self._loaded_groups.write(coordinated, lambda tx: catalog.delete(tx, group_id))
+        if loaded is not None and loaded.group.state is GroupPhase.EMPTY:
+            self._loaded_groups.drop(loaded)
+        if not existed:
             raise UnknownGroup(group=group_id)
 
     # -- service ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as duties:
-                duties.create_task(self._memory.run_timers())
-                duties.create_task(self._repeat_expiry())
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._loaded_groups.run_timers())
+                tasks.create_task(self._repeat_expiry())
         finally:
-            await self._memory.drain()
+            await self._loaded_groups.drain()
 
     async def prepare_handover(self, shards: Collection[int]) -> None:
-        """Finish saves of these shards' groups in flight, and send their members to the new coordinator. The caller
-        ensures that new requests for these groups are refused."""
-        for resident in self._memory:
-            if resident.coordinated.shard in shards:
-                await self._memory.stored(resident)
-                self._memory.drop(resident)
+        """Finish the saves of these shards' groups, and drop the groups; their members then look for the new
+        coordinator. The caller ensures that new requests for these groups are refused."""
+        for loaded in self._loaded_groups:
+            if loaded.coordinated.shard in shards:
+                await self._loaded_groups.wait_until_saved(loaded)
+                self._loaded_groups.drop(loaded)
 
     def drop_lost(self) -> None:
-        """Shards have moved: send away the members of groups that this broker no longer coordinates."""
-        self._memory.drop_lost()
+        """Drop groups that this broker no longer coordinates, after shards have moved."""
+        self._loaded_groups.drop_lost()
 
     def tick(self) -> None:
-        """Process everything that is due now. `run` does so by itself."""
-        self._memory.tick()
+        """Process all deadlines that have passed. `run` does so by itself."""
+        self._loaded_groups.tick()
 
     async def expire_once(self) -> int:
         """Remove unused state: offsets of groups that have had no members for a long time, and empty groups without
         offsets. Loads groups whose members may have died with another coordinator, so that their sessions expire."""
         for each in await self.list_groups():
-            if each.state != GroupPhase.EMPTY and each.group_id not in self._memory:
-                await self._memory.find(each.group_id)
-        self._memory.evict_idle()
+            if each.state != GroupPhase.EMPTY and each.group_id not in self._loaded_groups:
+                await self._loaded_groups.find(each.group_id)
+        self._loaded_groups.evict_idle()
         if not self._trusts_clock():
             return 0
         unused_since_ms = self._clock.now_ms() - self._limits.offsets_retention_ms
@@ -330,12 +338,12 @@ class Groups:
     def _now(self) -> int:
         return self._clock.monotonic_ms()
 
-    async def _find(self, group_id: str, member_id: str) -> Resident:
-        """A group that the caller claims to be a member of."""
-        resident = await self._memory.find(group_id)
-        if resident is None:
+    async def _find_for_member(self, group_id: str, member_id: str) -> LoadedGroup:
+        """Returns the group of a request that names this member; raises `UnknownMember` if there is no such group."""
+        loaded = await self._loaded_groups.find(group_id)
+        if loaded is None:
             raise UnknownMember(group=group_id, member_id=member_id)
-        return resident
+        return loaded
 
     def _check_metadata(self, offset: GroupOffset) -> MillpondError | None:
         size, limit = len(offset.metadata.encode()), self._limits.offset_metadata_bytes_max
@@ -357,8 +365,8 @@ class Groups:
 
 
 def _subscribed_topics(group: ConsumerGroup) -> frozenset[str] | None:
-    """None if a member's metadata cannot be read. Raises `GroupNotEmpty` for other protocol types, whose metadata only
-    their members understand."""
+    """The topics that the members subscribe to; None if a member's metadata cannot be decoded. Raises `GroupNotEmpty`
+    for other protocol types, whose metadata only their members can decode."""
     if group.state is GroupPhase.EMPTY:
         return frozenset()
     if group.protocol_type != CONSUMER:

@@ -117,7 +117,7 @@ class GroupState:
         self._fail_pending(member_id, UnknownMember(group=self.group_id, member_id=member_id))
 
     def _rename(self, member_id: str, new_id: str, now_ms: int) -> GroupMember:
-        """Give a static member's place to another id. Requests with the former id are fenced."""
+        """Replace the id of a static member. Requests with the former id are fenced."""
         former = self.roster.remove(member_id)
         self.roster.put(replace(former, member_id=new_id))
         if self.leader == member_id:
@@ -146,20 +146,20 @@ class GroupState:
     def _fail_superseded(self, ticket: int | None) -> None:
         """Respond to a pending request that the same member has sent again; the sender of the first may retry."""
         if ticket is not None:
-            self._answer(ticket, RebalanceInProgress(group=self.group_id))
+            self._respond(ticket, RebalanceInProgress(group=self.group_id))
 
     def _fail_pending(self, member_id: str, error: MillpondError) -> None:
         for waiting in (self._joining, self._syncing):
             if (ticket := waiting.pop(member_id, None)) is not None:
-                self._answer(ticket, error.copy())
+                self._respond(ticket, error.copy())
 
-    def _answer_syncs(self, outcome_of: Callable[[str], Synced | MillpondError], now_ms: int) -> None:
+    def _respond_to_syncs(self, outcome_of: Callable[[str], Synced | MillpondError], now_ms: int) -> None:
         for member_id, ticket in self._syncing.items():
-            self._answer(ticket, outcome_of(member_id))
+            self._respond(ticket, outcome_of(member_id))
             self._keep_alive(member_id, now_ms)
         self._syncing.clear()
 
-    def _answer(self, ticket: int, outcome: Joined | Synced | MillpondError) -> None:
+    def _respond(self, ticket: int, outcome: Joined | Synced | MillpondError) -> None:
         self._effects.append(GroupResponse(ticket, outcome))
 
     def _joined(self, member_id: str) -> Joined:

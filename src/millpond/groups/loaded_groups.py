@@ -1,7 +1,7 @@
-"""The groups in memory: loaded on first use, stored when they change, and ticked when a deadline is due.
+"""The groups in memory: loaded from the catalog on first use, saved when they change, and woken when a deadline is due.
 
-Lives on one event loop; its state changes only between awaits. A caller that waits for a response may be cancelled: the
-group does not notice, as it would not notice a client that died.
+Used on one event loop; state changes only between awaits. A caller that waits for a response may be cancelled. That
+does not change the group: until its session expires, the member stays, as if its client had died.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ GroupOutcome = Joined | Synced | MillpondError
 
 
 @dataclass(slots=True, eq=False)
-class Resident:
-    """A group in memory. If the shard's epoch has changed since the group was loaded, it is dropped."""
+class LoadedGroup:
+    """A group in memory. It is dropped if the epoch of its shard has changed since it was loaded."""
 
     group: ConsumerGroup
     coordinated: CoordinatedGroup
     saving: "set[asyncio.Task[None]]" = field(default_factory=set)
-    """Saves in flight. Until they are done, the catalog has an older state."""
+    """Saves in flight. Until they are done, the catalog holds an older state."""
 
 
-class GroupMemory:
+class LoadedGroups:
     def __init__(self, store: GroupStore, *, clock: Clock, limits: GroupLimits, new_id: NewId) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
         self._new_id = new_id
-        self._residents: dict[str, Resident] = {}
+        self._groups: dict[str, LoadedGroup] = {}
         self._loading: dict[CoordinatedGroup, asyncio.Task[None]] = {}
         self._tickets = count()
         self._waiting: dict[int, asyncio.Future[GroupOutcome]] = {}
@@ -52,26 +52,26 @@ class GroupMemory:
         self._alarm = asyncio.Event()
         self._wakes_at_ms: float = -math.inf
 
-    def __iter__(self) -> Iterator[Resident]:
-        return iter(list(self._residents.values()))
+    def __iter__(self) -> Iterator[LoadedGroup]:
+        return iter(list(self._groups.values()))
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._residents
+        return group_id in self._groups
 
-    async def find(self, group_id: str) -> Resident | None:
-        """The group, if it is in memory or in the catalog; None otherwise. Concurrent callers share one read."""
-        resident = self._current(group_id)
-        if resident is None:
+    async def find(self, group_id: str) -> LoadedGroup | None:
+        """Returns the group, loaded from the catalog if need be; None if the catalog does not have it. Concurrent
+        callers share one read. Raises `NotCoordinator` if another broker coordinates the group."""
+        loaded = self._current(group_id)
+        if loaded is None:
             coordinated = self._store.coordinated(group_id)
             await self._load(coordinated)
-            resident = self._current(group_id)
-            if (
-                self._store.coordinated(group_id) != coordinated
-            ):  # lost and regained: what was read may be stale
+            loaded = self._current(group_id)
+            # If the shard was lost and regained meanwhile, what was read may be stale.
+            if self._store.coordinated(group_id) != coordinated:
                 raise NotCoordinator(group=group_id)
-        return resident
+        return loaded
 
-    async def find_or_add(self, group_id: str) -> Resident:
+    async def find_or_add(self, group_id: str) -> LoadedGroup:
         found = await self.find(group_id)
         if found is not None:
             return found
@@ -79,14 +79,15 @@ class GroupMemory:
             self._store.coordinated(group_id), ConsumerGroup(group_id, self._limits, self._new_id)
         )
 
-    async def ask(self, resident: Resident, event: Callable[[int], None]) -> Joined | Synced:
-        """Send the group an event with a ticket, and wait for the response."""
+    async def ask(self, loaded: LoadedGroup, event: Callable[[int], None]) -> Joined | Synced:
+        """Send the group an event and wait for its response. The ticket is a number by which the response is
+        matched."""
         ticket = next(self._tickets)
         future: asyncio.Future[GroupOutcome] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
         try:
             event(ticket)
-            self.perform_effects(resident)
+            self.perform_effects(loaded)
             outcome = await future
         finally:
             self._waiting.pop(ticket, None)
@@ -94,67 +95,68 @@ class GroupMemory:
             raise outcome
         return outcome
 
-    def perform_effects(self, resident: Resident) -> None:
+    def perform_effects(self, loaded: LoadedGroup) -> None:
         """Perform the effects that the group has requested, and update its alarm."""
-        for effect in resident.group.take_effects():
+        for effect in loaded.group.take_effects():
             if isinstance(effect, GroupResponse):
                 self._deliver(effect)
             else:
-                self._begin_save(resident, effect)
-        if self._residents.get(resident.coordinated.group_id) is resident:
-            self._set_alarm(resident)
+                self._begin_save(loaded, effect)
+        if self._groups.get(loaded.coordinated.group_id) is loaded:
+            self._set_alarm(loaded)
 
     async def write(self, coordinated: CoordinatedGroup, operation: CommitOperation) -> Any:
-        """Write under the group's fence. If the group has moved to another coordinator, it is dropped here."""
+        """Write to the catalog, fenced by the epoch of the group's shard. If another broker coordinates the group now,
+        it is dropped here."""
         try:
             return await self._store.write(coordinated, operation)
         except NotCoordinator:
-            self._drop_at(coordinated)
+            self._drop_loaded_as(coordinated)
             raise
 
-    async def stored(self, resident: Resident) -> None:
+    async def wait_until_saved(self, loaded: LoadedGroup) -> None:
         """Returns when no save of the group is in flight."""
-        while resident.saving:
-            await asyncio.wait(resident.saving)
+        while loaded.saving:
+            await asyncio.wait(loaded.saving)
 
-    def drop(self, resident: Resident) -> None:
-        """Remove a group that was deleted or has moved. Waiting callers receive `NotCoordinator`."""
-        group_id = resident.coordinated.group_id
-        if self._residents.get(group_id) is resident:
-            del self._residents[group_id]
+    def drop(self, loaded: LoadedGroup) -> None:
+        """Remove a group that was deleted or has another coordinator. Waiting callers receive `NotCoordinator`."""
+        group_id = loaded.coordinated.group_id
+        if self._groups.get(group_id) is loaded:
+            del self._groups[group_id]
             self._deadlines.clear(group_id)
-        resident.group.kill()
-        self.perform_effects(resident)
+        loaded.group.kill()
+        self.perform_effects(loaded)
 
     def drop_lost(self) -> None:
-        """Drop groups that another broker coordinates now; otherwise their callers would wait here in vain."""
-        for resident in self:
+        """Drop groups that another broker coordinates now, so that their callers do not wait for a response in vain."""
+        for loaded in self:
             with contextlib.suppress(NotCoordinator):
-                self._current(resident.coordinated.group_id)
+                self._current(loaded.coordinated.group_id)
 
     def evict_idle(self) -> None:
         """Remove groups from memory that can be loaded again on the next request."""
-        for group_id, resident in list(self._residents.items()):
-            if resident.group.is_idle() and not resident.saving:
-                del self._residents[group_id]
+        for group_id, loaded in list(self._groups.items()):
+            if loaded.group.is_idle() and not loaded.saving:
+                del self._groups[group_id]
                 self._deadlines.clear(group_id)
 
     # -- time -------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Process everything that is due now."""
+        """Process all deadlines that have passed."""
         now_ms = self._clock.monotonic_ms()
         for group_id in self._deadlines.take_due(now_ms):
-            resident = self._residents[group_id]
+            loaded = self._groups[group_id]
             try:
-                resident.group.tick(now_ms)
-                self.perform_effects(resident)
+                loaded.group.tick(now_ms)
+                self.perform_effects(loaded)
             except Exception as error:  # a bug in one group must not stop the timers of all
                 logger.exception(
                     "unexpected error in group; reloading it",
                     extra={"group": group_id, "error": error},
                 )
-                self.drop(resident)
+                self.drop(loaded)
 
     async def run_timers(self) -> None:
         """Sleeps until the next deadline of any group; woken when an earlier one is set."""
@@ -172,38 +174,40 @@ class GroupMemory:
 
     async def drain(self) -> None:
         """Finish saves in flight. Callers that still wait receive `NotCoordinator` and look for the new coordinator."""
-        for resident in self:
-            await self.stored(resident)
-            self.drop(resident)
+        for loaded in self:
+            await self.wait_until_saved(loaded)
+            self.drop(loaded)
 
-    def _set_alarm(self, resident: Resident) -> None:
-        due_ms = resident.group.next_deadline_ms()
+    def _set_alarm(self, loaded: LoadedGroup) -> None:
+        due_ms = loaded.group.next_deadline_ms()
         if due_ms is None:
-            self._deadlines.clear(resident.coordinated.group_id)
+            self._deadlines.clear(loaded.coordinated.group_id)
             return
-        self._deadlines.set(resident.coordinated.group_id, due_ms)
+        self._deadlines.set(loaded.coordinated.group_id, due_ms)
         if due_ms < self._wakes_at_ms:
             self._alarm.set()
 
     # -- internals --------------------------------------------------------------------------------------------
 
-    def _current(self, group_id: str) -> Resident | None:
-        resident = self._residents.get(group_id)
+    def _current(self, group_id: str) -> LoadedGroup | None:
+        """Returns the group if it is loaded and current. Drops it if this broker has lost its shard since it was
+        loaded, and raises `NotCoordinator` if it has not regained it."""
+        loaded = self._groups.get(group_id)
         try:
             coordinated = self._store.coordinated(group_id)
         except NotCoordinator:
-            if resident is not None:
-                self.drop(resident)
+            if loaded is not None:
+                self.drop(loaded)
             raise
-        if resident is not None and resident.coordinated != coordinated:  # lost and regained: it may be stale
-            self.drop(resident)
+        if loaded is not None and loaded.coordinated != coordinated:  # lost and regained
+            self.drop(loaded)
             return None
-        return resident
+        return loaded
 
-    def _add(self, coordinated: CoordinatedGroup, group: ConsumerGroup) -> Resident:
-        resident = self._residents[coordinated.group_id] = Resident(group, coordinated)
-        self.perform_effects(resident)
-        return resident
+    def _add(self, coordinated: CoordinatedGroup, group: ConsumerGroup) -> LoadedGroup:
+        loaded = self._groups[coordinated.group_id] = LoadedGroup(group, coordinated)
+        self.perform_effects(loaded)
+        return loaded
 
     async def _load(self, coordinated: CoordinatedGroup) -> None:
         task = self._loading.get(coordinated)
@@ -217,7 +221,7 @@ class GroupMemory:
 
     async def _read(self, coordinated: CoordinatedGroup) -> None:
         snapshot = await self._store.load(coordinated.group_id)
-        if snapshot is None or coordinated.group_id in self._residents:
+        if snapshot is None or coordinated.group_id in self._groups:
             return
         now_ms = self._clock.monotonic_ms()
         self._add(
@@ -227,32 +231,33 @@ class GroupMemory:
             ),
         )
 
-    def _deliver(self, answer: GroupResponse) -> None:
-        future = self._waiting.pop(answer.ticket, None)
+    def _deliver(self, response: GroupResponse) -> None:
+        future = self._waiting.pop(response.ticket, None)
         if future is not None and not future.done():
-            future.set_result(answer.outcome)
+            future.set_result(response.outcome)
 
-    def _begin_save(self, resident: Resident, save: SaveSnapshot) -> None:
-        """Tasks start in the order in which they are created, and so do their commits: the last save wins."""
-        task = asyncio.create_task(self._save(resident, save))
-        resident.saving.add(task)
-        task.add_done_callback(resident.saving.discard)
+    def _begin_save(self, loaded: LoadedGroup, save: SaveSnapshot) -> None:
+        """Save the group in a task. Tasks start in the order in which they are created, and so do their commits: the
+        last save wins."""
+        task = asyncio.create_task(self._save(loaded, save))
+        loaded.saving.add(task)
+        task.add_done_callback(loaded.saving.discard)
 
-    async def _save(self, resident: Resident, save: SaveSnapshot) -> None:
+    async def _save(self, loaded: LoadedGroup, save: SaveSnapshot) -> None:
         failure: MillpondError | None = None
         try:
-            await self._store.save(resident.coordinated, save.snapshot)
+            await self._store.save(loaded.coordinated, save.snapshot)
         except NotCoordinator:
-            self.drop(resident)
+            self.drop(loaded)
         except MillpondError as error:
             logger.warning(
-                "saving group failed", extra={"group": resident.coordinated.group_id, "error": str(error)}
+                "saving group failed", extra={"group": loaded.coordinated.group_id, "error": str(error)}
             )
             failure = error
-        resident.group.saved(save, failure, self._clock.monotonic_ms())
-        self.perform_effects(resident)
+        loaded.group.saved(save, failure, self._clock.monotonic_ms())
+        self.perform_effects(loaded)
 
-    def _drop_at(self, coordinated: CoordinatedGroup) -> None:
-        resident = self._residents.get(coordinated.group_id)
-        if resident is not None and resident.coordinated == coordinated:
-            self.drop(resident)
+    def _drop_loaded_as(self, coordinated: CoordinatedGroup) -> None:
+        loaded = self._groups.get(coordinated.group_id)
+        if loaded is not None and loaded.coordinated == coordinated:
+            self.drop(loaded)

@@ -73,7 +73,7 @@ class Appender:
         """See `Log.check_planned`."""
         config = topic.config()
         self._flusher.check_available(TopicPartition(topic.id, 0))
-        self._flusher.check_room()
+        self._flusher.check_disk_space()
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if needs_inspection(admitted, config):
             await self._inspect_records(admitted, config)
@@ -82,7 +82,7 @@ class Appender:
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
         topic_partition = partition.topic_partition
         self._flusher.check_available(topic_partition)
-        await self._flusher.room_for(len(admitted.data))
+        await self._flusher.wait_for_room(len(admitted.data))
         sequence = sequence_of(admitted.headers[0][1])
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await partition.load_state_for(sequence, self._threads.read)
@@ -133,7 +133,7 @@ class Appender:
 
     async def _admit_jointly(self, appends: Mapping[TopicPartition, Buffer]) -> list[Pending]:
         pendings = [await self._joint(topic_partition, data) for topic_partition, data in appends.items()]
-        await self._flusher.room_for(sum(pending.size for pending in pendings))
+        await self._flusher.wait_for_room(sum(pending.size for pending in pendings))
         for pending in pendings:
             self._owned.check_not_halted(pending.topic_partition)
             self._flusher.check_available(pending.topic_partition)

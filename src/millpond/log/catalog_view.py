@@ -60,9 +60,9 @@ class CatalogView:
             seen = self._owned.seen()
             known = self.topology
             found = await self._threads.read(lambda tx: _read_all(tx, self._session, known))
-            if found.news is not None:
-                self._topics.replace_all(found.news.topics)
-                self._apply_topology(found.news.topology)
+            if found.new_topology is not None:
+                self._topics.replace_all(found.new_topology.topics)
+                self._apply_topology(found.new_topology.topology)
             self._owned.apply_all(found.rows, seen)
             self._owned.apply_compactions(found.marks)
 
@@ -128,28 +128,28 @@ class CatalogView:
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _NewTopology:
     topics: list[Topic]
     topology: Topology
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The result of a refresh's read. Without `news`, topics and owners are unchanged."""
+class _RefreshRead:
+    """The result of a refresh's read. If `new_topology` is None, topics and owners are unchanged."""
 
     rows: list[PartitionRow]
     marks: dict[TopicPartition, CompactionMark]
-    news: _News | None
+    new_topology: _NewTopology | None
 
 
-def _read_all(tx: CatalogTransaction, session: Session, known: Topology) -> _Found:
+def _read_all(tx: CatalogTransaction, session: Session, known: Topology) -> _RefreshRead:
     """Read the topology first: a partition that it assigns to this broker is then among the rows, or has
     moved since."""
-    news = None
+    new_topology = None
     if topology.version(tx) != known.version:
         view = topology.read(tx, known)
-        news = _News(topics.all_topics(tx), view)
-    return _Found(partitions.owned_by(tx, session), compactions.marks(tx, session), news)
+        new_topology = _NewTopology(topics.all_topics(tx), view)
+    return _RefreshRead(partitions.owned_by(tx, session), compactions.marks(tx, session), new_topology)
 
 
 def _read_topic(tx: CatalogTransaction, name: str) -> tuple[Topic, list[PartitionRow]]:

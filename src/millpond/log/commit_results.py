@@ -1,8 +1,9 @@
-"""Applies the outcome of commits to this broker's partitions, on the event loop and in commit order.
+"""Applies the results of commits to this broker's partitions, on the event loop and in commit order.
 
-Committed batches are stamped and pushed into the tail, the partition's end moves, waiting readers wake up,
-and the caller of the append receives its result. The caller of a refused append receives the error. For a
-partition that another broker owns, only that broker is notified. State changes only between awaits.
+For committed batches, their offsets and epoch are written into the batches, which are added to the tail cache;
+the partition's end moves, waiting readers wake up, and the caller of the append receives its result. The caller
+of a refused append receives the error. If another broker owns the partition, that broker is notified instead.
+State changes only between awaits.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from millpond.reading.runs import stamped
 from millpond.records import walk
 
 
-class Landing:
+class CommitResults:
     def __init__(
         self,
         owned: OwnedPartitions,
@@ -37,8 +38,8 @@ class Landing:
         notify_owner: Callable[[TopicPartition], None],
         on_not_owner: Callable[[], None],
     ) -> None:
-        """`on_not_owner` is called when a commit shows that another broker owns a partition that was served
-        here."""
+        """`on_not_owner` is called when a refused commit shows that another broker owns a partition that this
+        broker served."""
         self._owned = owned
         self._tails = tails
         self._metrics = metrics
@@ -47,16 +48,17 @@ class Landing:
 
     # -- flushes ----------------------------------------------------------------------------------------------
 
-    def committed(self, pendings: list[Pending], placed: AppendedShare, known_end: int) -> None:
-        """Apply one partition's share of a flush. `known_end` is the partition's end offset that was known
-        here when the flush was submitted."""
+    def committed(self, pendings: list[Pending], appended: AppendedShare, known_end: int) -> None:
+        """Apply one partition's committed share of a flush. `known_end` is the partition's end offset as known
+        here when the flush was submitted. A lower offset means that the catalog has returned to an older state:
+        the partition is halted."""
         partition = self._owned.get(pendings[0].topic_partition)
-        if partition is not None and placed.base_offset < known_end:
-            self._refuse_all(partition, pendings, f"end {placed.base_offset}; it was {known_end}")
+        if partition is not None and appended.base_offset < known_end:
+            self._refuse_all(partition, pendings, f"end {appended.base_offset}; it was {known_end}")
             return
-        if partition is not None and placed.epoch != partition.epoch:
-            partition = None  # it was handed over while the flush was in flight
-        offset = placed.base_offset
+        if partition is not None and appended.epoch != partition.epoch:
+            partition = None  # handed over while the flush was in flight
+        offset = appended.base_offset
         for pending in pendings:
             end = offset + pending.records
             if partition is not None:
@@ -64,13 +66,13 @@ class Landing:
                     partition.sequences.commit(pending.sequence, offset)
                     if pending.sequence.transactional:
                         partition.open_transactions.wrote(pending.sequence, offset)
-                run = stamped(pending.data, pending.headers, offset, placed.epoch)
+                run = stamped(pending.data, pending.headers, offset, appended.epoch)
                 self._tails.push(partition.tail, run)
             if not pending.future.done():
-                pending.future.set_result(AppendResult(offset, placed.log_start, pending.timestamp))
+                pending.future.set_result(AppendResult(offset, appended.log_start, pending.timestamp))
             offset = end
         if partition is not None:
-            self._owned.grow(partition, placed.base_offset, offset)
+            self._owned.grow(partition, appended.base_offset, offset)
         else:
             self._notify_owner(pendings[0].topic_partition)
 
@@ -95,12 +97,13 @@ class Landing:
     def apply_added_partitions(
         self, producer: TransactionalProducer, topic_partitions: Sequence[TopicPartition]
     ) -> None:
-        """These partitions were added to the producer's open transaction."""
+        """Apply that these partitions were added to the producer's open transaction."""
         for topic_partition in topic_partitions:
             if (partition := self._owned.get(topic_partition)) is not None:
                 partition.open_transactions.added(producer.producer_id, producer.epoch)
 
     def apply_markers(self, markers: Markers) -> None:
+        """Apply the markers that end a transaction, one in each of its partitions."""
         data = markers.data()
         headers = list(walk(data))
         for marker in markers.partition_markers:
@@ -117,8 +120,11 @@ class Landing:
 
 
 def _error_for(pending: Pending, error: MillpondError) -> MillpondError:
-    """Only the producer of the invalid transactional batch receives this error. Other producers may retry."""
+    """Only the producer that sent the invalid transactional batch receives `InvalidTransactionState`. Others
+    receive an error that they may retry."""
     if not isinstance(error, InvalidTransactionState):
         return error
-    guilty = pending.sequence is not None and pending.sequence.producer_id == error.facts.get("producer_id")
-    return error if guilty else FlushFailed()
+    is_sender = pending.sequence is not None and pending.sequence.producer_id == error.facts.get(
+        "producer_id"
+    )
+    return error if is_sender else FlushFailed()

@@ -16,7 +16,7 @@ from millpond.catalog import transactions
 from millpond.catalog.transactions import Aborted
 from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
-from millpond.log.memory_reservation import Room
+from millpond.log.memory_reservation import MemoryReservation
 from millpond.log.partition import LogPartition
 from millpond.log.threads import ReadCatalog
 from millpond.log.waiters import Waiters
@@ -103,7 +103,7 @@ class Fetcher:
         self._read_catalog = read_catalog
         self._limits = limits
         self._cache = ReadCache(limits.cache_bytes_max)
-        self._room = Room(limits.gather_bytes_max)
+        self._memory = MemoryReservation(limits.gather_bytes_max)
         self._in_flight: dict[FetchPosition, asyncio.Task[list[Run]]] = {}
         self._fetch_ends: OrderedDict[FetchPosition, None] = OrderedDict()
         self.fetched_bytes = 0
@@ -136,8 +136,8 @@ class Fetcher:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the cached runs. Reads in flight still return to their waiting callers, but are not cached."""
         self._cache.forget(topic_partition)
-        for place in [each for each in self._in_flight if each[0] == topic_partition]:
-            del self._in_flight[place]
+        for position in [each for each in self._in_flight if each[0] == topic_partition]:
+            del self._in_flight[position]
 
     async def _gather(
         self, requests: Sequence[FetchRequest], bytes_max: int, read_committed: bool
@@ -147,7 +147,7 @@ class Fetcher:
         needed = sum(request.bytes_max for request in requests if self._needs_store(request))
         if not needed:
             return await self._once(requests, bytes_max, read_committed)
-        async with self._room.hold(min(needed, bytes_max)):
+        async with self._memory.hold(min(needed, bytes_max)):
             return await self._once(requests, bytes_max, read_committed)
 
     def _needs_store(self, request: FetchRequest) -> bool:
@@ -313,23 +313,23 @@ class Fetcher:
         self, topic_partition: TopicPartition, offset: int, budget: int
     ) -> "asyncio.Task[list[Run]]":
         """Start a read, or return the one in flight: all readers at the same offset share it."""
-        place = (topic_partition, offset)
-        task = self._in_flight.get(place)
+        position = (topic_partition, offset)
+        task = self._in_flight.get(position)
         if task is None:
             wanted = max(budget, self._limits.read_bytes)
             task = asyncio.create_task(
                 self._in_pool(lambda: self._reader.read_runs(topic_partition, offset, wanted))
             )
-            self._in_flight[place] = task
-            task.add_done_callback(lambda done: self._on_read(place, done))
+            self._in_flight[position] = task
+            task.add_done_callback(lambda done: self._on_read(position, done))
         return task
 
-    def _on_read(self, place: FetchPosition, task: "asyncio.Task[list[Run]]") -> None:
+    def _on_read(self, position: FetchPosition, task: "asyncio.Task[list[Run]]") -> None:
         # Retrieve the exception even if no reader waits for this task: asyncio would log a warning.
         failed = task.cancelled() or task.exception() is not None
-        if self._in_flight.get(place) is not task:
+        if self._in_flight.get(position) is not task:
             return  # `forget` was called during the read
-        del self._in_flight[place]
+        del self._in_flight[position]
         if not failed:
             for run in task.result():
-                self._cache.put(place[0], run)
+                self._cache.put(position[0], run)

@@ -1,18 +1,19 @@
-"""Decides when buffers are sealed, commits each partition's flushes in order, and fails what follows a failed
-flush.
+"""Decides when buffers are sealed and flushed, commits each partition's flushes in order, and fails the appends
+behind a failed flush.
+
+A flush holds batches of many partitions; those of one partition are its share of the flush.
 
 Local stores: no timer. While one flush is in flight the next buffer fills (group commit), so an idle broker
 responds immediately and a busy one writes megabytes per fsync. Object stores: a buffer is sealed when it is
-full or has waited long enough, and several uploads run concurrently; a partition's share is committed only
-after its shares of every earlier flush, so a slow upload delays only the partitions in it. With either kind
+full or has waited long enough, and several uploads run concurrently. A partition's share is committed only
+after its shares of all earlier flushes, so a slow upload delays only the partitions in it. With either kind
 of store, a small buffer is stored inline in the catalog as long as the byte budget lasts and merging keeps
 up.
 
-A failed flush also fails, with a retriable error, everything behind it that shares one of its failed
-partitions: flushes in flight (`Flight.predecessors`) and appends still buffered. Until the last of these has
-failed, the partition accepts no append, so a failure ends instead of spreading from flush to flush. State
-changes only between awaits, except `Flight.refused`, which the writer thread sets and later jobs of the same
-thread read.
+If a partition's share of a flush fails, its later appends fail, too, with a retriable error: those in later
+flushes in flight (`Flight.predecessors`) and those still buffered. Until the last of these has failed, the
+partition accepts no append, so a failure ends instead of spreading from flush to flush. State changes only
+between awaits, except `Flight.refused`, which the writer thread sets and later jobs of the same thread read.
 """
 
 import asyncio
@@ -53,58 +54,62 @@ EpochOf = Callable[[TopicPartition], int]
 EndOf = Callable[[TopicPartition], int]
 
 NOT_OWNED = 0
-"""No partition that has an owner has this epoch."""
+"""The epoch of a partition that this broker does not own. A partition that has an owner has a higher one."""
 FAILURE_SHOWN_S = 10.0
-"""How long a failed flush makes the broker report that it is not ready, if no other flush follows."""
+"""How long after a failed flush the broker reports that it is not ready, unless a later flush succeeds."""
 LOCAL_FLIGHTS_MAX = 2
 """One flush being written and, if another buffer is already full, one queued right behind it."""
 
 
 class Flight:
-    """A sealed buffer in flight to the store and the catalog."""
+    """A flush in flight: a sealed buffer on its way to the store and the catalog."""
 
     __slots__ = (
         *(
             "joint_operation",
-            "answer",
+            "results",
             "buffer",
             "expected_refusals",
             "ends",
             "is_partial",
             "location",
-            "parts",
+            "layout",
             "predecessors",
         ),
         *("refused", "sealed_at", "shares", "submitted", "uploaded"),
     )
 
     def __init__(
-        self, buffer: FlushBuffer, shares: list[AppendShare], parts: Layout | None, sealed_at: float
+        self, buffer: FlushBuffer, shares: list[AppendShare], layout: Layout | None, sealed_at: float
     ) -> None:
         self.buffer = buffer
         self.sealed_at = sealed_at
         self.shares = shares
-        self.parts = parts
+        self.layout = layout
+        """None if the flush is stored inline."""
         self.location: Location | None = None
         self.predecessors: list[Flight] = []
+        """Earlier flights that share a partition with this one."""
         self.refused: set[TopicPartition] = set()
+        """Partitions whose share was not committed."""
         self.expected_refusals: set[TopicPartition] = set()
-        """Partitions that will be refused because of an earlier failure that the event loop already knows."""
+        """Partitions whose share will be refused, because the event loop knows that an earlier share failed."""
         self.uploaded = False
         self.submitted = False
         self.ends: dict[TopicPartition, int] = {}
-        """The end offsets of its partitions that were known at submission."""
-        self.answer: tuple[Json, list[ShareResult]] | None = None
-        """The results, encoded and decoded. Results are decoded again only if the response to COMMIT was lost."""
+        """The end offsets of its partitions, as known here when the flight was submitted."""
+        self.results: tuple[Json, list[ShareResult]] | None = None
+        """The results of its shares, encoded and decoded. If the response to COMMIT was lost, the committed result is
+        another object, and is decoded."""
         self.joint_operation: CommitOperation | None = None
-        """An operation in the same commit: either the flight and the operation are committed, or neither."""
+        """An operation in the same commit: the flight and the operation are committed together, or neither is."""
         self.is_partial = False
         """Whether other partitions of the same object are still to be committed."""
 
     def split(self, topic_partitions: set[TopicPartition]) -> "Flight":
         """Move some partitions into a new flight, to be committed ahead of the rest."""
         shares = [share for share in self.shares if share.topic_partition in topic_partitions]
-        part = Flight(self.buffer.split(topic_partitions), shares, self.parts, self.sealed_at)
+        part = Flight(self.buffer.split(topic_partitions), shares, self.layout, self.sealed_at)
         self.shares = [share for share in self.shares if share.topic_partition not in topic_partitions]
         part.location, part.uploaded, part.is_partial = self.location, self.uploaded, True
         part.predecessors, part.expected_refusals = (
@@ -115,13 +120,13 @@ class Flight:
 
     @property
     def inline(self) -> bool:
-        return self.parts is None
+        return self.layout is None
 
     def refuse_all(self) -> None:
         self.refused = set(self.buffer.appends)
 
     def failed_earlier(self) -> set[TopicPartition]:
-        """Partitions whose earlier flush has failed."""
+        """Its partitions whose share of an earlier flight has failed."""
         return {
             topic_partition for earlier in self.predecessors for topic_partition in earlier.refused
         } & set(self.buffer.appends)
@@ -141,12 +146,12 @@ class Flusher:
         joint_epoch_of: EpochOf,
         end_of: EndOf,
         inline: InlineBytes,
-        committed: OnCommitted,
-        failed: OnFailed,
-        check_room: Callable[[], None],
+        on_committed: OnCommitted,
+        on_failed: OnFailed,
+        check_disk_space: Callable[[], None],
     ) -> None:
-        """`check_room` raises the error with which appends are refused while the disk is full. It is called
-        on the writer thread and on the event loop."""
+        """`check_disk_space` raises an error while appends are refused because the disk is full. It is called on
+        the writer thread and on the event loop."""
         self._store = store
         self._writer = writer
         self._session = session
@@ -157,9 +162,9 @@ class Flusher:
         self._joint_epoch_of = joint_epoch_of
         self._end_of = end_of
         self._inline = inline
-        self._committed = committed
-        self._failed = failed
-        self._check_room = check_room
+        self._on_committed = on_committed
+        self._on_failed = on_failed
+        self._check_disk_space = check_disk_space
         self._loop = asyncio.get_running_loop()
         self._budget = ByteBudget(limits.inline_bytes_per_second)
         self._uploads = self._upload_pool()
@@ -169,14 +174,14 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self._held_bytes = 0
         self._room_lock = asyncio.Lock()
-        self._room: asyncio.Future[None] | None = None
+        self._room_freed: asyncio.Future[None] | None = None
         self._refusal: Unavailable | None = None
         self._refuse_until = 0.0
         self._failure: Unavailable | None = None
         self._failed_at = 0.0
         self._drained: asyncio.Event | None = None
         self._flush_now = False
-        """Whether the open buffer is flushed without waiting for more appends, because `finish` waits for it."""
+        """Whether the open buffer is flushed without waiting for more appends, because a caller of `finish` waits."""
         self._finishing: asyncio.Future[None] | None = None
         self._journal_key: str | None = None
         self.flushes = 0
@@ -186,8 +191,8 @@ class Flusher:
     # -- accepting --------------------------------------------------------------------------------------------
 
     def check_available(self, topic_partition: TopicPartition) -> None:
-        """Refuse before buffering: while the broker drains, while the store or the catalog is known to fail,
-        or while flushes of this partition still fail because of an earlier one."""
+        """Raises if the append must be refused before it is buffered: the broker drains, a recent flush failed,
+        or flushes of this partition are still failing because of an earlier one."""
         if self._drained is not None:
             raise Stopping
         if any(topic_partition in flight.expected_refusals for flight in self._flights):
@@ -197,19 +202,19 @@ class Flusher:
                 raise self._refusal.copy()
             self._refusal = None
 
-    def check_room(self) -> None:
-        """Raises `StoreFull` while the disk's reserve is released."""
-        self._check_room()
+    def check_disk_space(self) -> None:
+        """Raises `StoreFull` while the disk is so full that the broker has released its reserve."""
+        self._check_disk_space()
 
-    async def room_for(self, size: int) -> None:
-        """Wait until `size` bytes may be buffered; first come, first served."""
+    async def wait_for_room(self, size: int) -> None:
+        """Wait until `size` bytes fit into the buffers' memory limit; first come, first served."""
         if self._fits(size) and not self._room_lock.locked():
             return
         try:
             async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._room_lock:
                 while not self._fits(size):
-                    self._room = self._loop.create_future()
-                    await self._room
+                    self._room_freed = self._loop.create_future()
+                    await self._room_freed
         except TimeoutError:
             raise Overloaded(waiting=self._held_bytes, limit=self._limits.buffer_bytes_max) from None
 
@@ -224,9 +229,9 @@ class Flusher:
         self._launch_ready()
 
     def add_jointly(self, pendings: Sequence[Pending], joint_operation: CommitOperation) -> None:
-        """Launch a separate flush with an operation in the same commit: if any part of it is refused, all of
-        it is. It does not wait for a buffer, and no buffer waits for it: otherwise frequent joint appends
-        would starve the others."""
+        """Launch a separate flush with an operation in the same commit: if any share or the operation is refused,
+        nothing is committed. The flush waits for no buffer, and no buffer waits for it: otherwise frequent joint
+        appends would starve the others."""
         buffer = FlushBuffer(self._loop.time())
         for pending in pendings:
             buffer.add(pending)
@@ -250,14 +255,14 @@ class Flusher:
             await asyncio.shield(self._finishing)
 
     def _holds(self, topic_partitions: set[TopicPartition]) -> bool:
-        open_ones = [self._open] if self._open is not None else []
-        if any(not topic_partitions.isdisjoint(buffer.appends) for buffer in [*self._full, *open_ones]):
+        open_buffers = [self._open] if self._open is not None else []
+        if any(not topic_partitions.isdisjoint(buffer.appends) for buffer in [*self._full, *open_buffers]):
             return True
         shares = (share for flight in self._flights for share in flight.shares)
         return any(share.topic_partition in topic_partitions and share.epoch != FOREIGN for share in shares)
 
     async def drain(self) -> None:
-        """Accept nothing more, flush what is buffered, and wait until every append has its response."""
+        """Refuse new appends, flush what is buffered, and wait until every append has its result."""
         self._drained = asyncio.Event()
         self._launch_ready()
         self._check_drained()
@@ -271,8 +276,8 @@ class Flusher:
 
     @property
     def failure(self) -> Unavailable | None:
-        """Why the last flush failed, unless that was more than `FAILURE_SHOWN_S` ago: without producers it is
-        unknown whether the next flush would fail, too."""
+        """Why the last flush failed; None if it succeeded, or failed more than `FAILURE_SHOWN_S` ago. Without
+        producers it is unknown whether the next flush would fail, too."""
         if self._failure is not None and self._loop.time() - self._failed_at > FAILURE_SHOWN_S:
             self._failure = None
         return self._failure
@@ -286,10 +291,10 @@ class Flusher:
     def _next_buffer(self) -> FlushBuffer | None:
         if self._store.appends_are_uploads:
             return self._next_for_upload()
-        flying = sum(1 for flight in self._flights if flight.joint_operation is None)
-        if self._full and flying < LOCAL_FLIGHTS_MAX:
+        in_flight = sum(1 for flight in self._flights if flight.joint_operation is None)
+        if self._full and in_flight < LOCAL_FLIGHTS_MAX:
             return self._full.popleft()
-        return self._take_open() if not flying and not self._full else None
+        return self._take_open() if not in_flight and not self._full else None
 
     def _next_for_upload(self) -> FlushBuffer | None:
         if self._full:
@@ -305,9 +310,9 @@ class Flusher:
         return None
 
     def _take_small(self, buffer: FlushBuffer) -> FlushBuffer | None:
-        """Take the part of a small buffer that can be committed inline immediately: the partitions that no
-        upload holds up. While another inline flush is in flight, the buffer waits for more appends
-        instead."""
+        """Take from a small buffer the partitions that can be committed inline immediately, because they have no
+        flush that still waits for an upload. While another inline flush is in flight, the buffer waits for more
+        appends instead."""
         if not self._may_store_inline(buffer.bytes) or not self._budget.has(buffer.bytes, self._loop.time()):
             return None
         if any(
@@ -358,8 +363,8 @@ class Flusher:
         ]
         self._flights.append(flight)
         self.flushes += 1
-        if self._uploads is not None and flight.parts is not None:
-            upload = self._loop.run_in_executor(self._uploads, self._store.append, flight.parts.parts)
+        if self._uploads is not None and flight.layout is not None:
+            upload = self._loop.run_in_executor(self._uploads, self._store.append, flight.layout.parts)
             upload.add_done_callback(lambda done: self._on_uploaded(flight, done))
         else:
             flight.uploaded = True
@@ -388,8 +393,9 @@ class Flusher:
             self._on_done(flight, OperationResult(error=refusal))
 
     def _submit_ready(self) -> None:
-        """Commit in seal order wherever flights share partitions. If a flight shares only some partitions
-        with a slow one, its other partitions go ahead: a slow upload delays only the partitions in it."""
+        """Submit uploaded flights to the writer. Flights that share partitions are submitted in the order in which
+        they were sealed. If an earlier upload delays only some partitions of a flight, the others are split off
+        and submitted now."""
         held_up: set[TopicPartition] = set()
         for flight in list(self._flights):
             if flight.submitted:
@@ -420,7 +426,7 @@ class Flusher:
                 operation=lambda tx: self._append(tx, flight),
                 done=lambda outcome: self._on_done(flight, outcome),
                 prepare=lambda: self._make_durable(flight),
-                settled=lambda outcome: self._settle(flight, outcome),
+                on_outcome=lambda outcome: self._on_outcome(flight, outcome),
                 starts_commit=True,
             )
         )
@@ -428,24 +434,24 @@ class Flusher:
     # -- on the writer thread ---------------------------------------------------------------------------------
 
     def _make_durable(self, flight: Flight) -> None:
-        self._check_room()
+        self._check_disk_space()
         if (
-            flight.parts is not None
+            flight.layout is not None
             and flight.location is None
             and flight.failed_earlier() != set(flight.buffer.appends)
         ):
-            flight.location = self._store.append(flight.parts.parts)
+            flight.location = self._store.append(flight.layout.parts)
 
     def _append(self, tx: CatalogTransaction, flight: Flight) -> Json:
         failed_earlier = flight.failed_earlier()
         shares = [
-            _placed_in(share, flight.location)
+            _at_location(share, flight.location)
             for share in flight.shares
             if share.topic_partition not in failed_earlier
         ]
-        placed = iter(append(tx, shares, self._new_object(tx, flight), now_ms=self._clock.now_ms()))
+        appended = iter(append(tx, shares, self._new_object(tx, flight), now_ms=self._clock.now_ms()))
         results: list[ShareResult] = [
-            FlushFailed() if share.topic_partition in failed_earlier else next(placed)
+            FlushFailed() if share.topic_partition in failed_earlier else next(appended)
             for share in flight.shares
         ]
         if (
@@ -457,8 +463,8 @@ class Flusher:
         if flight.joint_operation is not None:
             _check_all(results)
             flight.joint_operation(tx)
-        flight.answer = encode_results(results), results
-        return flight.answer[0]
+        flight.results = encode_results(results), results
+        return flight.results[0]
 
     def _new_object(self, tx: CatalogTransaction, flight: Flight) -> NewObject | None:
         location = flight.location
@@ -473,18 +479,18 @@ class Flusher:
         sealed = not is_open and not flight.is_partial
         return NewObject(location.key, "journal", self._session, size, sealed=sealed)
 
-    def _settle(self, flight: Flight, outcome: OperationResult) -> None:
+    def _on_outcome(self, flight: Flight, outcome: OperationResult) -> None:
+        """Record what later jobs of the writer thread need to know."""
         results = zip(flight.shares, _results(flight, outcome), strict=True)
-        if (
-            flight.joint_operation is None
-        ):  # a joint flight has no sequences, so no later flight depends on it
+        # A joint flight has no sequences, so no later flight depends on it.
+        if flight.joint_operation is None:
             flight.refused = {
                 share.topic_partition for share, result in results if not isinstance(result, AppendedShare)
             }
         if outcome.error is None and flight.location is not None:
             self._journal_key = flight.location.key
 
-    # -- settling ---------------------------------------------------------------------------------------------
+    # -- completing -------------------------------------------------------------------------------------------
 
     def _on_done(self, flight: Flight, outcome: OperationResult) -> None:
         self._flights.remove(flight)
@@ -492,14 +498,14 @@ class Flusher:
         for share, result in zip(flight.shares, results, strict=True):
             pendings = flight.buffer.appends[share.topic_partition]
             if isinstance(result, AppendedShare):
-                self._committed(pendings, result, flight.ends.get(share.topic_partition, 0))
+                self._on_committed(pendings, result, flight.ends.get(share.topic_partition, 0))
                 self._metrics.appends.inc(len(pendings))
                 self._metrics.append_bytes.inc(share.length)
                 self.appended_bytes += share.length
                 if flight.inline and share.epoch != FOREIGN:
                     self._inline.add(share.topic_partition, share.length)
             elif flight.joint_operation is not None:
-                self._failed(share.topic_partition, pendings, result)
+                self._on_failed(share.topic_partition, pendings, result)
             else:
                 self._fail(flight, share.topic_partition, pendings, result)
         self._count(flight, outcome)
@@ -524,9 +530,9 @@ class Flusher:
     def _fail(
         self, failed: Flight, topic_partition: TopicPartition, pendings: list[Pending], error: MillpondError
     ) -> None:
-        """Fail the partition's buffered appends, too. Flights behind the failed one are refused when they
+        """Fail a partition's share and its buffered appends. Its shares of later flights are refused when they
         commit."""
-        self._failed(topic_partition, pendings, error)
+        self._on_failed(topic_partition, pendings, error)
         self._metrics.refusals.inc(len(pendings))
         for flight in self._flights:
             if failed in flight.predecessors and topic_partition in flight.buffer.appends:
@@ -534,7 +540,7 @@ class Flusher:
         buffers = [*self._full, *([self._open] if self._open is not None else [])]
         buffered = [pending for buffer in buffers for pending in buffer.take_partition(topic_partition)]
         if buffered:
-            self._failed(topic_partition, buffered, FlushFailed())
+            self._on_failed(topic_partition, buffered, FlushFailed())
             self._metrics.refusals.inc(len(buffered))
             self._release(sum(pending.size for pending in buffered))
 
@@ -545,8 +551,8 @@ class Flusher:
 
     def _release(self, size: int) -> None:
         self._held_bytes -= size
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self._room_freed is not None and not self._room_freed.done():
+            self._room_freed.set_result(None)
 
     def _fits(self, size: int) -> bool:
         return self._held_bytes == 0 or self._held_bytes + size <= self._limits.buffer_bytes_max
@@ -561,14 +567,15 @@ class Flusher:
         return ThreadPoolExecutor(self._limits.uploads_max, thread_name_prefix="millpond-upload")
 
 
-def _placed_in(share: AppendShare, location: Location | None) -> AppendShare:
+def _at_location(share: AppendShare, location: Location | None) -> AppendShare:
     if location is None or location.position == 0:
         return share
     return dataclasses.replace(share, position=location.position + share.position)
 
 
 def _is_isolated_failure(flight: Flight, error: MillpondError) -> bool:
-    """Whether only this flight failed, by its own operation or behind a failed flight: others are not affected."""
+    """Whether the failure concerns this flight only: its joint operation failed, or an earlier flush of its
+    partitions did."""
     return flight.joint_operation is not None and isinstance(error, FlushFailed)
 
 
@@ -581,6 +588,6 @@ def _check_all(results: list[ShareResult]) -> None:
 def _results(flight: Flight, outcome: OperationResult) -> list[ShareResult]:
     if outcome.error is not None:
         return [outcome.error] * len(flight.shares)
-    if flight.answer is not None and flight.answer[0] is outcome.value:
-        return flight.answer[1]
+    if flight.results is not None and flight.results[0] is outcome.value:
+        return flight.results[1]
     return decode_results(outcome.value)

@@ -20,14 +20,14 @@ from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
 from millpond.log.catalog_changes import CatalogChanges
 from millpond.log.catalog_view import CatalogView
-from millpond.log.commit_results import Landing
+from millpond.log.commit_results import CommitResults
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
 from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
-from millpond.log.remote_reader import Elsewhere
+from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
 from millpond.log.topics import TopicRegistry
@@ -71,10 +71,10 @@ class Log:
         shares_catalog: bool = False,
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
-        check_room: Callable[[], None] = lambda: None,
+        check_disk_space: Callable[[], None] = lambda: None,
     ) -> None:
         """`has_lease` returns whether the broker's lease still excludes that another broker owns its
-        partitions. With `shares_catalog`, other brokers may create topics, too. `check_room` raises the error
+        partitions. With `shares_catalog`, other brokers may create topics, too. `check_disk_space` raises the error
         with which appends are refused while the disk is full."""
         self.database = database
         self.topics = TopicRegistry(broker_defaults)
@@ -116,7 +116,7 @@ class Log:
             metrics,
             self._owned.served,
         )
-        self._remote_reader = Elsewhere(self.reader, self._threads.read, self._threads.in_pool)
+        self._remote_reader = RemoteReader(self.reader, self._threads.read, self._threads.in_pool)
         self._finder = OffsetFinder(
             database, self.reader, decompressed_bytes_max=limits.decompressed_bytes_max
         )
@@ -127,7 +127,7 @@ class Log:
             on_change=self._view.on_foreign_change,
             on_failure=on_failure,
         )
-        self._commit_results = Landing(
+        self._commit_results = CommitResults(
             self._owned,
             self._tails,
             metrics,
@@ -145,9 +145,9 @@ class Log:
             joint_epoch_of=self._owned.joint_epoch_of,
             end_of=self._owned.end_of,
             inline=self.inline,
-            committed=self._commit_results.committed,
-            failed=self._commit_results.failed,
-            check_room=check_room,
+            on_committed=self._commit_results.committed,
+            on_failed=self._commit_results.failed,
+            check_disk_space=check_disk_space,
         )
         self._appender = Appender(
             self._flusher,
@@ -283,7 +283,7 @@ class Log:
         )
 
     async def fetch_stored(self, request: FetchRequest, *, read_committed: bool = False) -> FetchResult:
-        """Fetch from one partition, regardless of its owner. See `Elsewhere`."""
+        """Fetch from one partition, regardless of its owner. See `RemoteReader`."""
         return await self._remote_reader.fetch(request, read_committed=read_committed)
 
     async def last_stable_offset(self, topic_partition: TopicPartition) -> int:

@@ -1,4 +1,4 @@
-"""A bounded reservation of memory for fetches: callers wait until enough bytes are free, first come, first served.
+"""Reserves memory for fetches, up to a limit: callers wait until enough bytes are free, first come, first served.
 
 State changes only between awaits.
 """
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Room:
+class MemoryReservation:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = asyncio.Lock()
@@ -17,7 +17,7 @@ class Room:
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
-        """Reserve `size` bytes for the duration of the block; everything, if `size` is more than that."""
+        """Reserve `size` bytes for the duration of the block, at most all there are."""
         size = min(size, self._bytes_max)
         async with self._lock:
             while self.used + size > self._bytes_max:

@@ -29,7 +29,7 @@ _marker_of = attrgetter("last_offset")
 _begin_of = attrgetter("first_offset")
 
 
-class Ongoing:
+class OpenTransactions:
     """Starts stale: call `refresh` before the first `last_stable`."""
 
     __slots__ = (

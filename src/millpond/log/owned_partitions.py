@@ -1,8 +1,8 @@
-"""The partitions that this broker owns, as far as it knows: which of them it serves, and how it applies their rows.
+"""The partitions that this broker owns, by the catalog rows that it last read, and which of them it serves.
 
 A partition whose epoch has changed is dropped and created again. A partition is halted if the catalog has
-lost committed state of it: it stays in memory, serves no request, ignores its rows, and is not handed over,
-until an operator intervenes. State changes only between awaits.
+lost committed state of it: until an operator intervenes, it stays in memory, serves no request, ignores its
+catalog rows, and is not handed over. State changes only between awaits.
 """
 
 import logging
@@ -21,6 +21,7 @@ from millpond.model.ids import Session, TopicPartition
 from millpond.observability.metrics import LogMetrics
 
 CompactionMark = tuple[int, int]
+"""A value that changes with each compaction of a partition; see `compactions.marks`."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,19 +50,20 @@ class OwnedPartitions:
         self._drop_cached_reads = drop_cached_reads
         self._partitions: dict[TopicPartition, LogPartition] = {}
         self._grown: dict[TopicPartition, int] = {}
+        """See `take_grown`."""
         self._compaction_marks: dict[TopicPartition, CompactionMark] = {}
 
     # -- queries ----------------------------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> LogPartition | None:
-        """Also returns a partition that is not served at the moment."""
+        """The partition, whether or not this broker serves it at the moment."""
         return self._partitions.get(topic_partition)
 
     def all(self) -> list[LogPartition]:
         return list(self._partitions.values())
 
     def served(self, topic_partition: TopicPartition) -> LogPartition:
-        """Return a partition that this broker serves now; otherwise raise the reason."""
+        """Returns the partition if this broker serves it now; raises the reason otherwise."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and self.serves(partition):
             return partition
@@ -72,11 +74,11 @@ class OwnedPartitions:
         raise NotOwner
 
     def serves(self, partition: LogPartition) -> bool:
-        return not partition.fenced and not partition.leaving and self._has_lease()
+        return not partition.fenced and not partition.in_handover and self._has_lease()
 
     def check_not_halted(self, topic_partition: TopicPartition) -> None:
-        """For appends regardless of the owner. Only the broker that owned the partition when the catalog lost
-        state knows that it is halted."""
+        """For appends that any broker accepts, whichever broker owns the partition. Only the broker that owned it
+        when the catalog lost state knows that it is halted."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.halted:
             raise PartitionHalted(partition=topic_partition.partition)
@@ -86,10 +88,10 @@ class OwnedPartitions:
         return partition.epoch if partition is not None else NOT_OWNED
 
     def joint_epoch_of(self, topic_partition: TopicPartition) -> int:
-        """The epoch for joint appends. It is `FOREIGN` during a handover, too, since another broker may own
-        the partition by the time of the commit."""
+        """The epoch for joint appends: `FOREIGN` if another broker owns the partition. It is also `FOREIGN` during
+        a handover, since another broker may own the partition by the time of the commit."""
         partition = self._partitions.get(topic_partition)
-        return partition.epoch if partition is not None and not partition.leaving else FOREIGN
+        return partition.epoch if partition is not None and not partition.in_handover else FOREIGN
 
     def end_of(self, topic_partition: TopicPartition) -> int:
         partition = self._partitions.get(topic_partition)
@@ -102,20 +104,20 @@ class OwnedPartitions:
     # -- growing ----------------------------------------------------------------------------------------------
 
     def grow(self, partition: LogPartition, start: int, end: int) -> None:
-        """This broker has committed offsets from `start` up to `end`."""
+        """Move the partition's end, after this broker has committed the offsets from `start` up to `end`."""
         partition.grow(start, end)
         self._grown.setdefault(partition.topic_partition, start)
         self._waiters.wake(partition.topic_partition)
 
     def take_grown(self) -> dict[TopicPartition, int]:
-        """Partitions that have grown since the last call, each with the offset it grew from."""
+        """Partitions that have grown since the last call, each with the end offset that it had before."""
         grown, self._grown = self._grown, {}
         return grown
 
     # -- catalog rows -----------------------------------------------------------------------------------------
 
     def apply_all(self, rows: Iterable[PartitionRow], seen: Mapping[TopicPartition, Seen]) -> None:
-        """Apply the rows of all partitions this broker owns. `seen` is what was known before the rows were read."""
+        """Apply the rows of all partitions this broker owns. `seen` is what `seen()` returned before they were read."""
         owned = {row.topic_partition: row for row in rows}
         for topic_partition, partition in list(self._partitions.items()):
             if topic_partition not in owned and not partition.halted:
@@ -146,8 +148,8 @@ class OwnedPartitions:
             self._waiters.wake(topic_partition)
 
     def halt(self, topic_partition: TopicPartition, reason: str) -> None:
-        """The catalog has gone back in time, for example by a failover to a replica that was behind. Further
-        writes would assign offsets a second time."""
+        """Stop serving a partition, because the catalog has returned to an older state, for example by a failover
+        to a replica that lagged. Further writes would assign offsets a second time."""
         partition = self._partitions.get(topic_partition)
         if partition is None or partition.halted:
             return
@@ -172,16 +174,17 @@ class OwnedPartitions:
     # -- handing over -----------------------------------------------------------------------------------------
 
     def prepare_handover(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Stop serving these partitions. This broker owns them until the catalog says otherwise."""
+        """Stop serving these partitions. This broker still owns them until the handover is committed."""
         for topic_partition in topic_partitions:
             if (partition := self._partitions.get(topic_partition)) is not None:
-                partition.leaving = True
+                partition.in_handover = True
                 self._waiters.wake(topic_partition)
 
     def end_handover(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """The handover has completed or failed: serve the partitions that this broker still owns."""
         for topic_partition in topic_partitions:
             if (partition := self._partitions.get(topic_partition)) is not None:
-                partition.leaving = False
+                partition.in_handover = False
 
     # -- compaction -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from millpond.catalog import producers, transactions
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.transactions import PartitionTransactions
 from millpond.log.buffer import AppendResult
-from millpond.log.open_transactions import ABORTED_MAX, Ongoing
+from millpond.log.open_transactions import ABORTED_MAX, OpenTransactions
 from millpond.log.producers import Sequences
 from millpond.log.tail import Tail
 from millpond.log.threads import ReadCatalog
@@ -35,7 +35,7 @@ class LogPartition:
         "epoch",
         "fenced",
         "halted",
-        "leaving",
+        "in_handover",
         "loading",
         "log_start",
         "open_transactions",
@@ -54,10 +54,11 @@ class LogPartition:
         self.sequences: Sequences[AppendResult] = Sequences()
         self.loading = asyncio.Lock()
         """Held while the producers' sequences are read: reads on threads finish in any order."""
-        self.open_transactions = Ongoing()
+        self.open_transactions = OpenTransactions()
         self.fenced = False
-        self.leaving = False
-        """Being handed over: accepted appends are completed, new ones are refused."""
+        """Whether this broker must not serve it: another broker owns it, or it was dropped or halted here."""
+        self.in_handover = False
+        """Whether it is being handed over: accepted appends are completed, new ones are refused."""
         self.halted = False
         """The catalog has lost state that it had committed: no writes until an operator intervenes."""
         self.append_lock = asyncio.Lock()

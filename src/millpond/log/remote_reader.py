@@ -1,7 +1,7 @@
 """Reads partitions regardless of their owner, from the catalog and the store, which hold everything committed.
 
-Results are as correct as the owner's but slower: nothing is cached here, and appends do not wake up waiting
-readers. Used to read partitions that several brokers own, and where all partitions of a topic must be
+Results are as correct as the owner's but slower: nothing is cached, and appends do not wake up waiting
+readers. Used to read several partitions with different owners, and where all partitions of a topic must be
 visible.
 """
 
@@ -17,7 +17,7 @@ from millpond.reading.reader import StoreReader
 from millpond.reading.runs import Run, take
 
 
-class Elsewhere:
+class RemoteReader:
     def __init__(
         self,
         reader: StoreReader,

@@ -251,7 +251,7 @@ class Transactions:
         return coordinators.shard_of(producer.transactional_id) in self._epochs
 
     def _hold(self, tx: CatalogTransaction, transactional_id: str) -> None:
-        """Runs on the writer thread: the shard may be given away between the two lookups."""
+        """Runs on the writer thread: the shard may be removed from `_epochs` between the two lookups."""
         shard = coordinators.shard_of(transactional_id)
         epoch = self._epochs.get(shard) if shard in self._epochs else None
         if epoch is None:

@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class WriteJob:
     """`prepare` runs first, outside the transaction, and may raise; `operation` runs inside it; `done` is
-    called on the event loop. A job with `starts_commit` does not share a commit with an earlier such job. A
-    job with `own_commit` does not share a commit with any other job."""
+    called on the event loop with the outcome. A job with `starts_commit` does not share a commit with an earlier
+    such job. A job with `own_commit` does not share a commit with any other job."""
 
     operation: CommitOperation
     done: Callable[[OperationResult], None]
     prepare: Callable[[], None] | None = None
-    settled: Callable[[OperationResult], None] | None = None
+    on_outcome: Callable[[OperationResult], None] | None = None
     """Called on the writer thread when the outcome is known, before the next job starts."""
     starts_commit: bool = False
     own_commit: bool = False
@@ -103,7 +103,7 @@ class Writer:
             raise Overloaded(message, waiting=waiting, limit=JOBS_WAITING_MAX)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(
-            WriteJob(operation, lambda outcome: _answer(future, outcome, then), own_commit=own_commit)
+            WriteJob(operation, lambda outcome: _set_future(future, outcome, then), own_commit=own_commit)
         )
         return await future
 
@@ -151,10 +151,10 @@ class Writer:
         ready = [job for job, outcome in zip(jobs, outcomes, strict=True) if outcome is None]
         committed = iter((yield from self._commit([job.operation for job in ready])))
         finals = [outcome or next(committed) for outcome in outcomes]
-        self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread calls `settled`
+        self._call_soon(_deliver, jobs, finals)  # the loop wakes up while this thread calls `on_outcome`
         for job, outcome in zip(jobs, finals, strict=True):
-            if job.settled is not None:
-                _guarded(job.settled, outcome)
+            if job.on_outcome is not None:
+                _guarded(job.on_outcome, outcome)
 
     def _commit(self, operations: list[CommitOperation]) -> Generator[float, None, list[OperationResult]]:
         if not operations:
@@ -211,7 +211,7 @@ def _prepare(job: WriteJob, failed: MillpondError | None) -> OperationResult | N
     return None
 
 
-def _answer(
+def _set_future(
     future: "asyncio.Future[Any]", outcome: OperationResult, then: Callable[[Any], Any] | None
 ) -> None:
     error: Exception | None = outcome.error

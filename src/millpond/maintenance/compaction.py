@@ -142,8 +142,8 @@ class Compaction:
             if topic_partition in living
         }
         self._compacted_at = {
-            topic_partition: turn
-            for topic_partition, turn in self._compacted_at.items()
+            topic_partition: compacted_at
+            for topic_partition, compacted_at in self._compacted_at.items()
             if topic_partition in living
         }
         return found

@@ -35,10 +35,10 @@ class MaintenanceLimits:
     shorter: records that are old on arrival can be read."""
     merge_every_ms: int = 2_000
     merge_busy_bytes: int = 16 * 1024 * 1024
-    """Merging is postponed while more bytes than this were appended or read since its last turn: it would
+    """Merging is postponed while more bytes than this were appended or read since its last pass: it would
     move every byte once more while the broker is busy."""
     merge_turns_missed_max: int = 15
-    """Maximum number of turns by which merging is postponed."""
+    """Maximum number of passes that are skipped in a row because the broker is busy."""
     compaction_every_ms: int = 15_000
     """How often partitions are checked for compaction; 0 disables compaction in this broker. It is postponed
     like merging."""
@@ -79,8 +79,8 @@ class Maintenance:
         self._session = session
         self._clock = clock
         self._limits = limits
-        self._merge_turns = BusyGate(log)
-        self._compaction_turns = BusyGate(log)
+        self._merge_gate = BusyGate(log)
+        self._compaction_gate = BusyGate(log)
         self.guard = resumed.guard
         self.pause = RetentionPause(log, clock, resumed)
         space = SpaceCheck(free_bytes, metrics)
@@ -144,7 +144,7 @@ class Maintenance:
 
     async def merge_unless_busy(self) -> int:
         """If inline bytes fill the catalog, merging runs even if the broker is busy."""
-        is_time = self._merge_turns.take(self._limits) or self._log.inline.needs_merging
+        is_time = self._merge_gate.take(self._limits) or self._log.inline.needs_merging
         return await self.merging.run_once() if is_time else 0
 
     async def collect_if_first(self) -> int:
@@ -154,7 +154,7 @@ class Maintenance:
         return await self.garbage.run_once() if is_first else 0
 
     async def compact_unless_busy(self) -> int:
-        return await self.compaction.run_once() if self._compaction_turns.take(self._limits) else 0
+        return await self.compaction.run_once() if self._compaction_gate.take(self._limits) else 0
 
     async def expire_once(self) -> int:
         """Remove idempotent producers that have sent nothing for long. Skipped while the clock is off."""

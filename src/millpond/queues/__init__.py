@@ -1,6 +1,6 @@
 """Subscriptions: consume a topic as a queue, with acknowledgements, retries, key order and dead letters."""
 
-from millpond.queues.active_subscription import Active
+from millpond.queues.active_subscription import ActiveSubscription
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
 from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.limits import QueueLimits
@@ -12,7 +12,7 @@ from millpond.queues.subscription_status import ConsumerStatus, PartitionStatus,
 __all__ = [
     "EARLIEST",
     "AckResult",
-    "Active",
+    "ActiveSubscription",
     "Attachment",
     "ConsumerStatus",
     "Deliveries",

@@ -63,17 +63,17 @@ async def _commit_locked(
     """Runs to its end even if the caller is cancelled: until then nothing else may save state of these partitions."""
     async with locks:
         await _save_earlier(log, queues)
-        answers = [answer_of(each) for each in resolved]
-        if any(answer is not AckResult.OK for answer in answers):
-            return answers, {}
+        results = [result_of(each) for each in resolved]
+        if any(result is not AckResult.OK for result in results):
+            return results, {}
         for log_partition, data in appends.items():
             log.check_joint(log_partition, data)
         for queue, ack_id in filter(None, resolved):
             queue.ack(ack_id)
-        return answers, await _do(log, queues, appends)
+        return results, await _do(log, queues, appends)
 
 
-def answer_of(resolved: Resolved | None) -> AckResult:
+def result_of(resolved: Resolved | None) -> AckResult:
     if resolved is None:
         return AckResult.UNKNOWN
     queue, ack_id = resolved

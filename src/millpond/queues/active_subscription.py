@@ -1,4 +1,5 @@
-"""A subscription, or one member of it, that is active on this broker: its local partitions and attached consumers."""
+"""A subscription that is active on this broker: its partitions here and its attached consumers. Of a multicast
+subscription, each consumer is a member with state of its own, and is active separately."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,14 +15,15 @@ from millpond.queues.partition_queue import PartitionQueue
 
 RESTART_DELAY_MS: Final = 1_000
 """Delay before a partition is started again after an error closed it. Without it, a partition that cannot be read
-would be taken in a tight loop."""
+would be started in a tight loop."""
 
 ActiveKey = tuple[SubscriptionId, str]
+"""The subscription and the member."""
 
 
 @dataclass(slots=True)
-class Active:
-    """A subscription that is active on this broker, or one member of it."""
+class ActiveSubscription:
+    """A subscription that is active on this broker, or one member of a multicast subscription."""
 
     subscription: StoredSubscription
     topic: Topic

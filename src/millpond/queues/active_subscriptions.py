@@ -1,9 +1,9 @@
-"""Active subscriptions of this broker, and the partitions it serves for them.
+"""The subscriptions that are active on this broker, and the partitions it serves for them.
 
-A subscription is active here while it has consumers here. Each of its partitions that this broker owns has a
-`PartitionQueue`, which loads the partition's state when it starts. The queue closes after the last consumer has
-detached and its state is saved. The service loop checks every subscription once a second, and immediately after an
-event. Lives on one event loop.
+A subscription is active here while it has consumers here; of a multicast subscription, each consumer is a member that
+is active separately. Each of its partitions that this broker owns has a `PartitionQueue`, which starts with the
+partition's stored state. The queue closes after the last consumer has detached and its state is saved. The service loop
+checks every subscription once a second, and immediately after an event. Used on one event loop.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.active_subscription import Active, ActiveKey
+from millpond.queues.active_subscription import ActiveKey, ActiveSubscription
 from millpond.queues.addressing import Addressing
 from millpond.queues.feed import Feed
 from millpond.queues.limits import QueueLimits
@@ -37,7 +37,7 @@ from millpond.queues.stored_subscriptions import StoredSubscriptions
 
 CHECK_EVERY_S: Final = 1.0
 PARTITIONS_PER_COMMIT: Final = 250
-"""Partitions that start in one commit. The limit leaves room for other writers."""
+"""Maximum number of partitions that start in one commit. The limit leaves room for other writers."""
 FINAL_ACKS_S: Final = 0.25
 """During a handover, how long a partition keeps accepting acknowledgements while unsaved ones remain."""
 HANDOVER_SAVE_S: Final = 2.0
@@ -47,7 +47,7 @@ STOP_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
-class AtWork:
+class ActiveSubscriptions:
     def __init__(
         self,
         log: Log,
@@ -68,8 +68,9 @@ class AtWork:
         self._now = now
         self._limits = limits
         self._metrics = metrics
-        self._active: dict[ActiveKey, Active] = {}
-        self._leaving: set[TopicPartition] = set()
+        self._active: dict[ActiveKey, ActiveSubscription] = {}
+        self._in_handover: set[TopicPartition] = set()
+        """They are not started again before their handover has ended."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._check_requested = asyncio.Event()
         self.stopping = False
@@ -79,22 +80,22 @@ class AtWork:
 
     # -- lookup -----------------------------------------------------------------------------------------------
 
-    def all(self) -> list[Active]:
+    def all(self) -> list[ActiveSubscription]:
         return list(self._active.values())
 
-    def of(self, subscription_id: SubscriptionId) -> list[Active]:
-        """The active subscription, or each of its active members."""
+    def of(self, subscription_id: SubscriptionId) -> list[ActiveSubscription]:
+        """The active subscription, or all its active members; empty if it is not active here."""
         return [active for (found, _), active in self._active.items() if found == subscription_id]
 
     def join(
         self, subscription: StoredSubscription, topic: Topic, member: str, addressing: Addressing
-    ) -> Active:
-        """Returns the active subscription or member; creates it if there is none."""
-        new = Active(subscription, topic, member, addressing)
+    ) -> ActiveSubscription:
+        """Returns the active subscription or member; makes it active if it is not."""
+        new = ActiveSubscription(subscription, topic, member, addressing)
         return self._active.setdefault(new.key, new)
 
-    def has(self, active: Active) -> bool:
-        """Whether this instance is still active."""
+    def is_active(self, active: ActiveSubscription) -> bool:
+        """Whether this object is still the active one."""
         return self._active.get(active.key) is active
 
     def apply(self, subscription: StoredSubscription) -> None:
@@ -102,7 +103,7 @@ class AtWork:
         for active in self.of(subscription.id):
             active.apply(subscription)
 
-    def end(self, active: Active, error: MillpondError) -> None:
+    def end(self, active: ActiveSubscription, error: MillpondError) -> None:
         self._active.pop(active.key, None)
         active.end(error)
 
@@ -117,9 +118,9 @@ class AtWork:
 
     # -- starting partitions ----------------------------------------------------------------------------------
 
-    async def start_partitions(self, active: Active) -> None:
-        """Start the partitions that this broker owns and that are not active yet, and attach consumers to them. The
-        caller must hold the subscription's `lock`."""
+    async def start_partitions(self, active: ActiveSubscription) -> None:
+        """Start the queues of partitions that this broker owns and that have none yet, and attach consumers to them.
+        The caller must hold the subscription's `lock`."""
         now = self._now()
         active.remove_ended(now)
         state_keys = [
@@ -132,14 +133,13 @@ class AtWork:
             if self.stopping:
                 raise Stopping
             for state_key, loaded in taken.items():
-                if self._owns(
-                    TopicPartition(active.topic.id, state_key.partition)
-                ):  # it may have moved since
-                    self._begin(active, state_key, loaded)
+                # It may have moved to another broker meanwhile.
+                if self._owns(TopicPartition(active.topic.id, state_key.partition)):
+                    self._start_queue(active, state_key, loaded)
         active.connect()
 
     def _owns(self, topic_partition: TopicPartition) -> bool:
-        if topic_partition in self._leaving:
+        if topic_partition in self._in_handover:
             return False
         try:
             self._log.partition(topic_partition)
@@ -147,10 +147,12 @@ class AtWork:
             return False
         return True
 
-    async def _take(self, active: Active, state_keys: Sequence[StateKey]) -> dict[StateKey, Loaded]:
-        """Take the partitions in one commit and load their state. If one of them has moved to another broker, take each
-        in a separate commit and skip those that moved. A partition that another broker took between `take` and `load`
-        is skipped, because its loaded epoch differs from the one taken here."""
+    async def _take(
+        self, active: ActiveSubscription, state_keys: Sequence[StateKey]
+    ) -> dict[StateKey, Loaded]:
+        """Take ownership of the partitions' state in one commit, which raises their epochs, and load it. If one of the
+        partitions has moved to another broker, take each in a separate commit and skip those that moved. Skip also a
+        partition whose loaded epoch is higher: another broker has taken it between `take` and `load`."""
         subscription, topic = active.subscription, active.topic.name
 
         def take(tx: CatalogTransaction) -> list[int]:
@@ -167,14 +169,14 @@ class AtWork:
             taken = [await self._take(active, [state_key]) for state_key in state_keys]
             return {state_key: loaded for each in taken for state_key, loaded in each.items()}
         loaded = await self._log.read(lambda tx: [catalog.load(tx, each) for each in state_keys])
-        taken_now = zip(state_keys, epochs, loaded, strict=True)
+        taken_rows = zip(state_keys, epochs, loaded, strict=True)
         return {
             state_key: state
-            for state_key, epoch, state in taken_now
+            for state_key, epoch, state in taken_rows
             if state is not None and state.epoch == epoch
         }
 
-    def _begin(self, active: Active, state_key: StateKey, loaded: Loaded) -> None:
+    def _start_queue(self, active: ActiveSubscription, state_key: StateKey, loaded: Loaded) -> None:
         queue = PartitionQueue(
             self._log,
             self._feed,
@@ -206,7 +208,7 @@ class AtWork:
     # -- service loop -----------------------------------------------------------------------------------------
 
     def check_now(self) -> None:
-        """Run the next check immediately."""
+        """Make the service loop check immediately."""
         self._check_requested.set()
 
     async def run(self) -> None:
@@ -240,12 +242,12 @@ class AtWork:
                         },
                     )
 
-    async def _update(self, active: Active) -> None:
+    async def _update(self, active: ActiveSubscription) -> None:
         async with active.lock:
-            if not self.has(active):
+            if not self.is_active(active):
                 return
             if not active.attachments:
-                self._leave_if_done(active)
+                self._deactivate_if_saved(active)
                 return
             found = await self._stored.find(active.topic.name, active.subscription.name)
             if found.id != active.subscription.id:
@@ -258,12 +260,14 @@ class AtWork:
             if self._now() - active.balanced_at >= self._limits.balance_ms:
                 active.balance(self._now())
 
-    async def _close_replaced(self, active: Active) -> None:
-        """Close queues of partitions that another broker has reset. Without unsaved changes they would not notice."""
+    async def _close_replaced(self, active: ActiveSubscription) -> None:
+        """Close queues of partitions whose state another broker has reset. A queue without unsaved changes would not
+        find out by itself."""
         epochs = await self._log.read(lambda tx: catalog.epochs(tx, *active.key))
         active.close_replaced(epochs)
 
-    def _leave_if_done(self, active: Active) -> None:
+    def _deactivate_if_saved(self, active: ActiveSubscription) -> None:
+        """End a subscription without consumers, once all its state is saved."""
         if any(queue.dispatcher.is_dirty for queue in active.open_queues()):
             return
         active.close_queues(Stopping())
@@ -272,24 +276,24 @@ class AtWork:
     # -- closing partitions -----------------------------------------------------------------------------------
 
     async def prepare_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Stop delivery from these partitions, save acknowledgements, and send consumers to the next owner."""
-        leaving = set(topic_partitions)
-        self._leaving |= leaving
+        """Stop delivery from these partitions, save acknowledgements, and detach consumers with `NotOwner`."""
+        partitions = set(topic_partitions)
+        self._in_handover |= partitions
         queues = [
             queue
             for active in self.all()
             for queue in active.open_queues()
-            if queue.topic_partition in leaving
+            if queue.topic_partition in partitions
         ]
-        with _warning_of_unsaved(HANDOVER_SAVE_S):
+        with _warn_if_unsaved(HANDOVER_SAVE_S):
             async with asyncio.timeout(HANDOVER_SAVE_S):
                 await asyncio.gather(*map(_finish, queues))
         for queue in queues:
             queue.close(NotOwner())
 
     def end_handover(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """The handover of these partitions has completed or failed; owned partitions may start again."""
-        self._leaving -= set(topic_partitions)
+        """The handover has completed or failed: those of the partitions that this broker still owns may start again."""
+        self._in_handover -= set(topic_partitions)
         self.check_now()
 
     async def stop(self) -> None:
@@ -299,7 +303,7 @@ class AtWork:
             for queue in active.open_queues():
                 if queue.dispatcher.is_dirty:
                     self._saver.mark(queue)
-        with _warning_of_unsaved(STOP_S):
+        with _warn_if_unsaved(STOP_S):
             async with asyncio.timeout(STOP_S):
                 await self._saver.drain()
         for active in self.all():
@@ -309,8 +313,8 @@ class AtWork:
 
 
 async def _finish(queue: PartitionQueue) -> None:
-    """Stop delivery, and close the queue once nothing is unsaved. Acknowledgements may arrive while others are being
-    saved, and each of them needs a response, so this saves repeatedly for up to `FINAL_ACKS_S`."""
+    """Stop delivery, save all changes, and close the queue. Acknowledgements may arrive while others are being saved,
+    and each of them needs a response, so this saves repeatedly for up to `FINAL_ACKS_S`."""
     for name in queue.consumers:
         queue.pause(name, paused=True)
     until = asyncio.get_running_loop().time() + FINAL_ACKS_S
@@ -321,7 +325,7 @@ async def _finish(queue: PartitionQueue) -> None:
 
 
 @contextlib.contextmanager
-def _warning_of_unsaved(timeout_s: float) -> Iterator[None]:
+def _warn_if_unsaved(timeout_s: float) -> Iterator[None]:
     """Log a warning if acknowledgements could not be saved in time."""
     try:
         yield

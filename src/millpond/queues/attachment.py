@@ -176,16 +176,16 @@ class Attachment:
         """Returns the results of the acks, then the nacks, then the extends, once all successful acks and nacks are
         durable."""
         touched: dict[PartitionQueue, None] = {}
-        answers = self._each(acks, _ack_through if cumulative else _ack, touched)
+        results = self._each(acks, _ack_through if cumulative else _ack, touched)
         if nacks:
-            answers += self._each(nacks, lambda queue, *which: queue.nack(*which, delay_ms), touched)
+            results += self._each(nacks, lambda queue, *which: queue.nack(*which, delay_ms), touched)
         if extends:
-            answers += self._each(extends, lambda queue, *which: queue.extend(*which, by_ms))
+            results += self._each(extends, lambda queue, *which: queue.extend(*which, by_ms))
         lost = await _lost_of([(queue.state_key.partition, queue.saved()) for queue in touched])
         if not lost:
-            return answers
+            return results
         ids = [*acks, *nacks, *extends]
-        return [self._unless_lost(answer, each, lost) for answer, each in zip(answers, ids, strict=True)]
+        return [self._unless_lost(result, each, lost) for result, each in zip(results, ids, strict=True)]
 
     def resolve(self, ack_id: bytes) -> tuple[PartitionQueue, AckId] | None:
         """The queue and the delivery that the id names; None if the id is invalid or its partition is not here."""
@@ -198,30 +198,30 @@ class Attachment:
     ) -> list[AckResult]:
         """Apply `act` to each id. Adds the queues that have something to save to `touched`."""
         known, decode, queues = self._known, self._ack_ids.decode, self.queues
-        answers: list[AckResult] = []
+        results: list[AckResult] = []
         for each in ack_ids:
             found = known.pop(each, None) or decode(each)
             if found is None:
-                answers.append(AckResult.UNKNOWN)
+                results.append(AckResult.UNKNOWN)
                 continue
             partition, epoch, offset, token = found
             queue = queues.get(partition)
             if queue is None or queue.closed is not None:
-                answers.append(AckResult.NOT_OWNER)
+                results.append(AckResult.NOT_OWNER)
                 continue
-            answer = act(queue, epoch, offset, token)
-            answers.append(answer)
-            if answer is OK:
+            result = act(queue, epoch, offset, token)
+            results.append(result)
+            if result is OK:
                 if touched is not None:
                     touched[queue] = None
-            elif answer is AckResult.STALE:
+            elif result is AckResult.STALE:
                 queue.mark_alive(self.name)  # too late to count, but it shows that the consumer is alive
-        return answers
+        return results
 
-    def _unless_lost(self, answer: AckResult, ack_id: bytes, lost: set[int]) -> AckResult:
+    def _unless_lost(self, result: AckResult, ack_id: bytes, lost: set[int]) -> AckResult:
         decoded = self._ack_ids.decode(ack_id)
-        is_lost = answer is OK and decoded is not None and decoded.partition in lost
-        return AckResult.NOT_OWNER if is_lost else answer
+        is_lost = result is OK and decoded is not None and decoded.partition in lost
+        return AckResult.NOT_OWNER if is_lost else result
 
 
 def _ack(queue: PartitionQueue, epoch: int, offset: int, token: int) -> AckResult:

@@ -126,7 +126,7 @@ class DeadLetters:
                 continue
 
     async def move_all(self) -> None:
-        """Look at every letter once, and move those that can be moved."""
+        """Try once to move every dead letter that is waiting."""
         letters: Sequence[DeadLetter] = ()
         refused: set[str] = set()
         while letters := await self._read(letters[-1] if letters else None):
@@ -165,11 +165,11 @@ class DeadLetters:
         return True
 
     async def _append(self, target: str, letters: Sequence[DeadLetter]) -> None:
-        topic_partition = await self._target_partitions(target, letters)
+        target_of = await self._target_partitions(target, letters)
         batches: dict[TopicPartition, list[bytes]] = {}
         for letter in letters:
-            batches.setdefault(topic_partition[letter], []).append(await self._with_body(letter))
-        appends = {place: b"".join(each) for place, each in batches.items()}
+            batches.setdefault(target_of[letter], []).append(await self._with_body(letter))
+        appends = {topic_partition: b"".join(each) for topic_partition, each in batches.items()}
         await self._log.append_jointly(appends, lambda tx: _remove(tx, letters))
 
     async def _target_partitions(

@@ -11,12 +11,13 @@ transitions of a message are here:
     READY  --ack with the latest token--> SETTLING    (a late ack saves a second delivery)
     not seen | READY | LEASED --expired, compacted, aborted, or not a message--> settled as void
 
-A message is SETTLING until its commit is durable; the client receives the response then. At most `key_window` messages
-of a key are leased, all to one consumer, and never a message before an earlier one of its key. If the window is 1, the
-earlier message must be durably settled first. A key that moves to another consumer is not dispatched until the old
-consumer has no more leases on it.
+A token is the number of one delivery. A message is SETTLING until its commit is durable; the client receives the
+response then. At most `key_window` messages of a key are leased, all to one consumer, and never a message before an
+earlier one of its key. If the window is 1, the earlier message must be durably settled first. A key that moves to
+another consumer is not dispatched until the old consumer has no more leases on it.
 
-The base class in `schedule.py` decides which message is next. `unsaved_changes.py` holds what is to be stored.
+The base class in `schedule.py` decides which message is next. `unsaved_changes.py` holds what is settled and stored,
+and what is to be stored next.
 """
 
 import heapq
@@ -34,7 +35,7 @@ from millpond.queues.dispatcher_state import (
     AttachedConsumer,
     LeaseDeadlines,
     LogEntry,
-    Settling,
+    SettleReason,
     TrackedKey,
     TrackedMessage,
 )
@@ -60,6 +61,8 @@ class Dispatcher(Schedule):
         assignment: Assignment | None = None,
         tracked_max: int = TRACKED_MAX,
     ) -> None:
+        """`epoch`, `floor`, `chunks` (settled offsets above the floor) and `retries` are the partition's stored
+        state."""
         super().__init__(
             config,
             assignment or (FirstCome() if config.ordered_by_partition else KeyAssignment()),
@@ -101,7 +104,7 @@ class Dispatcher(Schedule):
     # -- the log ----------------------------------------------------------------------------------------------
 
     def index(self, entries: Iterable[LogEntry], next_offset: int) -> None:
-        """Track the messages from the frontier to `next_offset`. Offsets that are not in `entries` are not messages."""
+        """Track the messages from the frontier to `next_offset`. Offsets that are not in `entries` become void."""
         expected = self.frontier
         holes = self.settled.has_holes
         for entry in entries:
@@ -119,8 +122,8 @@ class Dispatcher(Schedule):
         self.frontier = self.settled.next_open(expected)
 
     def retrack(self, entries: Iterable[LogEntry], start: int, end: int) -> None:
-        """Track messages between these offsets again, for keys of which only some messages were tracked. Untracked
-        offsets that are no longer in `entries` become void."""
+        """Track messages between these offsets that were left out before, because too many messages of their key were
+        tracked already. Untracked offsets that are no longer in `entries` become void."""
         behind = [
             key for key in self._lagging.values() if key.resume_from is not None and start <= key.resume_from
         ]
@@ -151,7 +154,7 @@ class Dispatcher(Schedule):
             self._schedule_key(key)
 
     def forget_below(self, log_start: int) -> None:
-        """The log now starts here: everything below is settled, delivered or not."""
+        """Settle all messages below the log start as void: they are gone from the log, delivered or not."""
         if log_start <= max(self.settled.floor, self._log_start):
             return
         self._log_start = log_start
@@ -164,7 +167,7 @@ class Dispatcher(Schedule):
                 key.resume_from = log_start
 
     def void(self, offset: int) -> None:
-        """The message no longer exists, though it was there when it was indexed."""
+        """Settle a message as void: it is gone from the log since it was indexed."""
         message = self._messages.get(offset)
         if message is None:
             if offset < self.frontier and offset not in self.settled:
@@ -184,8 +187,8 @@ class Dispatcher(Schedule):
 
     @property
     def is_full(self) -> bool:
-        """Whether indexing stops until something is settled: too many messages are tracked, or the oldest unsettled
-        message is too far behind the frontier. Nothing is forgotten."""
+        """Whether indexing stops until something is settled, because too many messages are tracked, or the oldest
+        unsettled message is too far behind the frontier. No message is lost by that."""
         return len(self._messages) >= self._tracked_max or self.frontier - self.settled.floor >= SPAN_MAX
 
     @property
@@ -195,7 +198,7 @@ class Dispatcher(Schedule):
             return False
         only = self._assignment.owner(0) if self._by_partition else None
         return any(
-            each.may_take and not each.queue and only in (None, each.name)
+            each.may_receive and not each.queue and only in (None, each.name)
             for each in self._consumers.values()
         )
 
@@ -223,11 +226,12 @@ class Dispatcher(Schedule):
             heapq.heappush(key.waiting, offset)  # not the first of its key, so the schedule does not change
 
     def _void_untracked(self, start: int, end: int) -> None:
-        """Mark the untracked offsets of this range as void. Tracked ones stay; delivery finds out if they are gone."""
-        few = end - start <= len(self._messages)
+        """Settle the untracked offsets of this range as void. Tracked ones stay; reading them for delivery shows
+        whether they are gone."""
+        is_narrow = end - start <= len(self._messages)
         tracked = (
             [each for each in range(start, end) if each in self._messages]
-            if few
+            if is_narrow
             else (sorted(each for each in self._messages if start <= each < end))
         )
         for offset in tracked:
@@ -240,27 +244,27 @@ class Dispatcher(Schedule):
     # -- delivery ---------------------------------------------------------------------------------------------
 
     def dispatch(self, now: int) -> list[QueueDelivery]:
-        """Lease and return everything that may be delivered now, in log order. No eligible message is left out."""
+        """Lease and return all messages that may be delivered now, in log order."""
         self._advance_clock(now)
         deliveries: list[QueueDelivery] = []
-        able = [each for each in self._consumers.values() if each.may_take]
-        takers = [(each.suspended, -each.credit, each.number, each) for each in able]
-        heads = [(each.queue[0], each.number, each) for each in able if each.queue]
-        heapq.heapify(takers)
+        receivers = [each for each in self._consumers.values() if each.may_receive]
+        by_credit = [(each.suspended, -each.credit, each.number, each) for each in receivers]
+        heads = [(each.queue[0], each.number, each) for each in receivers if each.queue]
+        heapq.heapify(by_credit)
         heapq.heapify(heads)
         leases_max, due = self._config.leases_max, self.now + self._config.ack_timeout_ms
-        bucket = self._deadlines.bucket(due) if takers else set()
+        bucket = self._deadlines.bucket(due) if by_credit else set()
         while self.leased < leases_max:
             unordered = self._next_unordered() if self._unordered else None
-            if unordered is not None and takers and (not heads or unordered.offset < heads[0][0]):
-                if (chosen := consumer_with_most_credit(takers)) is not None:
+            if unordered is not None and by_credit and (not heads or unordered.offset < heads[0][0]):
+                if (chosen := consumer_with_most_credit(by_credit)) is not None:
                     heapq.heappop(self._unordered)
                     deliveries.append(self._lease(unordered, chosen, due, bucket))
             elif heads:
                 _, number, consumer = heads[0]
-                if (message := self._next_queued(consumer)) is not None and consumer.may_take:
+                if (message := self._next_queued(consumer)) is not None and consumer.may_receive:
                     deliveries.append(self._lease_queued(message, consumer, due, bucket))
-                if consumer.queue and consumer.may_take:
+                if consumer.queue and consumer.may_receive:
                     heapq.heapreplace(heads, (consumer.queue[0], number, consumer))
                 else:
                     heapq.heappop(heads)
@@ -274,7 +278,7 @@ class Dispatcher(Schedule):
         return message is not None and message.state is LEASED and message.token == delivery.token
 
     def restore(self, delivery: QueueDelivery) -> None:
-        """The delivery did not happen: no attempt is charged, and the consumer gets its credit back."""
+        """Undo a delivery that did not happen: no attempt is charged, and the consumer gets its credit back."""
         message = self._messages.get(delivery.offset)
         if message is not None and message.state is LEASED and message.token == delivery.token:
             if message.consumer is not None:
@@ -290,7 +294,7 @@ class Dispatcher(Schedule):
         key = message.key
         assert key is not None, "only messages with keys are queued"
         first = heapq.heappop(key.waiting)
-        assert first == message.offset, "a key stands in a queue with its first message"
+        assert first == message.offset, "a key is queued with its first waiting message"
         key.queued = -1
         key.leased.add(first)
         key.holder = consumer
@@ -302,7 +306,7 @@ class Dispatcher(Schedule):
     def _lease(
         self, message: TrackedMessage, consumer: AttachedConsumer, due: int, bucket: set[int]
     ) -> QueueDelivery:
-        """Lease a message until `due`. `bucket` is the bucket of leases with that deadline."""
+        """Lease a message until `due`. `bucket` is the bucket of `due` in the lease deadlines."""
         self._tokens = token = self._tokens + 1
         offset = message.offset
         message.state = LEASED
@@ -318,8 +322,9 @@ class Dispatcher(Schedule):
     # -- acknowledgements -------------------------------------------------------------------------------------
 
     def ack(self, offset: int, epoch: int, token: int) -> AckResult:
-        """Accepts only the latest delivery of a message. Respond to the consumer when the next commit is durable."""
-        message = self._answered(offset, epoch, token)
+        """Only the latest delivery of a message can be acknowledged. The caller responds to the consumer when the next
+        commit is durable."""
+        message = self._find_delivered(offset, epoch, token)
         if isinstance(message, AckResult):
             return message
         self._settle(message, ACKED)
@@ -327,12 +332,12 @@ class Dispatcher(Schedule):
 
     def check(self, offset: int, epoch: int, token: int) -> AckResult:
         """What `ack` would return; changes no message."""
-        message = self._answered(offset, epoch, token)
+        message = self._find_delivered(offset, epoch, token)
         return message if isinstance(message, AckResult) else OK
 
     def ack_through(self, offset: int, epoch: int, token: int) -> AckResult:
         """Acknowledge this delivery and all earlier ones of the same consumer."""
-        message = self._answered(offset, epoch, token)
+        message = self._find_delivered(offset, epoch, token)
         if isinstance(message, AckResult):
             return message
         consumer = message.consumer
@@ -343,7 +348,7 @@ class Dispatcher(Schedule):
         return OK
 
     def nack(self, offset: int, epoch: int, token: int, now: int, delay_ms: int | None = None) -> AckResult:
-        message = self._answered(offset, epoch, token)
+        message = self._find_delivered(offset, epoch, token)
         if isinstance(message, AckResult):
             return message
         if message.state is not LEASED:
@@ -353,7 +358,7 @@ class Dispatcher(Schedule):
         return OK
 
     def extend(self, offset: int, epoch: int, token: int, now: int, by_ms: int) -> AckResult:
-        message = self._answered(offset, epoch, token)
+        message = self._find_delivered(offset, epoch, token)
         if isinstance(message, AckResult):
             return message
         if message.state is not LEASED:
@@ -386,7 +391,9 @@ class Dispatcher(Schedule):
             self._schedule_key(message.key)
         return True
 
-    def _answered(self, offset: int, epoch: int, token: int) -> TrackedMessage | AckResult:
+    def _find_delivered(self, offset: int, epoch: int, token: int) -> TrackedMessage | AckResult:
+        """The message whose latest delivery has this token, or the result to return if there is none. An ack or nack
+        also shows that the consumer is alive."""
         if epoch != self.epoch:
             return AckResult.STALE
         if not 0 < token <= self._tokens or offset >= self.frontier:
@@ -402,8 +409,8 @@ class Dispatcher(Schedule):
     # -- time -------------------------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Fail deliveries whose ack timeout has passed. A consumer that lets a lease expire, or that has no credit for
-        that long while its keys wait, loses its keys until it sends something."""
+        """Fail deliveries whose ack timeout has passed. A consumer whose lease expires, or that has no credit for that
+        long while its keys wait, is suspended: its keys are assigned to others until it sends something."""
         self._advance_clock(now)
         silent: list[AttachedConsumer] = []
         for offset in self._deadlines.candidates(self.now):
@@ -425,7 +432,8 @@ class Dispatcher(Schedule):
     # -- commits ----------------------------------------------------------------------------------------------
 
     def begin_commit(self) -> StateChanges | None:
-        """What is to be stored; the same object again until `committed` is called."""
+        """Returns the changes to store, and the same object again until `committed` is called; None if there are
+        none."""
         return self._ledger.begin()
 
     @property
@@ -463,18 +471,19 @@ class Dispatcher(Schedule):
         self._wait(message)
 
     def _fail(self, message: TrackedMessage, delay_ms: int | None) -> None:
+        """End the lease and charge an attempt. Without a delay, the configured backoff applies."""
         config = self._config
         self._end_lease(message)
         message.attempts += 1
         if message.attempts < config.attempts_max:
-            rest = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
-            self._retry(message, self.now + rest)
+            delay = config.backoff(message.attempts, message.offset) if delay_ms is None else delay_ms
+            self._retry(message, self.now + delay)
         elif config.on_exhausted is ExhaustedAction.BLOCK:
             self._retry(message, NEVER)
         else:
             message.token = 0
             dropped = config.on_exhausted is ExhaustedAction.DROP
-            self._settle(message, Settling.DROPPED if dropped else Settling.DEAD)
+            self._settle(message, SettleReason.DROPPED if dropped else SettleReason.DEAD)
         if message.key is not None:
             self._revoke_after(message, message.key)
 
@@ -493,16 +502,16 @@ class Dispatcher(Schedule):
                 self.revoked.append(Revoked(message.consumer.name, offset, message.token))
             self._release(message)
 
-    def _settle(self, message: TrackedMessage, settling: Settling) -> None:
+    def _settle(self, message: TrackedMessage, reason: SettleReason) -> None:
         if message.state is LEASED:
             self._end_lease(message)
-        if settling is ACKED and message.consumer is not None:
+        if reason is ACKED and message.consumer is not None:
             message.consumer.acked += 1
         message.state = SETTLING
-        message.settling = settling
+        message.settle_reason = reason
         self._ledger.decided.append(message)
         key = message.key
         if key is not None:
             key.settling += 1
-            if not self._strict:  # a strict key is considered when this is durable
+            if not self._strict:  # a strict key is scheduled when this is durable
                 self._schedule_key(key)

@@ -16,7 +16,7 @@ class LogEntry(NamedTuple):
 
     offset: int
     key: int | None
-    """The hash of its key; None if the message has no order."""
+    """The hash of its key; None if the message may be delivered in any order."""
     size: int = 0
     not_before: int = 0
 
@@ -25,8 +25,9 @@ class MessageState(IntEnum):
     READY = 0
     """Waits to be dispatched, or for its `not_before`."""
     LEASED = 1
+    """Delivered to a consumer that has not acknowledged it yet."""
     SETTLING = 2
-    """Decided; not durable yet."""
+    """How it is settled is decided, but not durable yet."""
 
 
 READY: Final = MessageState.READY
@@ -35,7 +36,7 @@ SETTLING: Final = MessageState.SETTLING
 """Aliases, because Python 3.11 takes ten times as long to look up a member in its enum class."""
 
 
-class Settling(IntEnum):
+class SettleReason(IntEnum):
     """Why a message is settled."""
 
     ACKED = 0
@@ -43,7 +44,7 @@ class Settling(IntEnum):
     DROPPED = 2
 
 
-ACKED: Final = Settling.ACKED
+ACKED: Final = SettleReason.ACKED
 
 
 class TrackedMessage:
@@ -51,7 +52,7 @@ class TrackedMessage:
 
     __slots__ = (
         *("alarm", "attempts", "consumer", "deadline", "key", "not_before"),
-        *("offset", "settling", "size", "state", "token"),
+        *("offset", "settle_reason", "size", "state", "token"),
     )
 
     def __init__(
@@ -62,10 +63,11 @@ class TrackedMessage:
         self.size = size
         self.not_before = not_before
         self.alarm = 0
-        """The time of its entry in the heap of delayed messages."""
+        """The time of its entry in the heap of delayed messages; 0 if there is none."""
         self.attempts = attempts
         self.state: MessageState = READY
-        self.settling: Settling = ACKED
+        self.settle_reason: SettleReason = ACKED
+        """Valid while the message is SETTLING."""
         self.consumer: AttachedConsumer | None = None
         self.token = 0
         self.deadline = 0
@@ -82,16 +84,19 @@ class TrackedKey:
         self.waiting: list[int] = []
         self.leased: set[int] = set()
         self.settling = 0
+        """Number of its messages that are SETTLING."""
         self.holder: AttachedConsumer | None = None
+        """The consumer of its leased messages. It differs from `owner` after the key was assigned to another
+        consumer."""
         self.owner: AttachedConsumer | None = None
-        """The consumer that the key is assigned to, once it was looked up."""
+        """The consumer that the key is assigned to; None until it is looked up."""
         self.queued = -1
         """The offset of its entry in a consumer's queue; -1 if there is none."""
         self.resume_from: int | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a message of the key is leased, or decided and not durable yet."""
+        """Whether a message of the key is LEASED or SETTLING."""
         return bool(self.leased or self.settling)
 
     @property
@@ -100,7 +105,7 @@ class TrackedKey:
 
 
 class ConsumerCredit:
-    """A consumer's remaining credit. A consumer of several partitions has one purse for all of them."""
+    """A consumer's remaining credit, shared by all partitions that it is attached to."""
 
     __slots__ = ("bytes", "messages")
 
@@ -109,7 +114,7 @@ class ConsumerCredit:
         self.bytes = UNLIMITED
 
     def add(self, messages: int, size: int | None = None) -> None:
-        """Without a size, bytes are not counted."""
+        """Without a size, the credit in bytes does not change; it is unlimited until a size was added."""
         self.messages = min(self.messages + messages, CREDIT_MAX)
         if size is not None:
             before = self.bytes if self.bytes < BYTES_CREDIT_MAX else 0
@@ -125,12 +130,13 @@ class ConsumerCredit:
         if self.bytes < BYTES_CREDIT_MAX:
             self.bytes += size
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         self.messages = 0
 
 
 class AttachedConsumer:
-    """An attached consumer. `queue` is a heap of offsets for this consumer; some may no longer be eligible."""
+    """A consumer that is attached to one partition. `queue` is a heap of offsets that it may receive; some may no
+    longer be eligible. `number` counts attached consumers: the earlier one has the lower number."""
 
     __slots__ = (
         *("acked", "leases", "name", "number", "paused", "consumer_credit"),
@@ -143,9 +149,10 @@ class AttachedConsumer:
         self.consumer_credit = consumer_credit
         self.paused = False
         self.suspended = False
-        """Its keys are assigned to others, because a lease expired or it had no credit for too long, and it has sent
-        nothing since."""
+        """Whether its keys are assigned to others, because a lease of its expired or it had no credit for too long, and
+        it has sent nothing since."""
         self.starved_since: int | None = None
+        """Since when keys wait for it and it has no credit."""
         self.weight = 1.0
         self.leases: set[int] = set()
         self.queue: list[int] = []
@@ -156,13 +163,15 @@ class AttachedConsumer:
         return self.consumer_credit.messages
 
     @property
-    def may_take(self) -> bool:
+    def may_receive(self) -> bool:
+        """Whether it has credit and is not paused."""
         consumer_credit = self.consumer_credit
         return consumer_credit.messages > 0 and consumer_credit.bytes > 0 and not self.paused
 
 
 class LeaseDeadlines:
-    """Deadlines of leases, in buckets: most leases end long before their deadline, and a heap would keep them all."""
+    """Deadlines of leases, in buckets of 64 ms. Most leases end long before their deadline; a heap would keep them
+    all."""
 
     BUCKET_BITS: Final = 6
     EMPTY_MAX: Final = 64
@@ -179,7 +188,7 @@ class LeaseDeadlines:
         return len(self._order)
 
     def bucket(self, deadline: int) -> set[int]:
-        """The set that collects offsets with this deadline. Valid only until the next call of another method."""
+        """The set to which offsets with this deadline are added. Valid only until the next call of another method."""
         number = deadline >> self.BUCKET_BITS
         bucket = self._buckets.get(number)
         return self._new_bucket(number) if bucket is None else bucket
@@ -193,8 +202,8 @@ class LeaseDeadlines:
             bucket.discard(offset)
 
     def candidates(self, now: int) -> list[int]:
-        """Offsets whose deadline may have passed, in order; the caller knows the exact deadlines. Buckets that have
-        passed are removed. The current bucket stays, so offsets in it that are not due yet are returned again."""
+        """Offsets whose deadline may have passed, sorted; the caller knows the exact deadlines. Removes the buckets
+        that have passed completely. The current bucket stays, so its offsets are returned again by the next call."""
         found: list[int] = []
         due = now >> self.BUCKET_BITS
         while self._order and self._order[0] < due:

@@ -126,13 +126,13 @@ def entries_of(
             if _is_for(subscription, record, addressing):
                 found.append((record, entry_of(record, config, delay_ms_max=delay_ms_max)))
             continue
-        key, value, place = record.key, record.value, whole
+        key, value, order_key = record.key, record.value, whole
         size = len(value) if value is not None else 0
         if key is not None:
             size += len(key)
             if by_key:
-                place = hashed(key) if len(key) <= short else key_hash(key)
-        found.append((record, LogEntry(record.offset, place, size)))
+                order_key = hashed(key) if len(key) <= short else key_hash(key)
+        found.append((record, LogEntry(record.offset, order_key, size)))
     return found
 
 

@@ -133,11 +133,11 @@ class PartitionQueue:
     def nack(self, epoch: int, offset: int, token: int, delay_ms: int | None) -> AckResult:
         if delay_ms is not None:
             delay_ms = min(delay_ms, self._limits.delay_ms_max)
-        answer = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
-        if answer is AckResult.OK:
+        result = self.dispatcher.nack(offset, epoch, token, self._now(), delay_ms)
+        if result is AckResult.OK:
             self._metrics.nacks.inc()
             self._send_revocations()  # now: the nack may be durable, and its response sent, while a round is reading
-        return answer
+        return result
 
     def extend(self, epoch: int, offset: int, token: int, by_ms: int) -> AckResult:
         by_ms = min(by_ms, self._limits.extend_ms_max)

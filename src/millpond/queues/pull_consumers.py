@@ -86,24 +86,24 @@ class _Puller:
         """Return as many messages as fit, at least one if any is ready."""
         if len(self.held) >= self.held_enough:
             self._drop_expired(now)
-        given: list[Pulled] = []
-        while self.ready and len(given) < messages_max:
+        pulled: list[Pulled] = []
+        while self.ready and len(pulled) < messages_max:
             delivery, record = self.ready[0].delivered
             bytes_max -= size_of(record)
-            if given and bytes_max < 0:
+            if pulled and bytes_max < 0:
                 break
             ack_id, partition, _ = self.ready.popleft()
             self.held[ack_id] = now + self.ack_timeout_ms
             age_ms = max(now - record.timestamp, 0)
-            given.append(Pulled(to_text(ack_id), partition, record, delivery.attempts, age_ms))
-        return given
+            pulled.append(Pulled(to_text(ack_id), partition, record, delivery.attempts, age_ms))
+        return pulled
 
     async def renew_ready(self) -> None:
         """Extend the leases of ready messages to the full ack timeout; drop those whose lease has expired."""
         if self.ready:
-            answers = await self.attachment.extend([each.ack_id for each in self.ready], self.ack_timeout_ms)
-            pairs = zip(self.ready, answers, strict=True)
-            self._keep([each for each, answer in pairs if answer is AckResult.OK])
+            results = await self.attachment.extend([each.ack_id for each in self.ready], self.ack_timeout_ms)
+            pairs = zip(self.ready, results, strict=True)
+            self._keep([each for each, result in pairs if result is AckResult.OK])
 
     def restore_ready(self) -> None:
         """Release ready messages as if they had never been delivered."""
@@ -111,7 +111,7 @@ class _Puller:
             if (queue := self.attachment.queues.get(each.partition)) is not None:
                 queue.dispatcher.restore(each.delivered.delivery)
                 queue.wake()
-        self.attachment.consumer_credit.empty()
+        self.attachment.consumer_credit.clear()
         self.ready.clear()
 
     def holds_nothing(self, now: int) -> bool:
@@ -160,22 +160,22 @@ class Pulling:
 
     async def ack(self, name: PullerName, ack_ids: Sequence[str]) -> list[AckResult]:
         """Returns one result for each id, in order, once all successful acknowledgements are durable."""
-        return await self._answer(name, ack_ids, lambda attachment, ids: attachment.ack(ids))
+        return await self._acknowledge(name, ack_ids, lambda attachment, ids: attachment.ack(ids))
 
     async def nack(
         self, name: PullerName, ack_ids: Sequence[str], delay_ms: int | None = None
     ) -> list[AckResult]:
-        return await self._answer(name, ack_ids, lambda attachment, ids: attachment.nack(ids, delay_ms))
+        return await self._acknowledge(name, ack_ids, lambda attachment, ids: attachment.nack(ids, delay_ms))
 
     async def extend(self, name: PullerName, ack_ids: Sequence[str], by_ms: int) -> list[AckResult]:
         puller = self._known(name)
         sealed = self._decode_ids(ack_ids)
-        answers = await puller.attachment.extend(sealed, by_ms)
+        results = await puller.attachment.extend(sealed, by_ms)
         puller.last_seen_at = self._queues.now()
-        for ack_id, answer in zip(sealed, answers, strict=True):
-            if answer is AckResult.OK:
+        for ack_id, result in zip(sealed, results, strict=True):
+            if result is AckResult.OK:
                 puller.held[ack_id] = puller.last_seen_at + min(by_ms, self._limits.extend_ms_max)
-        return answers
+        return results
 
     async def run(self) -> None:
         """Detach idle consumers."""
@@ -246,9 +246,9 @@ class Pulling:
                 if left_s == 0:
                     return
         finally:
-            consumer_credit.empty()
+            consumer_credit.clear()
 
-    async def _answer(
+    async def _acknowledge(
         self,
         name: PullerName,
         ack_ids: Sequence[str],
@@ -257,10 +257,10 @@ class Pulling:
         puller = self._known(name)
         sealed = self._decode_ids(ack_ids)
         puller.last_seen_at = self._queues.now()
-        answers = await act(puller.attachment, sealed)
+        results = await act(puller.attachment, sealed)
         for ack_id in sealed:
             puller.held.pop(ack_id, None)
-        return answers
+        return results
 
     def _known(self, name: PullerName) -> _Puller:
         puller = self._pullers.get(name)

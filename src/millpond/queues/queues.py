@@ -29,10 +29,10 @@ from millpond.model.errors import (
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.subscriptions import SubscriptionMode
 from millpond.observability.metrics import QueueMetrics
-from millpond.queues.ack_transactions import CommitOutcome, answer_of, commit
+from millpond.queues.ack_transactions import CommitOutcome, commit, result_of
 from millpond.queues.ackids import AckIdCodec
-from millpond.queues.active_subscription import Active
-from millpond.queues.active_subscriptions import AtWork
+from millpond.queues.active_subscription import ActiveSubscription
+from millpond.queues.active_subscriptions import ActiveSubscriptions
 from millpond.queues.addressing import Addressing
 from millpond.queues.attachment import Attachment
 from millpond.queues.deadletters import DeadLetters
@@ -78,7 +78,7 @@ class Queues:
         self._copy_body = copy_body
         self.dead_letters = DeadLetters(log, limits, copy_body)
         self._stored = StoredSubscriptions(log, clock=clock, limits=limits)
-        self._active_subscriptions = AtWork(
+        self._active_subscriptions = ActiveSubscriptions(
             log,
             session,
             self._stored,
@@ -163,8 +163,8 @@ class Queues:
             for active in self._active_subscriptions.of(subscription.id)
             for queue in active.open_queues()
         ]
-        at_work = {(queue.state_key.member, queue.state_key.partition): queue for queue in queues}
-        statuses = partition_statuses(stored, at_work, keys_max)
+        active_queues = {(queue.state_key.member, queue.state_key.partition): queue for queue in queues}
+        statuses = partition_statuses(stored, active_queues, keys_max)
         return SubscriptionStatus(
             subscription,
             topic,
@@ -190,7 +190,7 @@ class Queues:
     async def floors(self, subscription: StoredSubscription) -> dict[tuple[str, int], int]:
         return await self._stored.floors(subscription)
 
-    def at_work(self, subscription_id: SubscriptionId) -> list[Active]:
+    def active(self, subscription_id: SubscriptionId) -> list[ActiveSubscription]:
         """The active subscription on this broker, or its active members."""
         return self._active_subscriptions.of(subscription_id)
 
@@ -210,7 +210,9 @@ class Queues:
         secret, found = await self._read_secret(), self._log.topics.named(topic)
         active = self._active_subscriptions.join(subscription, found, member, Addressing(secret, found.id))
         async with active.lock:
-            if not self._active_subscriptions.has(active):  # it ended while this call waited for the lock
+            if not self._active_subscriptions.is_active(
+                active
+            ):  # it ended while this call waited for the lock
                 return await self.attach(topic, name, consumer)
             self._check_room(active, consumer)
             if consumer in active.attachments:
@@ -227,7 +229,7 @@ class Queues:
             await self._join(active, attachment)
         return attachment
 
-    async def _join(self, active: Active, attachment: Attachment) -> None:
+    async def _join(self, active: ActiveSubscription, attachment: Attachment) -> None:
         """All or nothing: after an error or a cancellation, nothing of the attachment is left."""
         try:
             await self._hold(attachment)
@@ -263,7 +265,7 @@ class Queues:
     ) -> list[AckResult]:
         """The result that `commit` would return for each id now. Changes nothing."""
         attachment = await self._attachment(topic, name, consumer)
-        return [answer_of(attachment.resolve(ack_id)) for ack_id in acks]
+        return [result_of(attachment.resolve(ack_id)) for ack_id in acks]
 
     async def _attachment(self, topic: str, name: str, consumer: str) -> Attachment:
         subscription = await self.find(topic, name)
@@ -273,7 +275,7 @@ class Queues:
                 return attachment
         raise UnknownConsumer(subscription=name, consumer=consumer)
 
-    def _detach(self, active: Active, name: str, error: MillpondError, *, graceful: bool) -> None:
+    def _detach(self, active: ActiveSubscription, name: str, error: MillpondError, *, graceful: bool) -> None:
         attachment = active.detach(name, error, graceful=graceful)
         if attachment is not None:
             self._release_later(attachment)
@@ -322,7 +324,7 @@ class Queues:
             reason = f"{self._limits.consumers_max} consumers have a state of their own in it"
             raise SubscriptionBusy(subscription=subscription.name, reason=reason)
 
-    def _check_room(self, active: Active, consumer: str) -> None:
+    def _check_room(self, active: ActiveSubscription, consumer: str) -> None:
         others = [name for name in active.attachments if name != consumer]
         name = active.subscription.name
         if active.subscription.config.mode is SubscriptionMode.EXCLUSIVE and others:

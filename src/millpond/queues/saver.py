@@ -96,7 +96,7 @@ class Saver:
     async def _save(self, queues: list[PartitionQueue]) -> bool:
         """Returns False if the save must be retried."""
         saves: list[tuple[PartitionQueue, StateSave]] = []
-        async with _all_turns(queues):
+        async with _all_save_locks(queues):
             try:
                 saves = [(queue, save) for queue in queues if (save := await queue.begin_save()) is not None]
                 held = await self._write([save for _, save in saves])
@@ -177,8 +177,8 @@ def _close(queues: list[PartitionQueue], error: MillpondError) -> bool:
     return True
 
 
-class _all_turns:  # noqa: N801  # used as a function
-    """Holds the turns of these partitions, so that nothing else saves their state."""
+class _all_save_locks:  # noqa: N801  # used as a function
+    """Holds the save locks of these partitions, so that nothing else saves their state."""
 
     def __init__(self, queues: list[PartitionQueue]) -> None:
         self._queues = queues

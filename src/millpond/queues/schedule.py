@@ -2,7 +2,7 @@
 waits for.
 
 The base class of the dispatcher. As soon as a key's first message may be delivered, it is in the queue of the consumer
-that owns the key. Messages without an order are `unordered`, and any consumer may receive them. `_schedule_key` is
+that owns the key. Messages that need no order are `unordered`, and any consumer may receive them. `_schedule_key` is
 called for a key whenever its state changes, and for all keys when their owners may have changed.
 
 Nothing here scans: messages are found by offset, keys by hash, and eligible messages are in their consumer's heap.
@@ -37,8 +37,8 @@ WEIGHT_LESS: Final = 0.75
 WEIGHT_MORE: Final = 1.1
 WEIGHT_MIN: Final = 0.1
 
-Taker = tuple[bool, int, int, AttachedConsumer]
-"""A consumer of loose messages with its sort key: the smallest is served first."""
+CreditRank = tuple[bool, int, int, AttachedConsumer]
+"""A consumer that may receive unordered messages, with its sort key: the smallest receives the next one."""
 
 
 class Schedule:
@@ -54,7 +54,7 @@ class Schedule:
         self._consumers: dict[str, AttachedConsumer] = {}
         self._attached = 0
         self._unordered: list[int] = []
-        """Ready messages without an order."""
+        """A heap of ready messages that any consumer may receive."""
         self._delayed: list[tuple[int, int]] = []
         self.config = config
 
@@ -164,8 +164,8 @@ class Schedule:
         """Where to read again for keys that have worked off most of their tracked messages; None if there are none."""
         if not self._drained:
             return None
-        places = [key.resume_from for key in self._drained.values() if key.resume_from is not None]
-        return min(places, default=None)
+        offsets = [key.resume_from for key in self._drained.values() if key.resume_from is not None]
+        return min(offsets, default=None)
 
     # -- consumers --------------------------------------------------------------------------------------------
 
@@ -216,12 +216,12 @@ class Schedule:
         """Reassign keys after a change among the consumers; returns whether owners may have changed. Suspended
         consumers own keys only if no other unpaused consumer exists, paused ones only if all are paused."""
         consumers = list(self._consumers.values())
-        able = (
+        eligible = (
             [each for each in consumers if not each.paused and not each.suspended]
             or [each for each in consumers if not each.paused]
             or consumers
         )
-        if not self._assignment.replace({each.name: each.weight for each in able}):
+        if not self._assignment.replace({each.name: each.weight for each in eligible}):
             return False
         for consumer in consumers:
             consumer.queue = []
@@ -263,7 +263,7 @@ class Schedule:
         """Whether the consumer has had no credit for a full ack timeout while its keys waited."""
         while consumer.queue and self._next_queued(consumer) is None:
             pass
-        if not consumer.queue or consumer.paused or consumer.may_take:
+        if not consumer.queue or consumer.paused or consumer.may_receive:
             consumer.starved_since = None
             return False
         if consumer.starved_since is None:
@@ -271,7 +271,7 @@ class Schedule:
         return self.now - consumer.starved_since >= self._config.ack_timeout_ms
 
     def _starving_until(self, consumer: AttachedConsumer) -> int | None:
-        if consumer.may_take or consumer.paused or consumer.suspended:
+        if consumer.may_receive or consumer.paused or consumer.suspended:
             return None
         since = self.now if consumer.starved_since is None else consumer.starved_since
         return since + self._config.ack_timeout_ms
@@ -315,21 +315,21 @@ class Schedule:
             why = "blocked" if until >= NEVER else "delayed"
         elif owner is None:
             why = "nobody"
-        elif head is not None and not self._consumers[owner].may_take:
+        elif head is not None and not self._consumers[owner].may_receive:
             why = "no_credit"
         else:
             return None
         return KeyStatus(key.hash, offset, len(key.waiting), why, holder, 0 if until >= NEVER else until)
 
 
-def consumer_with_most_credit(takers: list[Taker]) -> AttachedConsumer | None:
-    """Of the consumers that may take a message, the one with the most credit; suspended ones come last."""
-    while takers:
-        suspended, credit, number, consumer = takers[0]
-        if not consumer.may_take:
-            heapq.heappop(takers)
+def consumer_with_most_credit(by_credit: list[CreditRank]) -> AttachedConsumer | None:
+    """Of the consumers that may receive a message, the one with the most credit; suspended ones come last."""
+    while by_credit:
+        suspended, credit, number, consumer = by_credit[0]
+        if not consumer.may_receive:
+            heapq.heappop(by_credit)
         elif -credit != consumer.credit:
-            heapq.heapreplace(takers, (suspended, -consumer.credit, number, consumer))
+            heapq.heapreplace(by_credit, (suspended, -consumer.credit, number, consumer))
         else:
             return consumer
     return None

@@ -28,7 +28,7 @@ class SettledChange:
     removed: tuple[int, ...]
 
 
-class Settled:
+class SettledOffsets:
     def __init__(self, floor: int = 0, chunks: Mapping[int, bytes] | None = None) -> None:
         self.floor = floor
         self._chunks: dict[int, bytes] = {

@@ -79,13 +79,13 @@ def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> Sto
 
 
 def partition_statuses(
-    stored: Stored, at_work: dict[tuple[str, int], PartitionQueue], keys_max: int
+    stored: Stored, active_queues: dict[tuple[str, int], PartitionQueue], keys_max: int
 ) -> list[PartitionStatus]:
     known = dict.fromkeys((("", partition) for partition in stored.ends), 0) | stored.floors
     statuses = []
     for (member, partition), floor in sorted(known.items()):
         end = max(stored.ends.get(partition, floor), floor)
-        queue = at_work.get((member, partition))
+        queue = active_queues.get((member, partition))
         above = stored.settled_above.get((member, partition), 0)
         if queue is None:
             statuses.append(

@@ -1,4 +1,4 @@
-"""What is settled and stored in a partition, and which changes are to be stored next.
+"""What is settled in a partition of a subscription, and which changes are to be stored next.
 
 A commit runs between `begin` and `end`; changes made during that time are part of the next commit.
 """
@@ -6,17 +6,19 @@ A commit runs between `begin` and `end`; changes made during that time are part 
 from collections.abc import Mapping
 
 from millpond.queues.dispatcher_results import Dead, Retry, StateChanges
-from millpond.queues.dispatcher_state import ACKED, SETTLING, Settling, TrackedMessage
-from millpond.queues.settled_offsets import OffsetRange, Settled
+from millpond.queues.dispatcher_state import ACKED, SETTLING, SettleReason, TrackedMessage
+from millpond.queues.settled_offsets import OffsetRange, SettledOffsets
 
 
 class Ledger:
     def __init__(self, floor: int, chunks: Mapping[int, bytes] | None, retries: Mapping[int, Retry] | None):
-        self.settled = Settled(floor, chunks)
+        self.settled = SettledOffsets(floor, chunks)
         self.retries = dict(retries or {})
         """Retries of messages that are not tracked yet."""
         self.decided: list[TrackedMessage] = []
+        """Messages that are SETTLING and in no commit yet."""
         self.failed: dict[int, TrackedMessage] = {}
+        """Messages whose attempts or delay have changed since the last commit."""
         self.forgotten: list[int] = []
         """Offsets whose stored retry is to be removed."""
         self._voids: list[OffsetRange] = []
@@ -31,10 +33,10 @@ class Ledger:
         self.forgotten.append(offset)
 
     def void(self, start: int, end: int) -> None:
-        """These offsets are not messages, or no longer."""
+        """Settle these offsets as void: they are not messages, or are gone from the log."""
         if self.retries:
-            few = end - start <= len(self.retries)
-            for offset in range(start, end) if few else list(self.retries):
+            is_narrow = end - start <= len(self.retries)
+            for offset in range(start, end) if is_narrow else list(self.retries):
                 if start <= offset < end and offset in self.retries:
                     self.forget_retry(offset)
         if self._voids and self._voids[-1][1] == start:
@@ -43,7 +45,7 @@ class Ledger:
             self._voids.append((start, end))
 
     def begin(self) -> StateChanges | None:
-        """What is to be stored; the same object again until `end` is called."""
+        """Returns the changes to store, and the same object again until `end` is called; None if there are none."""
         if self._batch is None and self.is_dirty:
             decided, self.decided = self.decided, []
             failed, self.failed = self.failed, {}
@@ -60,9 +62,9 @@ class Ledger:
                 retries=retries,
                 forgotten=[offset for offset in forgotten if offset not in retries],
                 dead=[
-                    Dead(message.offset, message.attempts, message.settling is Settling.DROPPED)
+                    Dead(message.offset, message.attempts, message.settle_reason is SettleReason.DROPPED)
                     for message in decided
-                    if message.settling is not ACKED
+                    if message.settle_reason is not ACKED
                 ],
                 messages=decided,
             )

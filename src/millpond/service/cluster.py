@@ -45,8 +45,9 @@ class ClusterAdministration:
         """Sorted by node id, as this broker last read them."""
         return list(self._log.topology.members.values())
 
-    async def look(self) -> None:
-        await self._membership.look()
+    async def refresh(self) -> None:
+        """Read the catalog's changes now."""
+        await self._membership.refresh()
 
     async def status(self) -> ClusterStatus:
         found, leases = await self._log.read(lambda tx: (topology.read(tx), writers.lease_remaining_ms(tx)))

@@ -57,7 +57,7 @@ async def two(brokers, partitions=0):
 
 def owned(broker):
     """The partitions that it serves, without those that it has handed over and is about to forget."""
-    return {partition.topic_partition for partition in broker.log.partitions() if not partition.leaving}
+    return {partition.topic_partition for partition in broker.log.partitions() if not partition.in_handover}
 
 
 async def until(check, seconds=HANG_S):
@@ -68,12 +68,12 @@ async def until(check, seconds=HANG_S):
 
 
 @pytest.fixture
-def long_nudge_timeout(monkeypatch):
+def long_refresh_timeout(monkeypatch):
     """A broker that answers late has looked all the same."""
-    monkeypatch.setattr(refresh_requests, "NUDGE_TIMEOUT_S", 30.0)
+    monkeypatch.setattr(refresh_requests, "REFRESH_TIMEOUT_S", 30.0)
 
 
 @pytest.fixture
-async def brokers(tmp_path, long_nudge_timeout):
+async def brokers(tmp_path, long_refresh_timeout):
     async with AsyncExitStack() as stack:
         yield Brokers(tmp_path, stack)

@@ -35,7 +35,7 @@ async def test_a_group_that_is_read_while_its_shard_is_handed_over_is_not_kept(b
     with pytest.raises(NotCoordinator):
         async with asyncio.timeout(HANG_S):
             await asked
-    assert "g" not in groups._memory
+    assert "g" not in groups._loaded_groups
 
 
 async def test_members_are_refused_when_their_shard_has_another_owner(brokers):
@@ -45,7 +45,7 @@ async def test_members_are_refused_when_their_shard_has_another_owner(brokers):
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
     group = next(f"g{number}" for number in range(100) if first.groups._store.coordinates(f"g{number}"))
     waiting = asyncio.create_task(first.groups.join(group, JOIN))
-    await until(lambda: group in first.groups._memory)
+    await until(lambda: group in first.groups._loaded_groups)
     shard = shard_of(group)
 
     def hand_over(tx):

@@ -1,11 +1,11 @@
-"""Nudges: how brokers tell each other that the catalog has changed."""
+"""Refresh requests: how brokers tell each other that the catalog has changed."""
 
 import asyncio
 
 import grpc
 import pytest
 
-from millpond.cluster import Nudges
+from millpond.cluster import RefreshRequests
 
 
 class Silent(grpc.GenericRpcHandler):
@@ -23,7 +23,7 @@ class Silent(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-async def silent(long_nudge_timeout):
+async def silent(long_refresh_timeout):
     server = grpc.aio.server()
     handler = Silent()
     server.add_generic_rpc_handlers((handler,))
@@ -33,13 +33,13 @@ async def silent(long_nudge_timeout):
     await server.stop(None)
 
 
-async def test_waiting_for_nudges_is_not_cancelled_when_a_broker_is_forgotten(silent):
+async def test_waiting_for_refreshes_is_not_cancelled_when_a_broker_is_forgotten(silent):
     """A topic is created while a broker that hangs is declared dead: the creation succeeds."""
-    nudges = Nudges()
-    waiting = asyncio.create_task(nudges.send([silent.address]))
+    requests = RefreshRequests()
+    waiting = asyncio.create_task(requests.send([silent.address]))
     await silent.called.wait()
-    await nudges.send([])
+    await requests.send([])
     await asyncio.wait([waiting])
-    await nudges.close()
+    await requests.close()
     assert not waiting.cancelled()
     assert waiting.exception() is None

@@ -136,14 +136,14 @@ class Stage:
         return [TopicPartition(topic.id, number) for number in range(partitions)]
 
     def group(self, group_id="readers"):
-        return self.groups._memory._residents[group_id].group
+        return self.groups._loaded_groups._groups[group_id].group
 
     def advance_time(self, milliseconds):
         self.clock.advance(milliseconds)
         self.groups.tick()
 
     async def waiting(self, number):
-        await self.until(lambda: len(self.groups._memory._waiting) == number)
+        await self.until(lambda: len(self.groups._loaded_groups._waiting) == number)
 
     async def settle(self):
         """Everything that is ready on the loop has run."""

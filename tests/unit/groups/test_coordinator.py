@@ -141,7 +141,7 @@ async def test_a_failed_reading_that_nobody_waits_for_any_more_is_nobodys_error(
     join.cancel()
     await asyncio.wait([join])
     stage.log.may_read.set()
-    await stage.until(lambda: not stage.groups._memory._loading)
+    await stage.until(lambda: not stage.groups._loaded_groups._loading)
     assert caplog.text == ""
 
 
@@ -182,7 +182,7 @@ async def test_a_coordinator_whose_shard_has_moved_on_writes_nothing_and_says_so
     with pytest.raises(NotCoordinator):
         await alice.commit(GroupOffset(orders, 1))
     assert stage.rows("SELECT count(*) FROM group_offsets") == [(0,)]
-    assert "readers" not in stage.groups._memory
+    assert "readers" not in stage.groups._loaded_groups
     for call in (alice.heartbeat(), stage.groups.delete_group("readers")):
         with pytest.raises(NotCoordinator):
             await call
@@ -294,7 +294,7 @@ async def test_a_leader_that_goes_away_while_it_syncs_has_spoken(stage):
     stage.log.may_write.set()
     assert await bob_syncs == b"bob-2"
     assert await alice.sync() == b"alice-1"
-    assert stage.groups._memory._waiting == {}
+    assert stage.groups._loaded_groups._waiting == {}
 
 
 async def test_an_answer_and_a_cancellation_at_once_lose_nothing(stage, caplog):
@@ -326,7 +326,7 @@ async def test_unknown_groups_have_no_members(stage):
         await client.sync()
     [error] = await stage.groups.leave("nobody", [LeaveRequest("ghost")])
     assert isinstance(error, UnknownMember)
-    assert list(stage.groups._memory) == []
+    assert list(stage.groups._loaded_groups) == []
 
 
 async def test_a_group_to_join_has_a_name(stage):
@@ -356,8 +356,8 @@ async def test_a_refused_join_leaves_nothing_behind(stage):
     with pytest.raises(InconsistentProtocol):
         await stage.client("alice", protocols=[]).join()
     assert await stage.groups.list_groups() == []
-    stage.groups._memory.evict_idle()
-    assert list(stage.groups._memory) == []
+    stage.groups._loaded_groups.evict_idle()
+    assert list(stage.groups._loaded_groups) == []
 
 
 # -- the service -----------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ async def test_a_group_that_only_has_offsets_or_promises_is_deleted_too(stage):
     with pytest.raises(MemberIdRequired):
         await stage.groups.join("promised", FIRST_JOIN)
     await stage.groups.delete_group("promised")
-    assert list(stage.groups._memory) == []
+    assert list(stage.groups._loaded_groups) == []
 
 
 # -- forgetting ------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ async def test_offsets_of_a_group_long_without_members_are_forgotten(stage):
     await stage.until(lambda: stage.stored() == [("Empty", 2)])
     stage.clock.advance(7 * DAY_MS)
     assert await stage.groups.expire_once() == 0
-    assert list(stage.groups._memory) == []
+    assert list(stage.groups._loaded_groups) == []
     stage.advance_time(1)
     assert await stage.groups.expire_once() == 2
     with pytest.raises(UnknownGroup):
@@ -277,7 +277,7 @@ async def test_a_group_that_is_in_use_stays_in_memory(stage):
     with pytest.raises(MemberIdRequired):
         await stage.groups.join("promised", FIRST_JOIN)
     await stage.groups.expire_once()
-    assert sorted(resident.group.group_id for resident in stage.groups._memory) == ["promised", "readers"]
+    assert sorted(loaded.group.group_id for loaded in stage.groups._loaded_groups) == ["promised", "readers"]
 
 
 async def test_a_group_whose_save_is_under_way_stays_in_memory(stage):
@@ -286,7 +286,7 @@ async def test_a_group_whose_save_is_under_way_stays_in_memory(stage):
     stage.log.may_write.clear()
     await alice.leave()
     assert stage.group().is_idle()
-    stage.groups._memory.evict_idle()
+    stage.groups._loaded_groups.evict_idle()
     assert stage.group().generation == 2
     stage.log.may_write.set()
     await stage.until(lambda: stage.stored() == [("Empty", 2)])
@@ -298,4 +298,4 @@ async def test_groups_of_other_brokers_are_left_to_them(stage):
         catalog.save(tx, row)
     stage.epochs.clear()
     await stage.groups.expire_once()
-    assert list(stage.groups._memory) == []
+    assert list(stage.groups._loaded_groups) == []

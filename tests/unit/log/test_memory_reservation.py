@@ -1,10 +1,10 @@
-"""Room for bytes: bounded, in turns, and never lost."""
+"""Memory reservations: bounded, first come, first served, and never lost."""
 
 import asyncio
 
 import pytest
 
-from millpond.log.memory_reservation import Room
+from millpond.log.memory_reservation import MemoryReservation
 
 
 async def taking(room, size, log, name, release):
@@ -14,7 +14,7 @@ async def taking(room, size, log, name, release):
 
 
 async def test_who_does_not_fit_waits_and_who_came_first_goes_first(settle):
-    room, log = Room(100), []
+    room, log = MemoryReservation(100), []
     first, later = asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(taking(room, 60, log, "a", first))]
     await settle()
@@ -32,14 +32,14 @@ async def test_who_does_not_fit_waits_and_who_came_first_goes_first(settle):
 
 
 async def test_more_than_there_is_takes_all_of_it():
-    room = Room(100)
+    room = MemoryReservation(100)
     async with room.hold(10**9):
         assert room.used == 100
     assert room.used == 0
 
 
 async def test_who_gives_up_waiting_or_fails_leaves_nothing_behind(settle):
-    room, log, release = Room(100), [], asyncio.Event()
+    room, log, release = MemoryReservation(100), [], asyncio.Event()
     holder = asyncio.create_task(taking(room, 100, log, "a", release))
     await settle()
     waiter = asyncio.create_task(taking(room, 50, log, "b", release))
@@ -60,11 +60,11 @@ async def test_fetches_from_the_store_share_it(start, eventually):
     for _ in range(20):
         await engine.append(b"x" * 100_000)
     fetcher = engine.log._fetcher
-    fetcher._room = Room(1_500_000)
+    fetcher._memory = MemoryReservation(1_500_000)
     hold = engine.faults.hold("read")
     polls = [asyncio.create_task(engine.fetch(offset, room=1_000_000)) for offset in (0, 10)]
     await asyncio.to_thread(hold.wait_reached)
-    assert (fetcher._room.used, len(fetcher._in_flight)) == (1_000_000, 1)
+    assert (fetcher._memory.used, len(fetcher._in_flight)) == (1_000_000, 1)
     hold.release()
     assert all([(await poll).batches for poll in polls])
-    await eventually(lambda: fetcher._room.used == 0)
+    await eventually(lambda: fetcher._memory.used == 0)

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.catalog.transactions import Aborted, Markers, PartitionMarker, PartitionTransactions
 from millpond.log import open_transactions as module
-from millpond.log.open_transactions import Ongoing
+from millpond.log.open_transactions import OpenTransactions
 from millpond.model.errors import CatalogUnavailable, InvalidTransactionState
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.model.producers import SequencedBatch
@@ -49,7 +49,7 @@ class Asked:
 
 
 async def loaded(view=None):
-    made = Ongoing()
+    made = OpenTransactions()
     await made.refresh(answering(view or catalog(0)))
     return made
 
@@ -64,7 +64,7 @@ def answering(*views):
 
 
 async def test_it_is_stale_until_the_catalog_has_been_asked():
-    view = Ongoing()
+    view = OpenTransactions()
     assert view.stale
     await view.refresh(answering(catalog(9, p7=5, p8=None)))
     assert not view.stale
@@ -104,7 +104,7 @@ async def test_growth_by_others_makes_it_stale_until_the_catalog_has_said_what_i
 
 
 async def test_an_answer_that_is_too_old_is_asked_again():
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     waiting = asyncio.ensure_future(view.refresh(asked))
     await asyncio.sleep(0)
     view.need(7)
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_too_old_is_asked_again():
 
 
 async def test_all_who_wait_share_one_question():
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     waiting = [asyncio.ensure_future(view.refresh(asked)) for _ in range(3)]
     await asked.answer(catalog(5))
     await asyncio.gather(*waiting)
@@ -125,7 +125,7 @@ async def test_all_who_wait_share_one_question():
 
 async def test_what_happens_while_the_catalog_is_asked_is_not_lost():
     """The answer was made when the log ended at 5: the batch at 5 is not in it, the one at 4 is."""
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     waiting = asyncio.ensure_future(view.refresh(asked))
     await asyncio.sleep(0)
     view.wrote(batch(8), 4)
@@ -142,7 +142,7 @@ async def test_what_happens_while_the_catalog_is_asked_is_not_lost():
 
 async def test_what_happened_before_the_catalog_answered_is_not_done_again():
     """We hear of the batch at 4 while we ask; the answer knows that somebody else has ended it at 5."""
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     waiting = asyncio.ensure_future(view.refresh(asked))
     await asyncio.sleep(0)
     view.wrote(batch(7), 4)
@@ -176,7 +176,7 @@ async def test_a_batch_that_seems_to_go_on_with_a_transaction_counts_if_the_cata
 
 
 async def test_an_aborted_transaction_that_was_read_a_moment_later_is_listed_once():
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     waiting = asyncio.ensure_future(view.refresh(asked))
     await asyncio.sleep(0)
     end(view, 6, first=5)
@@ -190,7 +190,7 @@ async def test_a_question_that_fails_fails_those_who_wait_and_is_asked_again_by_
     async def failing():
         raise CatalogUnavailable(reason="gone")
 
-    view = Ongoing()
+    view = OpenTransactions()
     found = await asyncio.gather(view.refresh(failing), view.refresh(failing), return_exceptions=True)
     assert [type(each) for each in found] == [CatalogUnavailable] * 2
     await view.refresh(answering(catalog(1)))
@@ -198,7 +198,7 @@ async def test_a_question_that_fails_fails_those_who_wait_and_is_asked_again_by_
 
 
 async def test_a_question_goes_on_for_the_others_when_one_leaves():
-    view, asked = Ongoing(), Asked()
+    view, asked = OpenTransactions(), Asked()
     leaving, staying = (asyncio.ensure_future(view.refresh(asked)) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()

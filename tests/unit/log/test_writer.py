@@ -163,7 +163,7 @@ async def test_who_is_alone_and_last_is_done_before_the_end(catalog, submit, wri
 
 
 async def test_a_later_flush_knows_how_the_one_before_it_ended(catalog, submit):
-    """`settled` of a flush is called before the next one's `prepare`."""
+    """`on_outcome` of a flush is called before the next one's `prepare`."""
     order = []
     await held(catalog, submit)
     answers = [
@@ -171,14 +171,16 @@ async def test_a_later_flush_knows_how_the_one_before_it_ended(catalog, submit):
             n,
             starts_commit=True,
             prepare=lambda n=n: order.append(("prepare", n)),
-            settled=lambda _, n=n: order.append(("settled", n)),
+            on_outcome=lambda _, n=n: order.append(("outcome", n)),
         )
         for n in (1, 2)
     ]
     catalog.gate.set()
     await asyncio.gather(*answers)
-    await submit("behind them")  # an answer may come before its flush is settled, the next commit may not
-    assert order == [("prepare", 1), ("settled", 1), ("prepare", 2), ("settled", 2)]
+    await submit(
+        "behind them"
+    )  # an answer may come before `on_outcome` of its flush, the next commit may not
+    assert order == [("prepare", 1), ("outcome", 1), ("prepare", 2), ("outcome", 2)]
 
 
 async def test_a_failing_prepare_fails_only_its_own_job(catalog, submit):

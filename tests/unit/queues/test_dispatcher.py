@@ -9,7 +9,7 @@ from millpond.queues.dispatcher import Dispatcher
 from millpond.queues.dispatcher_results import AckResult, Retry
 from millpond.queues.dispatcher_state import NEVER, LogEntry
 from millpond.queues.key_assignment import key_hash
-from millpond.queues.settled_offsets import Settled
+from millpond.queues.settled_offsets import SettledOffsets
 
 KEYS = [key_hash(b"key-%d" % number) for number in range(400)]
 TIMEOUT_MS = 10_000
@@ -172,7 +172,7 @@ def test_once_it_is_crowded_even_less_is_tracked_of_a_key():
 def test_what_is_settled_is_not_recalled(monkeypatch):
     """As it may be where several of a key are on their way: later ones are settled, and another takes over."""
     monkeypatch.setattr(schedule, "PER_KEY_MAX", 1)
-    settled = Settled()
+    settled = SettledOffsets()
     settled.apply(settled.plan([2, 3]))
     machine = Dispatcher(
         SubscriptionConfig(mode=SubscriptionMode.KEY_SHARED, key_window=5), chunks=settled.chunks

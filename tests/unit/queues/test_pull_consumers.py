@@ -50,7 +50,7 @@ async def one_given_and_one_too_late(broker, pulling):
 
 def advance_time(broker, pulling, clock, milliseconds):
     clock.advance(milliseconds)
-    for active in broker.queues.at_work(pulling._pullers[ANNE].attachment.subscription.id):
+    for active in broker.queues.active(pulling._pullers[ANNE].attachment.subscription.id):
         for queue in active.queues.values():
             queue.wake()
 

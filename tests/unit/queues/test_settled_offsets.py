@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.queues.settled_offsets import CHUNK_BYTES, CHUNK_OFFSETS, FULL, Settled
+from millpond.queues.settled_offsets import CHUNK_BYTES, CHUNK_OFFSETS, FULL, SettledOffsets
 
 NEAR = st.integers(0, 40)
 BORDER = st.integers(CHUNK_OFFSETS - 3, CHUNK_OFFSETS + 3) | st.integers(
@@ -24,13 +24,13 @@ def settle(settled, offsets, ranges=()):
 
 def stored_again(settled):
     """As it comes back from the catalog."""
-    return Settled(settled.floor, {number: bytes(bits) for number, bits in settled.chunks.items()})
+    return SettledOffsets(settled.floor, {number: bytes(bits) for number, bits in settled.chunks.items()})
 
 
 @settings(deadline=None)
 @given(floor=NEAR, steps=st.lists(STEP, max_size=6))
 def test_it_is_a_set_whatever_is_settled(floor, steps):
-    settled, expected = Settled(floor), set(range(floor))
+    settled, expected = SettledOffsets(floor), set(range(floor))
     for offsets, ranges in steps:
         settle(settled, offsets, ranges)
         expected |= {*offsets, *(offset for start, end in ranges for offset in range(start, end))}
@@ -46,7 +46,7 @@ def test_it_is_a_set_whatever_is_settled(floor, steps):
 
 @given(first=STEP, second=STEP)
 def test_a_plan_changes_nothing_until_it_is_applied_and_may_be_applied_twice(first, second):
-    settled = Settled()
+    settled = SettledOffsets()
     settle(settled, *first)
     before = settled.floor, dict(settled.chunks)
     change = settled.plan(*second)
@@ -60,7 +60,7 @@ def test_a_plan_changes_nothing_until_it_is_applied_and_may_be_applied_twice(fir
 
 @given(steps=st.lists(STEP, min_size=1, max_size=4))
 def test_no_chunk_is_kept_that_says_nothing(steps):
-    settled = Settled()
+    settled = SettledOffsets()
     for step in steps:
         settle(settled, *step)
     for number, bits in settled.chunks.items():
@@ -70,7 +70,7 @@ def test_no_chunk_is_kept_that_says_nothing(steps):
 
 
 def test_a_chunk_that_becomes_full_and_lies_below_the_floor_is_removed():
-    settled = Settled()
+    settled = SettledOffsets()
     settle(settled, range(1, CHUNK_OFFSETS + 5))
     assert set(settled.chunks) == {0, 1}
     change = settled.plan([0])
@@ -78,14 +78,14 @@ def test_a_chunk_that_becomes_full_and_lies_below_the_floor_is_removed():
 
 
 def test_only_what_changes_is_stored():
-    settled = Settled()
+    settled = SettledOffsets()
     settle(settled, [5, CHUNK_OFFSETS * 3, CHUNK_OFFSETS * 7])
     assert set(settled.plan([CHUNK_OFFSETS * 3 + 1]).chunks) == {3}
     assert not settled.plan([]).chunks
 
 
 def test_ten_million_settled_above_one_that_is_not_take_little_and_go_at_once():
-    settled = Settled()
+    settled = SettledOffsets()
     settle(settled, (), [(1, 10 * MILLION)])
     assert settled.floor == 0
     whole = [bits for bits in settled.chunks.values() if bits == FULL]
@@ -97,7 +97,7 @@ def test_ten_million_settled_above_one_that_is_not_take_little_and_go_at_once():
 
 
 def test_whole_chunks_are_one_object_when_they_come_from_the_catalog():
-    settled = Settled(5, {number: bytes(bytearray(FULL)) for number in range(1, 50)})
+    settled = SettledOffsets(5, {number: bytes(bytearray(FULL)) for number in range(1, 50)})
     assert {id(bits) for bits in settled.chunks.values()} == {id(FULL)}
 
 
@@ -112,7 +112,7 @@ class Counting(dict):
 
 
 def test_one_more_settled_offset_looks_at_few_chunks_however_many_there_are():
-    settled = Settled()
+    settled = SettledOffsets()
     settle(settled, (), [(1, 10 * MILLION)])
     settled._chunks = Counting(settled._chunks)
     settled.plan([10 * MILLION + 1])
@@ -122,7 +122,7 @@ def test_one_more_settled_offset_looks_at_few_chunks_however_many_there_are():
 @pytest.mark.parametrize("start", [0, 3])
 def test_a_log_that_begins_far_away_is_no_chunks_at_all(start):
     """However many offsets have expired: nothing is filled bit by bit."""
-    settled = Settled(3)
+    settled = SettledOffsets(3)
     settle(settled, [10])
     change = settled.plan([11, 10**12], [(start, 10**12)])
     assert (change.floor, dict(change.chunks), change.removed) == (10**12 + 1, {}, (0,))
@@ -132,4 +132,4 @@ def test_a_log_that_begins_far_away_is_no_chunks_at_all(start):
 @given(order=st.permutations(range(6)))
 def test_ranges_may_come_in_any_order_and_overlap(order):
     ranges = [(number * 10, number * 10 + 15) for number in order]
-    assert Settled().plan((), ranges).floor == 65
+    assert SettledOffsets().plan((), ranges).floor == 65

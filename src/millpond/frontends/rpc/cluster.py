@@ -11,7 +11,7 @@ class ClusterService:
         self._cluster_id = cluster_id
 
     async def look(self, _: pb.LookRequest, __: Context) -> pb.LookResponse:
-        await self._cluster.look()
+        await self._cluster.refresh()
         return pb.LookResponse()
 
     async def status(self, _: pb.ClusterStatusRequest, __: Context) -> pb.ClusterStatus:
