@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from millpond.frontends.rpc.memory import Answers, Context
+from millpond.frontends.rpc.memory import Context, ResponseMemory
 from millpond.model.errors import InvalidRequest, MillpondError
 from millpond.service import PayloadTransfers, TransferTarget
 from millpond.stubs import payloads_pb2 as pb
@@ -13,9 +13,9 @@ DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class PayloadService:
-    def __init__(self, payloads: PayloadTransfers, answers: Answers) -> None:
+    def __init__(self, payloads: PayloadTransfers, response_memory: ResponseMemory) -> None:
         self._payloads = payloads
-        self._answers = answers
+        self._response_memory = response_memory
 
     async def upload_place(self, request: pb.UploadPlaceRequest, _: Context) -> pb.PayloadPlace:
         size = request.size_bytes or None
@@ -43,7 +43,7 @@ class PayloadService:
     async def download(self, request: pb.DownloadRequest, _: Context) -> AsyncIterator[pb.DownloadResponse]:
         body = await self._payloads.read(request.topic, request.id)
         async for piece in body.pieces:
-            with self._answers.holding(len(piece)):
+            with self._response_memory.holding(len(piece)):
                 yield pb.DownloadResponse(size_bytes=body.size, data=piece)
 
 
