@@ -60,9 +60,8 @@ def _handler(
         respond = _streaming(call, lambda requests: _each(decode, requests, admission), admission, outcomes)
         return grpc.stream_stream_rpc_method_handler(respond, None, encode)
     if method.server_streaming:
-        following = _streaming(
-            call, decode, RequestAdmission(0), outcomes
-        )  # shutdown does not wait for these
+        # A separate `RequestAdmission`, because shutdown does not wait for these calls.
+        following = _streaming(call, decode, RequestAdmission(0), outcomes)
         return grpc.unary_stream_rpc_method_handler(following, None, encode)
     return grpc.unary_unary_rpc_method_handler(_single(call, decode, admission, outcomes), None, encode)
 

@@ -94,7 +94,7 @@ async def test_who_announces_much_and_sends_nothing_takes_no_room(limited):
 
 
 def held(broker):
-    return broker.web.application.bodies.held_bytes
+    return broker.web.application.request_memory.held_bytes
 
 
 async def test_json_that_holds_no_messages_may_be_less_large(limited, connected_to):

@@ -16,32 +16,32 @@ from millpond.frontends.web.handlers.produce import BINARY
 from millpond.frontends.web.handlers.stream import acquire_stream_slot
 from millpond.frontends.web.operations import (
     NO_BODY,
-    Chunks,
+    BodyChunks,
     HttpCall,
-    Nothing,
-    Other,
-    Raw,
+    NonJsonContent,
+    NoParameters,
+    RawResponse,
     RequestBody,
-    Stream,
+    StreamedResponse,
     operation,
 )
 from millpond.frontends.web.request_memory import ClientGone
-from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlaceJson, StoredPayloadJson
+from millpond.frontends.web.schemas import INT64_MAX, PayloadPlaceJson, RequestStruct, StoredPayloadJson
 from millpond.model.errors import MillpondError
 from millpond.service import TransferTarget
 
 encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
 
-PAYLOAD: RequestBody[Chunks] = RequestBody({BINARY: "The body."}, streamed=True)
+PAYLOAD: RequestBody[BodyChunks] = RequestBody({BINARY: "The body."}, streamed=True)
 
 
-class PayloadPath(Given, frozen=True):
+class PayloadPath(RequestStruct, frozen=True):
     topic: str
     payload: str
 
 
-class PlaceQuery(Given, frozen=True):
+class PlaceQuery(RequestStruct, frozen=True):
     size: Annotated[int, Meta(ge=1, le=INT64_MAX)] | UnsetType = field(name="bytes", default=UNSET)
 
 
@@ -67,12 +67,14 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
     "PUT",
     "/topics/{topic}/payloads/{payload}",
     parameters=PayloadPath,
-    query=Nothing,
+    query=NoParameters,
     body=PAYLOAD,
     returns={200: StoredPayloadJson, 307: PayloadPlaceJson},
     error_statuses=(404, 409),
 )
-async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> StoredPayloadJson | Raw:
+async def upload_payload(
+    call: HttpCall[PayloadPath, NoParameters, BodyChunks],
+) -> StoredPayloadJson | RawResponse:
     """Store a body. The response contains the `millpond-payload` header of the message that refers to it. Produce
     that message soon, or the body is deleted. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
@@ -89,12 +91,12 @@ async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> Stored
     "GET",
     "/topics/{topic}/payloads/{payload}",
     parameters=PayloadPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
-    returns={200: Other([BINARY], "The body."), 307: PayloadPlaceJson},
+    returns={200: NonJsonContent([BINARY], "The body."), 307: PayloadPlaceJson},
     error_statuses=(404, 409),
 )
-async def download_payload(call: HttpCall[PayloadPath, Nothing, None]) -> Stream | Raw:
+async def download_payload(call: HttpCall[PayloadPath, NoParameters, None]) -> StreamedResponse | RawResponse:
     """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     place = await payloads.download_place(path.topic, path.payload)
@@ -102,7 +104,9 @@ async def download_payload(call: HttpCall[PayloadPath, Nothing, None]) -> Stream
         return _redirect(call, place)
     body = await payloads.read(path.topic, path.payload)
     length = (b"content-length", b"%d" % body.size)
-    return Stream(_abort_on_error(body.pieces, path), BINARY, acquire_stream_slot(call.site), [length])
+    return StreamedResponse(
+        _abort_on_error(body.pieces, path), BINARY, acquire_stream_slot(call.site), [length]
+    )
 
 
 async def _abort_on_error(
@@ -121,9 +125,9 @@ async def _abort_on_error(
         raise ClientGone from error
 
 
-def _redirect(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> Raw:
+def _redirect(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> RawResponse:
     shown = _shown(call, place)
-    return Raw(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
+    return RawResponse(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
 
 
 def _shown(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> PayloadPlaceJson:
