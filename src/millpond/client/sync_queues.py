@@ -39,7 +39,7 @@ class Delivery(BaseDelivery):
 
 
 class _OnBackground(AsyncSubscriber):
-    _kind = Delivery
+    _delivery_class = Delivery
 
     @property
     def inbox(self) -> Inbox:
