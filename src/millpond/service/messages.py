@@ -70,10 +70,10 @@ class NewMessage(NamedTuple):
 
 
 class AppendIndex(NamedTuple):
-    """Where a message is in a joint append: `index` counts the messages for its partition, from 0."""
+    """Where a message is in a joint append: `ordinal` counts the messages for its partition, from 0."""
 
     topic_partition: TopicPartition
-    index: int
+    ordinal: int
 
 
 class MessageWriter:

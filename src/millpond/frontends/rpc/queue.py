@@ -141,8 +141,8 @@ class QueueService:
         appends, append_indexes = await self._messages.batches_of(new) if new else ({}, [])
         results, appended = await self._queues.commit(*commit, appends)
         response = pb.CommitResponse(answers=[ACK_RESULT_CODES[each] for each in results])
-        for topic_partition, index in append_indexes if appended else ():
-            response.numbers.append(appended[topic_partition].base_offset + index + 1)
+        for topic_partition, ordinal in append_indexes if appended else ():
+            response.numbers.append(appended[topic_partition].base_offset + ordinal + 1)
             response.partitions.append(topic_partition.partition)
         return response
 
