@@ -279,5 +279,5 @@ class InFlightMessages:
             print_note("millpond: more were refused; only the first are shown")
 
     def _print(self, facts: dict[str, object]) -> None:
-        assert self._report is not None, "the caller looked"
+        assert self._report is not None, "a report is written"
         self._report.write(json.dumps(facts).encode() + b"\n")

@@ -88,10 +88,10 @@ class Connections:
         self._known[address] = None
 
     def next_known_address(self, address: str) -> str:
-        """The broker to try if this one does not respond: each known broker in turn, perhaps the same one."""
+        """The broker to try if this one does not respond: the next known one, round robin. It may be the same one."""
         known = list(self._known)
-        place = known.index(address) if address in self._known else -1
-        return known[(place + 1) % len(known)]
+        index = known.index(address) if address in self._known else -1
+        return known[(index + 1) % len(known)]
 
     def channel(self, address: str) -> grpc.aio.Channel:
         if self.is_closed:
@@ -162,7 +162,7 @@ class Connections:
             if not is_sent:
                 raise
             raise OutcomeUnknown(
-                f"The connection broke before {name} was answered: whether it was done is not known.",
+                f"The connection was lost before the response to {name}: whether it was done is not known.",
                 **error.facts,
             ) from error
 
@@ -242,7 +242,7 @@ class Connections:
     def _ended(self, address: str) -> MillpondError:
         if self.is_closed:
             return Stopping("The client was closed during the call.")
-        return Unreachable(address=address, reason="the connection had gone silent and was given up")
+        return Unreachable(address=address, reason="no response arrived on the connection, and it was closed")
 
     def produce_stream(self, address: str) -> Any:
         method = LOG.methods_by_name["ProduceStream"]

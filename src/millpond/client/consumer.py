@@ -111,7 +111,7 @@ class AsyncConsumer:
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
         """Messages from the position on, and the next position. Waits up to `wait` seconds for a first
-        message. Several tasks may poll at the same time: they take turns, and each message goes to one of
+        message. Several tasks may poll at the same time: they wait for each other, and each message goes to one of
         them only. A batch that cannot be decoded raises UnreadableBatch, after the messages before it were
         returned; `seek` skips it."""
         wait_s = arguments.optional_seconds("wait", wait)
@@ -158,7 +158,7 @@ class AsyncConsumer:
 
     async def seek(self, read_from: ConsumerStart) -> None:
         """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
-        partition, while other partitions keep their positions. Takes turns with polls."""
+        partition, while other partitions keep their positions. Waits for a poll in progress."""
         arguments.read_from(read_from)
         async with self._poll_lock:
             with contextlib.suppress(TopicReplaced):  # one of the reasons to seek

@@ -94,7 +94,7 @@ class Metadata:
     topic: str
     partition: int
     number: int
-    """Its place in the partition, counted from 1."""
+    """Its position in the partition, counted from 1."""
     id: str
     """Unique among the messages of the cluster."""
     key: bytes | None

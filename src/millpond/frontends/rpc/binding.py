@@ -2,7 +2,7 @@
 
 The object must have a method for each method of the service, named in snake case. Only this module turns
 errors into gRPC statuses. An unexpected error is logged and returned as INTERNAL, without its text. Requests
-are decoded here as well: gRPC would answer malformed requests with UNKNOWN and log a traceback for each.
+are decoded here as well: gRPC would respond to malformed requests with UNKNOWN and log a traceback for each.
 """
 
 import logging

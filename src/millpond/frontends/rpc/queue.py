@@ -169,7 +169,7 @@ _START = {
 def _start(start: pb.Start) -> SubscriptionStart:
     at = _START.get(start.at)
     if at is None:
-        raise InvalidRequest(reason=f"{start.at} is no place to start at")
+        raise InvalidRequest(reason=f"{start.at} is not a valid start")
     if at is StartAt.OFFSET:
         if not 1 <= start.value <= NUMBER_MAX:
             raise InvalidRequest(reason=f"{start.value} is no message number: they begin at 1")

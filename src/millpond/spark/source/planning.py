@@ -77,7 +77,7 @@ def split_bytes(total: int, cores: int) -> int:
 
 
 def cut(whole: ReadRange, parts: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
-    """Ranges of about `bytes_wanted`, cut between stretches."""
+    """Ranges of about `bytes_wanted`, cut between parts."""
     ranges: list[ReadRange] = []
     start, size = whole.start, 0
     for number, range_part in enumerate(parts):

@@ -153,7 +153,7 @@ def _disconnect_on_error(responses: list[TopicProduceResponse]) -> None:
             if part.error_code != ErrorCode.NONE:
                 which = f"{topic.name or topic.topic_id.hex()}-{part.index}"
                 code = ErrorCode(part.error_code).name
-                raise Disconnect(f"it produced without acks, and {which} answers {code}")
+                raise Disconnect(f"a produce with acks=0 failed: {which}: {code}")
 
 
 async def _result(
