@@ -2,7 +2,7 @@
 printing it.
 
 Printed messages are flushed before they are acknowledged, so after a failure a message may be delivered
-again, but none is skipped. When the command ends in order, for example by Ctrl-C, it returns the messages
+again, but none is skipped. When the command ends normally or by Ctrl-C, it returns the messages
 that were not printed; these do not count as failed.
 """
 

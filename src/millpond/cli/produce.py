@@ -264,8 +264,8 @@ class InFlightMessages:
     def _note_stored(self, location: str, placed: Placed) -> None:
         self.stored += 1
         if self._report is not None:
-            place = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
-            self._print({"source": location, **place})
+            stored = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
+            self._print({"source": location, **stored})
 
     def _note_refused(self, location: str, error: MillpondError) -> None:
         self.refused += 1

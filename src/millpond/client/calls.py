@@ -227,7 +227,7 @@ class Connections:
         method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
         try:
-            answer: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
+            received: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, address, int(self.timeout_s * 1000))
             if isinstance(error, TimedOut):
@@ -237,7 +237,7 @@ class Connections:
             if _is_cancelled():
                 raise
             raise self._ended(address) from None
-        return answer
+        return received
 
     def _ended(self, address: str) -> MillpondError:
         if self.is_closed:
@@ -251,9 +251,9 @@ class Connections:
         )()
 
     def subscribe_stream(self, address: str) -> Any:
-        answer = queue_pb2.SubscribeResponse.FromString
+        decode = queue_pb2.SubscribeResponse.FromString
         return self.channel(address).stream_stream(
-            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, answer
+            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, decode
         )()
 
     @contextmanager
@@ -271,14 +271,14 @@ class Connections:
     def upload_stream(self, address: str) -> Any:
         """Call the result with the requests."""
         method = PAYLOADS.methods_by_name["Upload"]
-        answer = payloads_pb2.UploadResponse.FromString
-        return self.channel(address).stream_unary(_path(method), _serialize, answer)
+        decode = payloads_pb2.UploadResponse.FromString
+        return self.channel(address).stream_unary(_path(method), _serialize, decode)
 
     def download_stream(self, address: str) -> Any:
         """Call the result with the request."""
         method = PAYLOADS.methods_by_name["Download"]
-        answer = payloads_pb2.DownloadResponse.FromString
-        return self.channel(address).unary_stream(_path(method), _serialize, answer)
+        decode = payloads_pb2.DownloadResponse.FromString
+        return self.channel(address).unary_stream(_path(method), _serialize, decode)
 
     async def close(self) -> None:
         self.is_closed = True

@@ -136,9 +136,9 @@ class Outbox:
         if request is None:
             return []
         notable = []
-        for item, answer in zip(request.items, results.answers, strict=True):
-            item.acknowledgement.settle(OUTCOMES.get(answer, Outcome.UNKNOWN))
-            if answer != ANSWER_OK or item.action is NACK:
+        for item, code in zip(request.items, results.answers, strict=True):
+            item.acknowledgement.settle(OUTCOMES.get(code, Outcome.UNKNOWN))
+            if code != ANSWER_OK or item.action is NACK:
                 notable.append(item)
         return notable
 

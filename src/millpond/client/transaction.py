@@ -75,8 +75,8 @@ class TransactionOperations:
     def conclude(self, response: pb.CommitResponse) -> None:
         """Raises `StaleDelivery` if nothing was committed; each delivery can then still be acknowledged
         separately."""
-        for delivery, answer in zip(self._deliveries, response.answers, strict=True):
-            outcome = OUTCOMES.get(answer, Outcome.UNKNOWN)
+        for delivery, code in zip(self._deliveries, response.answers, strict=True):
+            outcome = OUTCOMES.get(code, Outcome.UNKNOWN)
             if outcome is not Outcome.OK:
                 raise StaleDelivery(
                     partition=delivery.partition, number=delivery.number, reason=outcome.value

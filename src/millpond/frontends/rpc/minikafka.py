@@ -60,5 +60,7 @@ def _moved(polled: PollResult, wanted: PollRequest) -> bool:
 
 def _number(number: int) -> pb.MsgNumber:
     if number > NUMBER_MAX:
-        raise InvalidRequest(reason=f"message {number} is past what this schema can say; use millpond.v1")
+        raise InvalidRequest(
+            reason=f"message {number} is larger than this schema can express; use millpond.v1"
+        )
     return pb.MsgNumber(msg_number=number)

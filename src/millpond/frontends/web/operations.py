@@ -120,8 +120,8 @@ NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: Non
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One declared operation. Any operation can be refused with the statuses of `ALWAYS_REFUSED`, and this one also
-    with `error_statuses`. `redirects`: a request may be redirected to another broker."""
+    """One declared operation. Any operation can be refused with the statuses of `openapi.ALWAYS_REFUSED`, this one
+    also with `error_statuses`. `redirects`: a request may be redirected to another broker."""
 
     method: str
     path: str

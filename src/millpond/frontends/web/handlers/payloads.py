@@ -1,4 +1,4 @@
-"""Payloads: bodies stored outside the log, to which messages refer. Returns upload places, and stores and
+"""Payloads: bodies stored outside the log, to which messages refer. Returns upload URLs, and stores and
 returns payloads.
 
 If the store has its own URLs, clients are redirected there and the broker never handles the body.
@@ -59,8 +59,8 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
     the headers to use, and when they expire. The URL belongs to the store if the store has URLs, otherwise to this
     broker."""
     size = None if call.query.size is UNSET else call.query.size
-    place = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
-    return _shown(call, place)
+    target = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
+    return _target_json(call, target)
 
 
 @operation(
@@ -80,9 +80,9 @@ async def upload_payload(
     path, payloads = call.path, call.site.services.payloads
     announced = call.headers.get("content-length")
     size = None if announced is None else int(announced)
-    place = await payloads.upload_place(path.topic, path.payload, size)
-    if place.url is not None:
-        return _redirect(call, place)
+    target = await payloads.upload_place(path.topic, path.payload, size)
+    if target.url is not None:
+        return _redirect(call, target)
     stored = await payloads.store(path.topic, path.payload, call.body, size=size)
     return StoredPayloadJson(path.topic, str(stored.id), stored.bytes, str(stored))
 
@@ -99,9 +99,9 @@ async def upload_payload(
 async def download_payload(call: HttpCall[PayloadPath, NoParameters, None]) -> StreamedResponse | RawResponse:
     """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
-    place = await payloads.download_place(path.topic, path.payload)
-    if place.url is not None:
-        return _redirect(call, place)
+    target = await payloads.download_place(path.topic, path.payload)
+    if target.url is not None:
+        return _redirect(call, target)
     body = await payloads.read(path.topic, path.payload)
     length = (b"content-length", b"%d" % body.size)
     return StreamedResponse(
@@ -125,12 +125,12 @@ async def _abort_on_error(
         raise ClientGone from error
 
 
-def _redirect(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> RawResponse:
-    shown = _shown(call, place)
+def _redirect(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> RawResponse:
+    shown = _target_json(call, target)
     return RawResponse(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
 
 
-def _shown(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> PayloadPlaceJson:
+def _target_json(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> PayloadPlaceJson:
     host = call.headers.get("host") or call.site.services.listeners["http"]
     ours = f"http://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
-    return PayloadPlaceJson(place.url or ours, place.method, dict(place.headers), place.expires_at_ms)
+    return PayloadPlaceJson(target.url or ours, target.method, dict(target.headers), target.expires_at_ms)

@@ -74,7 +74,7 @@ async def ack(call: HttpCall[SubscriptionPath, NoParameters, AcksJson]) -> Answe
     """Acknowledge messages. A result of `ok` is durable: the message is never delivered again."""
     asked = call.body
     name = _name(call.path, asked.consumer)
-    return _answered(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
+    return _acknowledged(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
 
 
 @operation(
@@ -91,10 +91,10 @@ async def nack(call: HttpCall[SubscriptionPath, NoParameters, NacksJson]) -> Ans
     failed too often."""
     asked = call.body
     name, delay_ms = _name(call.path, asked.consumer), asked.delay_ms
-    answers = await call.site.services.pulling.nack(
+    results = await call.site.services.pulling.nack(
         name, asked.ack_ids, None if delay_ms is UNSET else delay_ms
     )
-    return _answered(asked.ack_ids, answers)
+    return _acknowledged(asked.ack_ids, results)
 
 
 @operation(
@@ -110,17 +110,17 @@ async def extend(call: HttpCall[SubscriptionPath, NoParameters, ExtensionsJson])
     """Extend the ack timeout of these deliveries, counted from now."""
     asked = call.body
     name = _name(call.path, asked.consumer)
-    answers = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)
-    return _answered(asked.ack_ids, answers)
+    results = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)
+    return _acknowledged(asked.ack_ids, results)
 
 
 def _name(path: SubscriptionPath, consumer: str) -> PullerName:
     return PullerName(path.topic, path.subscription, consumer)
 
 
-def _answered(ack_ids: Sequence[str], answers: Sequence[AckResult]) -> AnsweredJson:
-    pairs = zip(ack_ids, answers, strict=True)
-    return AnsweredJson([AnsweredIdJson(ack_id, answer.value) for ack_id, answer in pairs])
+def _acknowledged(ack_ids: Sequence[str], results: Sequence[AckResult]) -> AnsweredJson:
+    pairs = zip(ack_ids, results, strict=True)
+    return AnsweredJson([AnsweredIdJson(ack_id, result.value) for ack_id, result in pairs])
 
 
 def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], brokers: list[str], shown: Shown) -> bytes:

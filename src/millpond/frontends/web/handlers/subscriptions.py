@@ -192,8 +192,8 @@ def _given(config: NewSubscriptionConfigJson) -> dict[str, str | int]:
     return {name: value for name, value in structs.asdict(config).items() if value is not UNSET}
 
 
-def _start(place: StartPlaceJson) -> SubscriptionStart:
-    return SubscriptionStart(StartAt(place.at), place.value)
+def _start(start: StartPlaceJson) -> SubscriptionStart:
+    return SubscriptionStart(StartAt(start.at), start.value)
 
 
 def _subscription(topic: str, found: catalog.StoredSubscription) -> SubscriptionJson:
