@@ -203,10 +203,10 @@ def test_releases_wake_a_waiter_when_earlier_deliveries_are_taken():
     inbox.order = DeliveryOrder.KEY
     inbox.arrive(0, 1, [delivery(link, number, b"k") for number in (1, 2, 3)])
     refused = inbox.take()
-    inbox.refuse(refused)
+    inbox.hold_behind(refused)
     assert not inbox.claim(inbox.next_unclaimed()), "it is held, whatever the window was"
     third = inbox.next_unclaimed()
-    inbox.release(refused)
+    inbox.release_behind(refused)
     assert released == [True]
     second = inbox.next_unclaimed()
     assert not inbox.claim(third), "it does not overtake the second"
