@@ -45,7 +45,8 @@ FIRST_OFFSET: Final = 0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One object per query, on the driver. Spark sends copies to executors, which only call `read`."""
+    """One object per query, in one process for as long as the query runs. Spark sends copies to executors, which only
+    call `read`."""
 
     def __init__(self, options: SourceOptions, schema: StructType, *, clock: Clock | None = None) -> None:
         check_stream(options)
@@ -243,8 +244,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def _commit(self, offsets: Offsets, bounds_by_partition: BoundsByPartition) -> None:
-        """Commit progress to the group. Spark calls `commit` for a micro-batch only after the next one, and never for
-        the last one. So `latestOffset` commits as well: Spark calls it when everything below its start is done."""
+        """Commit progress to the group. Spark calls `commit` one micro-batch late, and never for the last one. So
+        `latestOffset` commits as well: Spark calls it only when everything below its start is done."""
         group = self._options.group
         if group is None or offsets == self._committed:
             return
