@@ -33,7 +33,7 @@ async def test_quick_answers_wait_for_the_long_poll_before_them(client):
     sent = [client.send(waiting, 11), client.send(quick, 0), client.send(MetadataRequest(topics=[]), 1)]
     early = asyncio.create_task(client.receive())
     async with client.another() as other:
-        await until(lambda: any(connection._answers for connection in client.broker.kafka._connections))
+        await until(lambda: any(connection._slots for connection in client.broker.kafka._connections))
         await settle()
         assert not early.done()
         await other.append("orders", b"now")
@@ -201,6 +201,6 @@ async def test_a_client_that_waits_holds_no_memory(broker):
         await idle.produce("orders", batch_of(b"x" * 500_000))
         await broker.log.delete_records(broker.log.topics.partition("orders", 0), 1)
         await padded_poll(waiting, 400_000)
-        await until(lambda: any(connection._answers for connection in broker.kafka._connections))
+        await until(lambda: any(connection._slots for connection in broker.kafka._connections))
         assert broker.kafka._held_bytes == 0
         assert [list(frames_held(connection)) for connection in broker.kafka._connections] == [[], []]

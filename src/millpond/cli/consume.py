@@ -19,7 +19,12 @@ import click
 from click.core import ParameterSource
 
 from millpond.cli.connection import check_reachable, complete_group, complete_topic
-from millpond.cli.consume_subscription import ANSWERS, RenderDelivery, Taking, take
+from millpond.cli.consume_subscription import (
+    ACK_CHOICES,
+    RenderDelivery,
+    SubscriptionArguments,
+    print_deliveries,
+)
 from millpond.cli.main import EXIT_INTERRUPTED, sentence_of
 from millpond.cli.messages import delivery_line, to_line
 from millpond.cli.options import broker_options
@@ -62,7 +67,7 @@ class ConsumeArguments:
     """The parsed arguments of the command."""
 
     topic: str
-    place: StartPosition
+    start: StartPosition
     partition: int | None
     count: int | None
     follow: bool
@@ -101,7 +106,7 @@ class ConsumeArguments:
 )
 @click.option(
     "--answer",
-    type=click.Choice(ANSWERS),
+    type=click.Choice(ACK_CHOICES),
     default="ack",
     help="With --subscription: response to each printed message. `none` returns it at the end, without counting an "
     "attempt. [default: ack]",
@@ -154,7 +159,7 @@ def consume(
     render = _renderer(separator, show_headers, raw, as_json)
     if subscription is not None:
         wait_s = None if follow else wait
-        subscription_arguments = Taking(
+        subscription_arguments = SubscriptionArguments(
             topic, subscription, consumer, answer, count, wait_s, address, timeout
         )
         _consume_subscription(
@@ -175,11 +180,11 @@ def consume(
 
 
 def _consume_subscription(
-    context: click.Context, subscription_arguments: Taking, render: RenderDelivery
+    context: click.Context, subscription_arguments: SubscriptionArguments, render: RenderDelivery
 ) -> None:
     check_reachable(subscription_arguments.address)
     try:
-        ended = asyncio.run(take(subscription_arguments, render))
+        ended = asyncio.run(print_deliveries(subscription_arguments, render))
     except asyncio.CancelledError:  # Ctrl-C was pressed again while acknowledgements were in flight
         ended = False
     if not ended:
@@ -217,18 +222,18 @@ async def _consume(arguments: ConsumeArguments, render: Render) -> bool:
 
 async def _opened(arguments: ConsumeArguments) -> AsyncConsumer:
     """A consumer at the starting position. With --follow it waits for the topic and the broker."""
-    place, last_note = arguments.place, ""
+    start, last_note = arguments.start, ""
     async with AsyncAdmin(address=arguments.address, timeout=arguments.timeout) as admin:
         while True:
             try:
                 description = await admin.describe_topic(arguments.topic)
-                numbers = await numbers_at(admin, description, place, int(time.time() * 1000))
+                numbers = await numbers_at(admin, description, start, int(time.time() * 1000))
             except (UnknownTopic, Unavailable) as error:
                 if not arguments.follow:
                     raise
                 last_note = _print_if_new(_waiting_for(arguments, error), last_note)
                 if isinstance(error, UnknownTopic):
-                    place = OLDEST  # a new topic has only messages from after now
+                    start = OLDEST  # a new topic has only messages from after now
                 await asyncio.sleep(RETRY_DELAY_S)
             else:
                 break

@@ -2,7 +2,7 @@
 printing it.
 
 Printed messages are flushed before they are acknowledged, so after a failure a message may be delivered
-again, but none is skipped. When the command ends in order, for example by Ctrl-C, it returns the messages
+again, but none is skipped. When the command ends normally or by Ctrl-C, it returns the messages
 that were not printed; these do not count as failed.
 """
 
@@ -19,14 +19,14 @@ AT_ONCE: Final = 500
 """Maximum number of messages that are printed and acknowledged together."""
 OUTPUT_CHECK_S: Final = 2.0
 """How often the command checks whether the output is still being read."""
-ANSWERS: Final = ("ack", "nack", "none")
+ACK_CHOICES: Final = ("ack", "nack", "none")
 
 RenderDelivery = Callable[[Message, int], bytes]
 """Takes a message and the number of its failed deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class SubscriptionArguments:
     """The parsed arguments of the command. It ends after `count` messages, or when none came for `wait_s`, if
     these are set."""
 
@@ -40,22 +40,22 @@ class Taking:
     timeout: float
 
 
-async def take(subscription_arguments: Taking, render: RenderDelivery) -> bool:
-    """Returns whether it reached its end without being interrupted."""
+async def print_deliveries(arguments: SubscriptionArguments, render: RenderDelivery) -> bool:
+    """Print the deliveries. Returns whether it ended without being interrupted."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     subscriber = AsyncSubscriber(
-        subscription_arguments.address,
-        subscription_arguments.topic,
-        subscription_arguments.subscription,
-        consumer=subscription_arguments.consumer,
-        prefetch=min(subscription_arguments.count or AT_ONCE, AT_ONCE),
-        timeout=subscription_arguments.timeout,
+        arguments.address,
+        arguments.topic,
+        arguments.subscription,
+        consumer=arguments.consumer,
+        prefetch=min(arguments.count or AT_ONCE, AT_ONCE),
+        timeout=arguments.timeout,
     )
     async with subscriber:
         try:
-            await _copy(subscriber, subscription_arguments, render)
+            await _print_all(subscriber, arguments, render)
         except asyncio.CancelledError:
             return False
         finally:
@@ -63,15 +63,17 @@ async def take(subscription_arguments: Taking, render: RenderDelivery) -> bool:
     return True
 
 
-async def _copy(subscriber: AsyncSubscriber, subscription_arguments: Taking, render: RenderDelivery) -> None:
-    left = subscription_arguments.count
+async def _print_all(
+    subscriber: AsyncSubscriber, arguments: SubscriptionArguments, render: RenderDelivery
+) -> None:
+    left = arguments.count
     while left is None or left > 0:
-        deliveries = await _next(subscriber, subscription_arguments.wait_s, min(left or AT_ONCE, AT_ONCE))
+        deliveries = await _next(subscriber, arguments.wait_s, min(left or AT_ONCE, AT_ONCE))
         if not deliveries:
             return
         print_bytes(b"".join([await _rendered(each, render) for each in deliveries]))
         for each in deliveries:
-            _answer(each, subscription_arguments.answer)
+            _acknowledge(each, arguments.answer)
         left = None if left is None else left - len(deliveries)
 
 
@@ -88,19 +90,19 @@ async def _next(subscriber: AsyncSubscriber, wait_s: float | None, most: int) ->
 
 
 async def _rendered(delivery: AsyncDelivery, render: RenderDelivery) -> bytes:
-    about = delivery.metadata
+    metadata = delivery.metadata
     message = Message(
-        about.number,
+        metadata.number,
         await delivery.data(),
-        about.key,
-        tuple(about.attributes.items()),
-        about.publish_time_ms,
-        about.partition,
+        metadata.key,
+        tuple(metadata.attributes.items()),
+        metadata.publish_time_ms,
+        metadata.partition,
     )
-    return render(message, about.retry_count)
+    return render(message, metadata.retry_count)
 
 
-def _answer(delivery: AsyncDelivery, answer: str) -> None:
+def _acknowledge(delivery: AsyncDelivery, answer: str) -> None:
     if answer == "ack":
         delivery.ack()
     elif answer == "nack":
@@ -110,4 +112,6 @@ def _answer(delivery: AsyncDelivery, answer: str) -> None:
 async def _finish(subscriber: AsyncSubscriber) -> None:
     refused = await subscriber.flush()
     if refused:
-        print_note(f"{count_text(len(refused), 'answer')} came too late: those messages may come again")
+        print_note(
+            f"{count_text(len(refused), 'acknowledgement')} came too late: those messages may come again"
+        )

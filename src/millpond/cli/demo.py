@@ -206,8 +206,8 @@ def _count(topic: str, broker: TemporaryBroker) -> int:
 
 
 def _ask(url: str, body: bytes | None = None) -> Any:
-    with urllib.request.urlopen(url, body, timeout=TIMEOUT_S) as answer:  # noqa: S310  # our own broker
-        return json.load(answer)
+    with urllib.request.urlopen(url, body, timeout=TIMEOUT_S) as response:  # noqa: S310  # our own broker
+        return json.load(response)
 
 
 def _check(holds: bool, otherwise: str) -> None:

@@ -136,11 +136,11 @@ Move = tuple[int, int | None, int, int]
 
 
 async def _reset(
-    admin: AsyncAdmin, group: str, topic: str, place: StartPosition, partition: int | None, dry_run: bool
+    admin: AsyncAdmin, group: str, topic: str, start: StartPosition, partition: int | None, dry_run: bool
 ) -> list[Move]:
     async with admin:
         description = await admin.describe_topic(topic)
-        numbers = await numbers_at(admin, description, place, int(time.time() * 1000))
+        numbers = await numbers_at(admin, description, start, int(time.time() * 1000))
         if partition is not None and partition not in numbers:
             raise UnknownPartition(topic=topic, partition=partition)
         chosen = {each: to for each, to in numbers.items() if partition in (None, each)}

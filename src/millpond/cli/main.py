@@ -95,7 +95,7 @@ class LazyGroup(SuggestingGroup):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            answer = super().invoke(context)
+            result = super().invoke(context)
             sys.stdout.flush()
         except MillpondError as error:
             raise failure_of(error) from error
@@ -111,7 +111,7 @@ class LazyGroup(SuggestingGroup):
         except (KeyboardInterrupt, click.Abort):
             context.exit(EXIT_INTERRUPTED)
         else:
-            return answer
+            return result
 
 
 def failure_of(error: MillpondError) -> CommandFailed:

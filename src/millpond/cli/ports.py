@@ -68,8 +68,8 @@ def _by_grpc(address: str) -> set[str]:
 
 def _by_http(address: str) -> set[str]:
     try:
-        with urllib.request.urlopen(f"http://{address}/", timeout=ASK_S) as answer:  # from the settings
-            facts = json.load(answer)
+        with urllib.request.urlopen(f"http://{address}/", timeout=ASK_S) as response:  # from the settings
+            facts = json.load(response)
         return set(facts["listeners"].values()) if facts["name"] == "millpond" else set()
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return set()

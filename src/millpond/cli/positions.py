@@ -39,12 +39,12 @@ class StartPositionType(click.ParamType):  # type: ignore[type-arg]  # generic o
         if isinstance(value, StartPosition):
             return value
         try:
-            return parse_place(value)
+            return parse_position(value)
         except ValueError:
             self.fail(f"{value!r} is none of {HELP}", parameter, context)
 
 
-def parse_place(text: str) -> StartPosition:
+def parse_position(text: str) -> StartPosition:
     if text == "oldest":
         return OLDEST
     if text == "newest":
@@ -62,26 +62,26 @@ def parse_place(text: str) -> StartPosition:
 
 
 async def numbers_at(
-    admin: AsyncAdmin, description: TopicDescription, place: StartPosition, now_ms: int
+    admin: AsyncAdmin, description: TopicDescription, start: StartPosition, now_ms: int
 ) -> dict[int, int]:
     """The number of the first message to read in each partition, limited to what is retained."""
-    if place.kind in ("ago", "time"):
-        timestamp_ms = now_ms - place.at if place.kind == "ago" else place.at
+    if start.kind in ("ago", "time"):
+        timestamp_ms = now_ms - start.at if start.kind == "ago" else start.at
         if timestamp_ms < 0:
-            raise InvalidRequest(reason="that time lies before 1970")
+            raise InvalidRequest(reason="that time is before 1970")
         found: Mapping[int, int] = await admin.find_by_time(description.topic.name, timestamp_ms)
     else:
-        found = {each.partition: _wanted(place, each.next) for each in description.partitions}
+        found = {each.partition: _number_at(start, each.next) for each in description.partitions}
     return {
         each.partition: min(max(found[each.partition], each.oldest), each.next)
         for each in description.partitions
     }
 
 
-def _wanted(place: StartPosition, following: int) -> int:
-    match place.kind:
+def _number_at(start: StartPosition, next_number: int) -> int:
+    match start.kind:
         case "newest":
-            return following
+            return next_number
         case "last":
-            return following - place.at
-    return place.at
+            return next_number - start.at
+    return start.at

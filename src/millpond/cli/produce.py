@@ -264,8 +264,8 @@ class InFlightMessages:
     def _note_stored(self, location: str, placed: Placed) -> None:
         self.stored += 1
         if self._report is not None:
-            place = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
-            self._print({"source": location, **place})
+            stored = {"partition": placed.partition, "offset": placed.number - 1, "number": placed.number}
+            self._print({"source": location, **stored})
 
     def _note_refused(self, location: str, error: MillpondError) -> None:
         self.refused += 1
@@ -279,5 +279,5 @@ class InFlightMessages:
             print_note("millpond: more were refused; only the first are shown")
 
     def _print(self, facts: dict[str, object]) -> None:
-        assert self._report is not None, "the caller looked"
+        assert self._report is not None, "a report is written"
         self._report.write(json.dumps(facts).encode() + b"\n")

@@ -12,7 +12,7 @@ import click
 from millpond.cli.connection import admin_of, complete_topic
 from millpond.cli.options import Command, broker_options, json_option
 from millpond.cli.output import count_text, print_json, print_table, time_text
-from millpond.cli.positions import parse_place
+from millpond.cli.positions import parse_position
 from millpond.cli.suggestions import SuggestingGroup
 from millpond.cli.topic import confirm
 from millpond.client import Subscription, SubscriptionPartition, SubscriptionState
@@ -100,12 +100,12 @@ def parse_start(text: str, now_s: float) -> NewSubscriptionStart:
         return "earliest"
     if text in ("latest", "newest"):
         return "latest"
-    place = parse_place(text)
-    if place.kind == "last":
-        raise ValueError("a subscription begins at the same place in every partition")
-    if place.kind == "number":
-        return place.at
-    seconds = now_s - place.at / 1000 if place.kind == "ago" else place.at / 1000
+    start = parse_position(text)
+    if start.kind == "last":
+        raise ValueError("a subscription starts at the same position in every partition")
+    if start.kind == "number":
+        return start.at
+    seconds = now_s - start.at / 1000 if start.kind == "ago" else start.at / 1000
     return datetime.fromtimestamp(max(seconds, 0), UTC)
 
 
@@ -292,7 +292,7 @@ def _facts(found: Subscription) -> dict[str, Any]:
 
 def _typed(config: Mapping[str, str]) -> dict[str, object]:
     """Numbers as numbers, in the order of the reference; configs that this version does not know come last."""
-    order = {field.name: place for place, field in enumerate(fields(SubscriptionConfig))}
+    order = {field.name: index for index, field in enumerate(fields(SubscriptionConfig))}
     names = sorted(config, key=lambda name: (order.get(name, len(order)), name))
     return {name: int(config[name]) if name in BOUNDS else config[name] for name in names}
 

@@ -88,10 +88,10 @@ class Connections:
         self._known[address] = None
 
     def next_known_address(self, address: str) -> str:
-        """The broker to try if this one does not respond: each known broker in turn, perhaps the same one."""
+        """The broker to try if this one does not respond: the next known one, round robin. It may be the same one."""
         known = list(self._known)
-        place = known.index(address) if address in self._known else -1
-        return known[(place + 1) % len(known)]
+        index = known.index(address) if address in self._known else -1
+        return known[(index + 1) % len(known)]
 
     def channel(self, address: str) -> grpc.aio.Channel:
         if self.is_closed:
@@ -162,7 +162,7 @@ class Connections:
             if not is_sent:
                 raise
             raise OutcomeUnknown(
-                f"The connection broke before {name} was answered: whether it was done is not known.",
+                f"The connection was lost before the response to {name}: whether it was done is not known.",
                 **error.facts,
             ) from error
 
@@ -227,7 +227,7 @@ class Connections:
         method = service.methods_by_name[name]
         call = self.channel(address).unary_unary(_path(method), _serialize, response.FromString)
         try:
-            answer: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
+            received: ProtoResponse = await call(request, timeout=max(timeout_s, 0.001))
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, address, int(self.timeout_s * 1000))
             if isinstance(error, TimedOut):
@@ -237,12 +237,12 @@ class Connections:
             if _is_cancelled():
                 raise
             raise self._ended(address) from None
-        return answer
+        return received
 
     def _ended(self, address: str) -> MillpondError:
         if self.is_closed:
             return Stopping("The client was closed during the call.")
-        return Unreachable(address=address, reason="the connection had gone silent and was given up")
+        return Unreachable(address=address, reason="no response arrived on the connection, and it was closed")
 
     def produce_stream(self, address: str) -> Any:
         method = LOG.methods_by_name["ProduceStream"]
@@ -251,9 +251,9 @@ class Connections:
         )()
 
     def subscribe_stream(self, address: str) -> Any:
-        answer = queue_pb2.SubscribeResponse.FromString
+        decode = queue_pb2.SubscribeResponse.FromString
         return self.channel(address).stream_stream(
-            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, answer
+            _path(QUEUE.methods_by_name["Subscribe"]), _serialize, decode
         )()
 
     @contextmanager
@@ -271,14 +271,14 @@ class Connections:
     def upload_stream(self, address: str) -> Any:
         """Call the result with the requests."""
         method = PAYLOADS.methods_by_name["Upload"]
-        answer = payloads_pb2.UploadResponse.FromString
-        return self.channel(address).stream_unary(_path(method), _serialize, answer)
+        decode = payloads_pb2.UploadResponse.FromString
+        return self.channel(address).stream_unary(_path(method), _serialize, decode)
 
     def download_stream(self, address: str) -> Any:
         """Call the result with the request."""
         method = PAYLOADS.methods_by_name["Download"]
-        answer = payloads_pb2.DownloadResponse.FromString
-        return self.channel(address).unary_stream(_path(method), _serialize, answer)
+        decode = payloads_pb2.DownloadResponse.FromString
+        return self.channel(address).unary_stream(_path(method), _serialize, decode)
 
     async def close(self) -> None:
         self.is_closed = True

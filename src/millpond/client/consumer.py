@@ -111,7 +111,7 @@ class AsyncConsumer:
         self, wait: float = 0.0, *, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX
     ) -> Polled:
         """Messages from the position on, and the next position. Waits up to `wait` seconds for a first
-        message. Several tasks may poll at the same time: they take turns, and each message goes to one of
+        message. Several tasks may poll at the same time: they wait for each other, and each message goes to one of
         them only. A batch that cannot be decoded raises UnreadableBatch, after the messages before it were
         returned; `seek` skips it."""
         wait_s = arguments.optional_seconds("wait", wait)
@@ -158,19 +158,19 @@ class AsyncConsumer:
 
     async def seek(self, read_from: ConsumerStart) -> None:
         """Continue at another position: a number, "oldest" or "newest", in every partition; or numbers by
-        partition, while other partitions keep their positions. Takes turns with polls."""
+        partition, while other partitions keep their positions. Waits for a poll in progress."""
         arguments.read_from(read_from)
         async with self._poll_lock:
             with contextlib.suppress(TopicReplaced):  # one of the reasons to seek
                 await self._ensure_open()
             found = await self._description()
-            stand = self._positions if found.topic.id == self._topic_id else {}
+            positions = self._positions if found.topic.id == self._topic_id else {}
             chosen = self._chosen(found)
             for number in read_from if isinstance(read_from, Mapping) else ():
                 if number not in chosen:
                     raise UnknownPartition(topic=self.topic, partition=number)
             ends = _ends(found)
-            first = {each: _first(read_from, each, ends[each], stand.get(each, 1)) for each in chosen}
+            first = {each: _first(read_from, each, ends[each], positions.get(each, 1)) for each in chosen}
             self._reset_positions(found, first)
 
     async def positions(self) -> dict[int, int]:
@@ -198,7 +198,7 @@ class AsyncConsumer:
         """Send requests until there are messages, the wait is over, or no broker has responded in time."""
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_s
-        answer_by = wait_until + self._connections.timeout_s
+        respond_by = wait_until + self._connections.timeout_s
         pauses = Pauses()
         while True:
             await self._refresh_metadata()
@@ -211,7 +211,7 @@ class AsyncConsumer:
                     raise error
             if errors:
                 pause = pauses.take()
-                if loop.time() + pause >= answer_by:
+                if loop.time() + pause >= respond_by:
                     raise errors[0]
                 await asyncio.sleep(pause)
                 await self._recover(errors)
@@ -279,13 +279,13 @@ class AsyncConsumer:
         ]
         try:
             await asyncio.wait(polls, return_when=until)
-            answers = [poll.result() for poll in polls if poll.done()]
+            outcomes = [poll.result() for poll in polls if poll.done()]
         finally:
             await _cancel(polls)
-        for answer in answers:
-            if not isinstance(answer, MillpondError):
-                self._take(answer)
-        return [answer for answer in answers if isinstance(answer, MillpondError)]
+        for outcome in outcomes:
+            if not isinstance(outcome, MillpondError):
+                self._take(outcome)
+        return [outcome for outcome in outcomes if isinstance(outcome, MillpondError)]
 
     async def _poll_owner(
         self, owner: str, partitions: list[int], wait_s: float, bytes_max: int

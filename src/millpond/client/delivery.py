@@ -94,7 +94,7 @@ class Metadata:
     topic: str
     partition: int
     number: int
-    """Its place in the partition, counted from 1."""
+    """Its position in the partition, counted from 1."""
     id: str
     """Unique among the messages of the cluster."""
     key: bytes | None
@@ -124,7 +124,7 @@ class BaseDelivery:
     none, or if it is large and was left out: `data` returns it."""
 
     __slots__ = (
-        *("_answer", "_raw", "ack_id", "deadline", "epoch"),
+        *("_acknowledgement", "_raw", "ack_id", "deadline", "epoch"),
         *("is_live", "key", "link", "number", "partition", "size", "value"),
     )
 
@@ -133,7 +133,7 @@ class BaseDelivery:
     ) -> None:
         self.link = link
         self._raw = raw
-        self._answer: Acknowledgement | None = None
+        self._acknowledgement: Acknowledgement | None = None
         self.partition = partition
         self.epoch = epoch
         self.ack_id = raw.ack_id
@@ -167,30 +167,30 @@ class BaseDelivery:
     @property
     def is_answered(self) -> bool:
         """Whether `ack` or `nack` was called."""
-        return self._answer is not None
+        return self._acknowledgement is not None
 
     def ack(self) -> Acknowledgement:
         """The message has been processed. The first ack or nack counts; later calls return its `Acknowledgement`."""
-        if self._answer is None:
-            self._answer = self.link.answer(ACK, self)
-        return self._answer
+        if self._acknowledgement is None:
+            self._acknowledgement = self.link.acknowledge(ACK, self)
+        return self._acknowledgement
 
     def nack(self, delay: float | None = None) -> Acknowledgement:
         """The message has not been processed: it is redelivered, to any consumer, after `delay` seconds, or
         after the subscription's backoff. Later messages of its key wait for it."""
         arguments.optional(arguments.real, "delay", delay)
-        if self._answer is None:
-            self._answer = self.link.answer(NACK, self, delay)
-        return self._answer
+        if self._acknowledgement is None:
+            self._acknowledgement = self.link.acknowledge(NACK, self, delay)
+        return self._acknowledgement
 
     def take_as_acked(self, acknowledgement: Acknowledgement) -> None:
         """It was acknowledged in a transaction."""
-        self._answer = acknowledgement
+        self._acknowledgement = acknowledgement
 
     def extend(self, seconds: float) -> Acknowledgement:
         """Processing takes longer: the message is not redelivered for this many seconds from now."""
         duration_s = arguments.real("seconds", seconds)
-        return self.link.answer(EXTEND, self, duration_s)
+        return self.link.acknowledge(EXTEND, self, duration_s)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.link.topic}/{self.partition}/{self.number}>"

@@ -42,7 +42,7 @@ def error_of(call: grpc.aio.AioRpcError, address: str, timeout_ms: int) -> Millp
             return _from_status(value)
     message = call.details() or call.code().name
     if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.TimedOut(f"{address} did not answer in time.", timeout_ms=timeout_ms)
+        return errors.TimedOut(f"{address} did not respond in time.", timeout_ms=timeout_ms)
     if call.code() in BROKEN:
         return errors.Unreachable(address=address, reason=message)
     kind = BY_CODE.get(call.code(), MillpondError)

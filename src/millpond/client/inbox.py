@@ -1,9 +1,11 @@
-"""Deliveries of all brokers that have arrived and are not taken yet. Pure, except for the lock: any thread may take.
+"""A subscriber's deliveries from all brokers that have arrived and that the application has not taken yet. Pure, except
+for the lock: any thread may take.
 
 Deliveries that are no longer valid are dropped before they can be taken: those that the broker revoked, those
-whose time ran out here, and those from a former owner of a partition. Deliveries that follow a nacked message
-in order are held until the broker has reported what it revoked. Credit is returned for each delivery that is
-taken or dropped, until the inbox is closed: after that no more deliveries are wanted.
+whose ack timeout has passed, and those from a former owner of a partition. If messages are delivered in order and
+one is nacked, the deliveries behind it are held until the broker has reported which of them it revoked. Credit is
+returned for each delivery that is taken or dropped, until the inbox is closed: from then on no more deliveries are
+requested.
 """
 
 import threading
@@ -16,31 +18,31 @@ from millpond.client.delivery import BaseDelivery
 from millpond.model.errors import MillpondError
 
 
-class Order(Enum):
-    """Which messages are delivered in order with each other."""
+class DeliveryOrder(Enum):
+    """Which messages of a partition the broker delivers in order: none, those of the same key, or all."""
 
     NONE = "none"
     KEY = "key"
     PARTITION = "partition"
 
     @classmethod
-    def of(cls, config: Mapping[str, str]) -> "Order":
+    def of(cls, config: Mapping[str, str]) -> "DeliveryOrder":
         mode = config.get("mode")
         if mode == "key_shared":
             return cls.KEY
         return cls.NONE if mode == "shared" else cls.PARTITION
 
 
-GiveBack = Callable[[BaseDelivery], None]
+ReturnCredit = Callable[[BaseDelivery], None]
 OrderScope = tuple[int, bytes | None]
-"""The scope of an order: a partition, or a key of it."""
+"""The messages that are in order with each other: those of a partition (the key is None), or of one of its keys."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """Holds deliveries behind `number` until the results of `pending_nacks` nacks have arrived. Then the held ones
-    are released, and the others wait until those are taken. This way, a delivery that a worker has already
-    looked at does not overtake one that was held."""
+    """Holds the deliveries of one scope behind message `number` until the results of `pending_nacks` nacks have
+    arrived. Then the held ones are released, and deliveries that are held later wait until those are taken. So a
+    delivery that a worker already had does not overtake one that was held before it."""
 
     number: int
     pending_nacks: int = 0
@@ -50,13 +52,13 @@ class _Hold:
     def holds(self, delivery: BaseDelivery) -> bool:
         return delivery.number > self.number and delivery.ack_id not in self.released
 
-    def refuse(self, number: int) -> None:
+    def add_nack(self, number: int) -> None:
         self.number = min(self.number, number)
         self.pending_nacks += 1
         self.held, self.released = {**self.released, **self.held}, {}
 
-    def next(self) -> list[BaseDelivery]:
-        """The deliveries to release now, in order."""
+    def release(self) -> list[BaseDelivery]:
+        """Release the held deliveries if that is possible now. Returns them in order."""
         if self.pending_nacks or any(each.is_live for each in self.released.values()):
             return []
         live = sorted((each for each in self.held.values() if each.is_live), key=lambda each: each.number)
@@ -64,7 +66,7 @@ class _Hold:
         return live
 
     @property
-    def is_over(self) -> bool:
+    def is_empty(self) -> bool:
         return (
             not self.pending_nacks
             and not self.held
@@ -75,13 +77,13 @@ class _Hold:
 class Inbox:
     def __init__(
         self,
-        return_credit: GiveBack,
+        return_credit: ReturnCredit,
         now: Callable[[], float],
         on_released: Callable[[], None] = lambda: None,
     ) -> None:
         """`return_credit` is called for each delivery that leaves the inbox, `on_released` when held deliveries can
         be taken again. Neither may block."""
-        self._give_back = return_credit
+        self._return_credit = return_credit
         self._now = now
         self._on_released = on_released
         self._lock = threading.Lock()
@@ -90,7 +92,7 @@ class Inbox:
         self._live: dict[bytes, BaseDelivery] = {}
         self._epochs: dict[int, int] = {}
         self._holds: dict[OrderScope, _Hold] = {}
-        self.order = Order.NONE
+        self.order = DeliveryOrder.NONE
         self.closed = False
         self.failure: MillpondError | None = None
 
@@ -124,7 +126,7 @@ class Inbox:
             )
 
     def close(self, failure: MillpondError | None = None) -> None:
-        """Nothing more can be taken. Wakes up waiting threads."""
+        """Drop all deliveries; nothing more can be taken. Wakes up blocked threads."""
         with self._changed:
             self.closed = True
             self.failure = self.failure or failure
@@ -135,7 +137,8 @@ class Inbox:
             self._changed.notify_all()
 
     @property
-    def has_some(self) -> bool:
+    def has_waiting(self) -> bool:
+        """Whether deliveries wait to be taken; some of them may have been dropped."""
         return bool(self._waiting)
 
     # -- calls by the application -----------------------------------------------------------------------------
@@ -145,21 +148,22 @@ class Inbox:
             return self._take()
 
     def take_with_timeout(self, timeout_s: float | None) -> BaseDelivery | None:
-        """For threads: waits. None when the time is up, or the inbox is closed."""
+        """Like `take`, but blocks the thread until there is a delivery. None when the time is up, or the inbox is
+        closed."""
         return self._wait_for(self._take, timeout_s)
 
     def next_unclaimed(self) -> BaseDelivery | None:
-        """The next delivery, which can still be dropped: call `claim` before using it."""
+        """The next delivery, without taking it: it can still be dropped. Call `claim` to take it."""
         with self._lock:
             return self._next_unclaimed()
 
     def wait_for_unclaimed(self, is_over: Callable[[], bool]) -> BaseDelivery | None:
-        """For threads: waits. None when `is_over` returns true (`wake` makes it check again), or the inbox is
-        closed."""
+        """Like `next_unclaimed`, but blocks the thread until there is a delivery. None when `is_over` returns true
+        (`wake` makes it check again), or the inbox is closed."""
         return self._wait_for(self._next_unclaimed, None, is_over)
 
     def wake(self) -> None:
-        """Make waiting threads check again whether they are done."""
+        """Make blocked threads call their `is_over` again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -170,9 +174,9 @@ class Inbox:
         is_over: Callable[[], bool] = lambda: False,
     ) -> BaseDelivery | None:
         with self._changed:
-            until = None if timeout_s is None else self._now() + timeout_s
+            deadline = None if timeout_s is None else self._now() + timeout_s
             while (found := find()) is None and not self.closed and not is_over():
-                if not self._changed.wait(None if until is None else until - self._now()):
+                if not self._changed.wait(None if deadline is None else deadline - self._now()):
                     return None
             return found
 
@@ -181,31 +185,31 @@ class Inbox:
         with self._lock:
             return self._claim(delivery)
 
-    def refuse(self, refused: BaseDelivery) -> None:
-        """Hold deliveries that follow this nacked one in order until the broker has responded."""
-        place = self._order_scope(refused)
-        if place is not None:
+    def hold_behind(self, nacked: BaseDelivery) -> None:
+        """Hold the deliveries that are behind this nacked one in order, until the broker has responded to the nack."""
+        scope = self._order_scope(nacked)
+        if scope is not None:
             with self._changed:
-                self._holds.setdefault(place, _Hold(refused.number)).refuse(refused.number)
+                self._holds.setdefault(scope, _Hold(nacked.number)).add_nack(nacked.number)
 
-    def release(self, refused: BaseDelivery) -> None:
-        """The broker has responded to the nack: the deliveries it revoked are gone by now, and the others may
-        be taken."""
-        place = self._order_scope(refused)
+    def release_behind(self, nacked: BaseDelivery) -> None:
+        """The broker has responded to the nack. The deliveries that it revoked have been dropped by now; the others
+        may be taken."""
+        scope = self._order_scope(nacked)
         with self._changed:
-            hold = self._holds.get(place) if place is not None else None
-            if place is None or hold is None:
+            hold = self._holds.get(scope) if scope is not None else None
+            if scope is None or hold is None:
                 return
             hold.pending_nacks -= 1
-            self._release_held(place, hold)
+            self._release_held(scope, hold)
 
     def _order_scope(self, delivery: BaseDelivery) -> OrderScope | None:
-        """The order's scope that a delivery belongs to; None if it is not ordered. A key's deliveries are
-        always ordered, even if the key window allowed only one in flight when this subscriber attached: the
-        window can be altered."""
-        if self.order is Order.PARTITION:
+        """The messages that a delivery is in order with; None if it is not ordered. With an order by key this does not
+        depend on the key window: even if it allowed only one delivery in flight when this subscriber attached, it may
+        have been altered since."""
+        if self.order is DeliveryOrder.PARTITION:
             return delivery.partition, None
-        if self.order is Order.KEY and delivery.key is not None:
+        if self.order is DeliveryOrder.KEY and delivery.key is not None:
             return delivery.partition, delivery.key
         return None
 
@@ -226,36 +230,36 @@ class Inbox:
     def _claim(self, delivery: BaseDelivery) -> bool:
         if not delivery.is_live:
             return False
-        place = self._order_scope(delivery) if self._holds else None
-        hold = self._holds.get(place) if place is not None else None
+        scope = self._order_scope(delivery) if self._holds else None
+        hold = self._holds.get(scope) if scope is not None else None
         if hold is not None and hold.holds(delivery):
             hold.held[delivery.ack_id] = delivery
             return False
         delivery.is_live = False
         del self._live[delivery.ack_id]
-        self._give_back(delivery)
-        if hold is not None and place is not None:
-            self._release_held(place, hold)
+        self._return_credit(delivery)
+        if hold is not None and scope is not None:
+            self._release_held(scope, hold)
         return delivery.deadline > self._now()
 
-    def _release_held(self, place: OrderScope, hold: _Hold) -> None:
-        if following := hold.next():
-            self._waiting.extendleft(reversed(following))
+    def _release_held(self, scope: OrderScope, hold: _Hold) -> None:
+        if released := hold.release():
+            self._waiting.extendleft(reversed(released))
             self._changed.notify_all()
             self._on_released()
-        elif hold.is_over:
-            del self._holds[place]
+        elif hold.is_empty:
+            del self._holds[scope]
 
     def _discard(self, deliveries: Iterable[BaseDelivery]) -> None:
         for each in deliveries:
             each.is_live = False
             if not self.closed:
-                self._give_back(each)
+                self._return_credit(each)
 
-    def _drop(self, gone: Iterable[BaseDelivery]) -> None:
-        for each in list(gone):
+    def _drop(self, dropped: Iterable[BaseDelivery]) -> None:
+        for each in list(dropped):
             each.is_live = False
             del self._live[each.ack_id]
-            self._give_back(each)
-        for place, hold in list(self._holds.items()) if self._holds else ():
-            self._release_held(place, hold)
+            self._return_credit(each)
+        for scope, hold in list(self._holds.items()) if self._holds else ():
+            self._release_held(scope, hold)

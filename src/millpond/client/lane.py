@@ -54,11 +54,11 @@ class ProducerIdentity(NamedTuple):
 class QueuedRecord(NamedTuple):
     record: Record
     size: int
-    answer: ResultReceiver
+    result: ResultReceiver
 
     def refuse(self, error: MillpondError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error.copy())
+        if not self.result.done():
+            self.result.set_exception(error.copy())
 
 
 @dataclass(slots=True, eq=False)
@@ -83,10 +83,10 @@ class OutBatch:
     def __post_init__(self) -> None:
         self.size = sum(entry.size for entry in self.entries)
 
-    def answer(self, partition: int, first_number: int) -> None:
+    def complete(self, partition: int, first_number: int) -> None:
         for delta, entry in enumerate(self.entries):
-            if not entry.answer.done():
-                entry.answer.set_result(Placed(partition, first_number + delta))
+            if not entry.result.done():
+                entry.result.set_result(Placed(partition, first_number + delta))
 
     def refuse(self, error: MillpondError) -> int:
         """Fail its messages: no caller waits for it any longer. Returns the bytes that this frees."""
@@ -223,7 +223,7 @@ class Lane:
         if isinstance(outcome, int):
             self._open.remove(batch)
             self._single_in_flight = False
-            batch.answer(self.partition, outcome)
+            batch.complete(self.partition, outcome)
             return batch.size
         batch.failure = None if isinstance(outcome, UNCERTAIN) else outcome
         if self._may_retry(batch, outcome):

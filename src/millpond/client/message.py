@@ -20,7 +20,7 @@ ReadFrom = int | Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that was read. Its number is its place in its partition, counted from 1."""
+    """A message that was read. Its number is its position in its partition, counted from 1."""
 
     number: int
     value: bytes | None

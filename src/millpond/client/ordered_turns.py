@@ -1,6 +1,7 @@
-"""Keeps the order at a place (any hashable key): turns at a place end in the order in which they were taken.
+"""Lets work for the same key run concurrently, but end in order: turns of a key end in the order in which they were
+taken. A key is any hashable value.
 
-A place is stored only while it has turns. Lives on an event loop.
+A key is stored only while it has turns. Lives on an event loop.
 """
 
 import asyncio
@@ -14,14 +15,14 @@ class OrderedTurns:
         self._last: dict[Hashable, OrderedTurn] = {}
 
     def __len__(self) -> int:
-        """The number of places with turns."""
+        """The number of keys with turns."""
         return len(self._last)
 
     def is_free(self, key: Hashable) -> bool:
         return key not in self._last
 
     def take(self, key: Hashable) -> "OrderedTurn":
-        """Take a turn behind all others at this place. Enter it with `with`, do the work that may run
+        """Take a turn behind all others of this key. Enter it with `with`, do the work that may run
         concurrently, then await `wait_turn`."""
         turn = self._last[key] = OrderedTurn(self, key, self._last.get(key))
         return turn
@@ -40,7 +41,7 @@ class OrderedTurn:
 
     async def wait_turn(self) -> None:
         if self._before is not None:
-            await asyncio.wait([self._before])  # a caller cancelled here does not cancel the turn before
+            await asyncio.wait([self._before])  # if the caller is cancelled here, the previous turn is not
 
     def __enter__(self) -> Self:
         return self
@@ -48,8 +49,8 @@ class OrderedTurn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A turn that is left before it has come ends only after the turns before it, so later turns cannot
-        overtake them."""
+        """End the turn, but not before the previous ones have ended: later turns must not overtake them, even if
+        this one is exited early."""
         if self._before is None or self._before.done():
             self._end()
         else:

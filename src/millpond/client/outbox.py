@@ -31,7 +31,7 @@ ANSWER_OK: Final = pb.ANSWER_OK
 
 
 class OutboxItem(NamedTuple):
-    kind: AckAction
+    action: AckAction
     delivery: BaseDelivery
     acknowledgement: Acknowledgement
     ms: int | None
@@ -58,7 +58,7 @@ class Outbox:
 
     def add(self, item: OutboxItem) -> None:
         self._pending.append(item)
-        if item.kind is not ACK:
+        if item.action is not ACK:
             self._is_urgent = True
 
     @property
@@ -136,9 +136,9 @@ class Outbox:
         if request is None:
             return []
         notable = []
-        for item, answer in zip(request.items, results.answers, strict=True):
-            item.acknowledgement.settle(OUTCOMES.get(answer, Outcome.UNKNOWN))
-            if answer != ANSWER_OK or item.kind is NACK:
+        for item, code in zip(request.items, results.answers, strict=True):
+            item.acknowledgement.settle(OUTCOMES.get(code, Outcome.UNKNOWN))
+            if code != ANSWER_OK or item.action is NACK:
                 notable.append(item)
         return notable
 
@@ -177,7 +177,7 @@ def _taken(pending: deque[OutboxItem]) -> tuple[list[OutboxItem], list[OutboxIte
     taken: tuple[list[OutboxItem], list[OutboxItem], list[OutboxItem]] = ([], [], [])
     for _ in range(min(len(pending), ANSWERS_MAX)):
         item = pending[0]
-        same = taken[item.kind]
+        same = taken[item.action]
         if same and same[0].ms != item.ms:
             break
         same.append(pending.popleft())

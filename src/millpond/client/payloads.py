@@ -59,8 +59,8 @@ class PayloadReference:
         value = next((value for name, value in headers if name == HEADER), None)
         if value is None:
             return None
-        said = parse_reference(value)
-        return cls(topic, str(said.id), said.bytes, said.crc32c)
+        parsed = parse_reference(value)
+        return cls(topic, str(parsed.id), parsed.bytes, parsed.crc32c)
 
 
 class AsyncPayloads:
@@ -129,10 +129,10 @@ class AsyncPayloads:
 
     async def _upload(self, address: str, reference: PayloadReference, body: Buffer) -> None:
         request = pb.UploadPlaceRequest(topic=reference.topic, id=reference.id, size_bytes=reference.bytes)
-        place = await self._place("UploadPlace", request, address)
-        if place.url:
+        target = await self._transfer_target("UploadPlace", request, address)
+        if target.url:
             status = await asyncio.to_thread(
-                transfer.put, place.url, dict(place.headers), body, self._connections.timeout_s
+                transfer.put, target.url, dict(target.headers), body, self._connections.timeout_s
             )
             if status == transfer.EXISTS:
                 raise PayloadExists(topic=reference.topic, payload=reference.id)
@@ -142,12 +142,12 @@ class AsyncPayloads:
             await call(_requests(reference, body), timeout=self._transfer_timeout_s(reference))
 
     async def _download(self, address: str, reference: PayloadReference) -> bytes:
-        place = await self._place(
+        target = await self._transfer_target(
             "DownloadPlace", pb.DownloadPlaceRequest(topic=reference.topic, id=reference.id), address
         )
-        if place.url:
+        if target.url:
             found = await asyncio.to_thread(
-                transfer.get, place.url, dict(place.headers), reference.bytes, self._connections.timeout_s
+                transfer.get, target.url, dict(target.headers), reference.bytes, self._connections.timeout_s
             )
             if found is None:
                 raise UnknownPayload(topic=reference.topic, payload=reference.id)
@@ -162,7 +162,7 @@ class AsyncPayloads:
                 pieces.append(response.data)
         return b"".join(pieces)
 
-    async def _place(
+    async def _transfer_target(
         self, name: str, request: pb.UploadPlaceRequest | pb.DownloadPlaceRequest, address: str
     ) -> pb.PayloadPlace:
         return await self._connections.call(PAYLOADS, name, request, pb.PayloadPlace, address=address)

@@ -191,8 +191,8 @@ class AsyncProducer:
         return self._keyless_lane(entry.size)
 
     def _keyless_lane(self, size: int) -> Lane:
-        """Messages without a key go to one partition after the other: single messages in turn, many messages
-        in runs."""
+        """Messages without a key go to the partitions round robin: single messages one by one, many messages in
+        runs of about `STICKY_BYTES`."""
         lane = self._lanes[self._sticky_partition]
         if self._sticky_bytes and (self._sticky_bytes >= STICKY_BYTES or lane.is_idle):
             self._sticky_partition, self._sticky_bytes = (self._sticky_partition + 1) % len(self._lanes), 0
@@ -274,7 +274,7 @@ class AsyncProducer:
 
     async def _leave(self) -> None:
         """Fail all waiting messages and stop all tasks."""
-        self._sender.abandon(Stopping("The producer was closed before this message was answered."))
+        self._sender.abandon(Stopping("The producer was closed before this message was acknowledged."))
         if (learning := self._refresh_task) is not None:
             learning.cancel()
             await asyncio.wait([learning])

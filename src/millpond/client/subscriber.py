@@ -28,7 +28,7 @@ from millpond.client.bodies import BodyFetcher
 from millpond.client.calls import ADMIN, QUEUE, Connections, Pauses, ServerAddresses
 from millpond.client.delivery import AsyncDelivery, BaseDelivery, Outcome
 from millpond.client.inbox import Inbox
-from millpond.client.link import Attaching, Credit, SubscribeLink
+from millpond.client.link import AttachParameters, BrokerCredit, SubscribeLink
 from millpond.client.outbox import OutboxItem
 from millpond.client.subscriptions import check_same, config_texts
 from millpond.client.transaction import AsyncTransaction
@@ -64,7 +64,7 @@ class AsyncSubscriber:
     if it does not exist. `prefetch` and `prefetch_bytes` limit the deliveries that are received or in flight,
     and not taken yet."""
 
-    _kind: type[BaseDelivery] = AsyncDelivery
+    _delivery_class: type[BaseDelivery] = AsyncDelivery
 
     def __init__(
         self,
@@ -91,7 +91,9 @@ class AsyncSubscriber:
         arguments.flag("metadata_only", metadata_only)
         self._connections = Connections(servers, timeout, named="servers")
         self._timeout_s = self._connections.timeout_s
-        self._attaching = Attaching(topic, subscription, self.consumer, value_bytes_max, metadata_only)
+        self._attach_parameters = AttachParameters(
+            topic, subscription, self.consumer, value_bytes_max, metadata_only
+        )
         self._clock = clock or SystemClock()
         self._inbox = Inbox(
             lambda delivery: delivery.link.return_credit(delivery),
@@ -153,7 +155,7 @@ class AsyncSubscriber:
     async def _wait_for_delivery(self) -> None:
         await self._start()
         self._inbox_changed.clear()
-        if not self._inbox.closed and not self._inbox.has_some:
+        if not self._inbox.closed and not self._inbox.has_waiting:
             await self._inbox_changed.wait()
 
     def _check(self) -> None:
@@ -177,7 +179,7 @@ class AsyncSubscriber:
             transaction.ack(delivery)
             transaction.publish("invoices", key, body)
         """
-        return AsyncTransaction(self._connections, self._attaching)
+        return AsyncTransaction(self._connections, self._attach_parameters)
 
     # -- flow -------------------------------------------------------------------------------------------------
 
@@ -269,7 +271,8 @@ class AsyncSubscriber:
         return owners
 
     async def _update_links(self, owners: set[str]) -> None:
-        """Only one link to a broker at a time: a link that leaves has left before the next one starts."""
+        """Add and remove links so that there is one to each owner. There is only one link to a broker at a time: the
+        next one starts after the previous one has detached."""
         share = len(owners)
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
         for address in owners - self._tasks.keys():
@@ -280,7 +283,7 @@ class AsyncSubscriber:
                 link.credit.resize(*self._share(share))
                 link.wake()
             elif not link.is_draining:
-                self._background(link.leave(self._timeout_s))
+                self._background(link.detach(self._timeout_s))
 
     def _on_link_ended(self, task: "asyncio.Task[None]") -> None:
         """A bug must end iteration, not leave it waiting."""
@@ -321,11 +324,11 @@ class AsyncSubscriber:
         link = SubscribeLink(
             address,
             self._connections,
-            self._attaching,
+            self._attach_parameters,
             self._inbox,
-            Credit(*self._share(share)),
-            kind=self._kind,
-            fetch=self._bodies.fetch,
+            BrokerCredit(*self._share(share)),
+            delivery_class=self._delivery_class,
+            fetch_body=self._bodies.fetch,
             now_ms=self._clock.now_ms,
             on_arrival=self._inbox_changed.set,
             on_lost=self._refresh_requested.set,
@@ -335,20 +338,20 @@ class AsyncSubscriber:
         return link
 
     def _on_refused(self, item: OutboxItem) -> None:
-        assert item.acknowledgement.outcome is not None, "it was answered"
+        assert item.acknowledgement.outcome is not None, "the outcome is set"
         self._refused.append((item.delivery, item.acknowledgement.outcome))
 
     def _fail(self, error: MillpondError) -> None:
-        """Nothing more is taken, so brokers must stop sending."""
+        """Close the inbox. Nothing more will be taken, so all links detach."""
         self._inbox.close(error)
         self._inbox_changed.set()
         self._refresh_requested.set()
         for link in self._links.values():
             if not link.is_draining:
-                self._background(link.leave(self._timeout_s))
+                self._background(link.detach(self._timeout_s))
 
     async def close(self) -> None:
-        """Wait until every acknowledgement is durable, then detach in order. Deliveries that were not acknowledged
+        """Wait until every acknowledgement is durable, then detach gracefully. Deliveries that were not acknowledged
         go to other consumers immediately, and do not count as failed. Wakes up callers that wait for a delivery."""
         if self._connections.is_closed:
             return
@@ -360,12 +363,12 @@ class AsyncSubscriber:
             if address not in self._links:
                 task.cancel()
         for link in self._links.values():
-            self._background(link.leave(self._timeout_s))
+            self._background(link.detach(self._timeout_s))
         await self._end_all()
         await self._connections.close()
 
     async def _end_all(self) -> None:
-        """Cancel links that do not leave in time."""
+        """Wait until all links have detached. Cancel those that do not in time."""
         tasks = {*self._tasks.values(), *self._leaving}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=2 * self._timeout_s)

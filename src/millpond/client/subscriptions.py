@@ -18,7 +18,7 @@ partition), or at the first message of a time."""
 Configs = Mapping[str, object]
 """By name, as in docs/reference/subscriptions.md. Durations may be written `30s`."""
 EARLIEST: Final = "earliest"
-PLACES: Final = {EARLIEST: pb.Start.EARLIEST, "latest": pb.Start.LATEST}
+START_CODES: Final = {EARLIEST: pb.Start.EARLIEST, "latest": pb.Start.LATEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ class SubscriptionCalls:
         owns partitions of the topic."""
         keys_max = arguments.integer("keys_max", keys_max, 0, arguments.UINT32_MAX)
         request = pb.DescribeSubscriptionRequest(**_named(topic, name), keys_max=keys_max)
-        answers = [
+        responses = [
             await self._connections.call(
                 QUEUE, "DescribeSubscription", request, pb.SubscriptionState, address=owner
             )
             for owner in await self._owners_of(topic)
         ]
-        return _joined([_state(each) for each in answers])
+        return _joined([_state(each) for each in responses])
 
     async def reset_subscription(self, topic: str, name: str, start: NewSubscriptionStart) -> None:
         """Start again at another position. Consumers stay attached, and continue from there."""
@@ -148,19 +148,19 @@ class SubscriptionCalls:
         Returns how many were sent back."""
         messages_max = arguments.integer("messages_max", messages_max, 0, arguments.UINT32_MAX)
         request = pb.RedriveDeadLettersRequest(**_named(topic, name), messages_max=messages_max)
-        answer = await self._connections.call_at_most_once(
+        response = await self._connections.call_at_most_once(
             QUEUE, "RedriveDeadLetters", request, pb.RedriveDeadLettersResponse
         )
-        return answer.redriven
+        return response.redriven
 
     async def unblock(self, topic: str, name: str) -> int:
         """Deliver messages again that were blocked after their last attempt. Returns how many there were."""
         request = pb.UnblockRequest(**_named(topic, name))
-        answers = [
+        responses = [
             await self._connections.call(QUEUE, "Unblock", request, pb.UnblockResponse, address=owner)
             for owner in await self._owners_of(topic)
         ]
-        return sum(each.unblocked for each in answers)
+        return sum(each.unblocked for each in responses)
 
     async def _owners_of(self, topic: str) -> list[str]:
         described = admin_pb2.DescribeTopicRequest(name=topic)
@@ -196,7 +196,7 @@ def _start(start: NewSubscriptionStart) -> pb.Start:
     if isinstance(start, datetime):
         return pb.Start(at=pb.Start.TIME, value=int(start.timestamp() * 1000))
     if isinstance(start, str):
-        return pb.Start(at=arguments.choice("start", start, PLACES))
+        return pb.Start(at=arguments.choice("start", start, START_CODES))
     return pb.Start(at=pb.Start.NUMBER, value=arguments.integer("start", start, 1))
 
 
@@ -220,24 +220,24 @@ def _state(found: pb.SubscriptionState) -> SubscriptionState:
     )
 
 
-def _joined(answers: list[SubscriptionState]) -> SubscriptionState:
+def _joined(responses: list[SubscriptionState]) -> SubscriptionState:
     """Merges the responses of several brokers about one subscription. For a partition, the broker where it is
     active knows most."""
-    if len(answers) == 1:
-        return answers[0]
+    if len(responses) == 1:
+        return responses[0]
     partitions: dict[tuple[int, str], SubscriptionPartition] = {}
     consumers: dict[str, SubscriptionConsumer] = {}
-    for answer in answers:
-        for partition in answer.partitions:
-            place = (partition.partition, partition.member)
-            if place not in partitions or partition.at_work:
-                partitions[place] = partition
-        for consumer in answer.consumers:
+    for response in responses:
+        for partition in response.partitions:
+            key = (partition.partition, partition.member)
+            if key not in partitions or partition.at_work:
+                partitions[key] = partition
+        for consumer in response.consumers:
             known = consumers.get(consumer.name)
             consumers[consumer.name] = consumer if known is None else _both(known, consumer)
     return replace(
-        answers[-1],
-        partitions=[partitions[place] for place in sorted(partitions, key=lambda place: place[::-1])],
+        responses[-1],
+        partitions=[partitions[key] for key in sorted(partitions, key=lambda key: key[::-1])],
         consumers=[consumers[name] for name in sorted(consumers)],
     )
 

@@ -209,7 +209,7 @@ class Producer:
 
 
 def _refuse(entry: QueuedRecord, error: Exception) -> None:
-    entry.answer.set_exception(error.copy() if isinstance(error, MillpondError) else error)
+    entry.result.set_exception(error.copy() if isinstance(error, MillpondError) else error)
 
 
 class Consumer:

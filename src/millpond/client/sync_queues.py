@@ -39,7 +39,7 @@ class Delivery(BaseDelivery):
 
 
 class _OnBackground(AsyncSubscriber):
-    _kind = Delivery
+    _delivery_class = Delivery
 
     @property
     def inbox(self) -> Inbox:
@@ -138,7 +138,7 @@ class Subscriber:
             self._is_started = True
 
     def close(self) -> None:
-        """Wait until every acknowledgement is durable, then detach in order."""
+        """Wait until every acknowledgement is durable, then detach gracefully."""
         run(self._subscriber.close())
 
     def __enter__(self) -> Self:

@@ -6,7 +6,7 @@ from typing import Self
 from millpond.client import arguments
 from millpond.client.calls import QUEUE, Connections
 from millpond.client.delivery import OUTCOMES, Acknowledgement, BaseDelivery, Outcome
-from millpond.client.link import Attaching
+from millpond.client.link import AttachParameters
 from millpond.client.message import Placed
 from millpond.client.publishing import Attributes, headers_of, published_record
 from millpond.model.errors import InvalidRequest, StaleDelivery
@@ -18,8 +18,8 @@ from millpond.stubs import queue_pb2 as pb
 class TransactionOperations:
     """The operations to commit. All deliveries must come from one broker; messages may go to any."""
 
-    def __init__(self, attaching: Attaching) -> None:
-        self._attaching = attaching
+    def __init__(self, attach_parameters: AttachParameters) -> None:
+        self._attach_parameters = attach_parameters
         self._deliveries: list[BaseDelivery] = []
         self._appended: list[pb.Appended] = []
         self.placed: list[Placed] = []
@@ -27,7 +27,7 @@ class TransactionOperations:
 
     def ack(self, delivery: BaseDelivery) -> None:
         if arguments.instance("delivery", delivery, BaseDelivery).is_answered:
-            raise InvalidRequest(reason=f"{delivery!r} was answered before")
+            raise InvalidRequest(reason=f"{delivery!r} was already acknowledged")
         self._deliveries.append(delivery)
 
     def publish(
@@ -40,7 +40,7 @@ class TransactionOperations:
         partition: int | None = None,
     ) -> None:
         record = published_record(key, data, headers_of(attributes))
-        assert record.timestamp == NO_TIMESTAMP, "the broker says when"
+        assert record.timestamp == NO_TIMESTAMP, "the broker sets the timestamp"
         message = log_pb2.NewMessage(key=record.key, value=record.value)
         for name, value in record.headers:
             message.headers.add(name=name, value=value)
@@ -65,9 +65,9 @@ class TransactionOperations:
             reason = f"a transaction acknowledges deliveries of one broker, and these are of {len(addresses)}"
             raise InvalidRequest(reason=reason)
         return addresses.pop(), pb.CommitRequest(
-            topic=self._attaching.topic,
-            subscription=self._attaching.subscription,
-            consumer=self._attaching.consumer,
+            topic=self._attach_parameters.topic,
+            subscription=self._attach_parameters.subscription,
+            consumer=self._attach_parameters.consumer,
             acks=[each.ack_id for each in self._deliveries],
             messages=self._appended,
         )
@@ -75,8 +75,8 @@ class TransactionOperations:
     def conclude(self, response: pb.CommitResponse) -> None:
         """Raises `StaleDelivery` if nothing was committed; each delivery can then still be acknowledged
         separately."""
-        for delivery, answer in zip(self._deliveries, response.answers, strict=True):
-            outcome = OUTCOMES.get(answer, Outcome.UNKNOWN)
+        for delivery, code in zip(self._deliveries, response.answers, strict=True):
+            outcome = OUTCOMES.get(code, Outcome.UNKNOWN)
             if outcome is not Outcome.OK:
                 raise StaleDelivery(
                     partition=delivery.partition, number=delivery.number, reason=outcome.value
@@ -93,8 +93,8 @@ class AsyncTransaction(TransactionOperations):
     """Commits at the end of its `async with`. If the block raises, nothing is done, and the deliveries must
     still be acknowledged."""
 
-    def __init__(self, connections: Connections, attaching: Attaching) -> None:
-        super().__init__(attaching)
+    def __init__(self, connections: Connections, attach_parameters: AttachParameters) -> None:
+        super().__init__(attach_parameters)
         self._connections = connections
 
     async def commit(self) -> None:

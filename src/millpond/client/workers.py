@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from millpond.client.delivery import BaseDelivery
-from millpond.client.inbox import Inbox, Order
+from millpond.client.inbox import DeliveryOrder, Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ class WorkerLanes:
         self.lanes: list[deque[BaseDelivery]] = [deque() for _ in range(count)]
         self._busy = [0] * count
 
-    def add(self, delivery: BaseDelivery, order: Order) -> int:
+    def add(self, delivery: BaseDelivery, order: DeliveryOrder) -> int:
         """Returns the number of the worker: that of the delivery's key or partition, or the least busy one."""
-        if order is Order.PARTITION:
+        if order is DeliveryOrder.PARTITION:
             number = delivery.partition % len(self.lanes)
-        elif order is Order.KEY and delivery.key is not None:
+        elif order is DeliveryOrder.KEY and delivery.key is not None:
             number = hash((delivery.partition, delivery.key)) % len(self.lanes)
         else:
             number = min(range(len(self.lanes)), key=self._busy.__getitem__)

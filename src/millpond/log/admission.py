@@ -180,4 +180,4 @@ def _check_keys(data: Buffer, decompressed_bytes_max: int) -> None:
     records = iter_records(data, decompressed_bytes_max=decompressed_bytes_max)
     keyless = next((number for number, record in enumerate(records) if record.key is None), None)
     if keyless is not None:
-        raise InvalidRecord(reason="a compacted topic takes no records without a key", record=keyless)
+        raise InvalidRecord(reason="a compacted topic does not accept records without a key", record=keyless)

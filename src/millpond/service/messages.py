@@ -1,7 +1,7 @@
-"""Messages in: packs records of gRPC and HTTP requests into batches, and returns the offset of each record.
+"""Writes messages: packs the records of gRPC and HTTP requests into batches, and returns the offset of each record.
 
 A request is checked as a whole before any of it is accepted, so a refused request has stored nothing. Batches of one
-caller are appended in the order in which its submits returned.
+caller are appended in the order in which its `submit` calls returned.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ class StoredMessage(NamedTuple):
 
 
 class MessageBatch(NamedTuple):
-    """The messages of a request that share a batch; `members` are their indexes in the request."""
+    """One batch of a request; `indexes` are the positions of its messages in the request."""
 
     partition: int
-    members: list[int]
+    indexes: list[int]
     data: bytes
 
 
@@ -70,10 +70,10 @@ class NewMessage(NamedTuple):
 
 
 class AppendIndex(NamedTuple):
-    """Position of a message in a joint append: it is the `number`-th message for its partition."""
+    """Where a message is in a joint append: `ordinal` counts the messages for its partition, from 0."""
 
     topic_partition: TopicPartition
-    number: int
+    ordinal: int
 
 
 class MessageWriter:
@@ -102,8 +102,8 @@ class MessageWriter:
     async def produce(
         self, topic: str, records: Sequence[Record], partition: int | None = None
     ) -> list[StoredMessage]:
-        """Returns when all messages are durable. Without a partition, keys determine it, and messages without a key use
-        a different partition for each request."""
+        """Returns when all messages are durable. Without a partition, the key of each message determines it; messages
+        without a key go to a different partition for each request."""
         return await (await self.submit(topic, records, partition))
 
     async def submit(
@@ -111,49 +111,49 @@ class MessageWriter:
     ) -> Awaitable[list[StoredMessage]]:
         """Accept messages; awaiting the returned object yields their results. See `produce`."""
         self.check_count(len(records))
-        known = await self._known(topic)
+        known = await self._find_topic(topic)
         if known is None:
             planned = self.planned(topic)
-            shares = await self._check_and_pack_new(planned, records, partition)
+            batches = await self._check_and_pack_new(planned, records, partition)
             known = await self.topic(topic)
             if known.overrides or not known.partitions == planned.partitions == 1:
                 return await self.submit(topic, records, partition)  # owners and configs are known now
         else:
-            shares = await self._shares(known, records, partition)
-        placed = [(TopicPartition(known.id, each.partition), each.data) for each in shares]
-        if len(placed) > 1 and await self._has_several_owners(placed):
-            return await self._submit_jointly(len(records), shares, placed)
-        return _answer(len(records), shares, [await self._submit(*each) for each in placed])
+            batches = await self._check_and_pack_existing(known, records, partition)
+        appends = [(TopicPartition(known.id, each.partition), each.data) for each in batches]
+        if len(appends) > 1 and await self._has_several_owners(appends):
+            return await self._submit_jointly(len(records), batches, appends)
+        return _stored_messages(len(records), batches, [await self._submit(*each) for each in appends])
 
     async def _check_and_pack_new(
         self, planned: Topic, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
-        """The batches for a topic that does not exist yet. Raises the error of a message that would be refused, so that
-        a refused produce creates no topic."""
+        """The batches for a topic that does not exist yet. Raises the error of a message that would be refused. It is
+        called before the topic is created, so that a refused request creates no topic."""
         check_partition(planned, partition)
-        shares = await self._packed_shares(planned, planned.config(), records, partition)
-        for share in shares:
-            await self._log.check_planned(planned, share.data)
-        return shares
+        batches = await self._check_and_pack(planned, planned.config(), records, partition)
+        for batch in batches:
+            await self._log.check_planned(planned, batch.data)
+        return batches
 
-    async def _shares(
+    async def _check_and_pack_existing(
         self, known: Topic, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
         if partition is not None:
             await self._log.find_partition(known.name, partition)  # raises if the partition does not exist
-        return await self._packed_shares(known, self._log.topics.config(known.id), records, partition)
+        return await self._check_and_pack(known, self._log.topics.config(known.id), records, partition)
 
-    async def _packed_shares(
+    async def _check_and_pack(
         self, topic: Topic, config: TopicConfig, records: Sequence[Record], partition: int | None
     ) -> list[MessageBatch]:
         """The batches of a request, after all checks that do not depend on the partition."""
         self._round_robin += 1
-        choice = PartitionChoice(topic.partitions, partition, self._keyless(topic))
+        choice = PartitionChoice(topic.partitions, partition, self._keyless_partition(topic))
         size_max, now_ms = config.max_message_bytes, self._clock.now_ms()
         self._check(config, records, now_ms)
         return await self._run_off_loop_if_large(
             records,
-            lambda: pack(records, choice.of_all(records), self._limits.batch_bytes, size_max, now_ms),
+            lambda: pack(records, choice.partitions_of(records), self._limits.batch_bytes, size_max, now_ms),
         )
 
     def _check(self, config: TopicConfig, records: Sequence[Record], now_ms: int) -> None:
@@ -163,12 +163,12 @@ class MessageWriter:
             check_references(records, now_ms, self._payload_limits)
         check_sizes(records, config.max_message_bytes)
 
-    def _keyless(self, topic: Topic) -> int:
+    def _keyless_partition(self, topic: Topic) -> int:
         """The partition for messages without a key: a different one for each request, and one that this broker owns if
-        there is any. Otherwise a client that is redirected to the owner could be redirected again, because that broker
-        would choose a different partition."""
-        for step in range(topic.partitions):
-            number = (self._round_robin + step) % topic.partitions
+        it owns any. If the choice ignored the owner, a client that is redirected to the owner could be redirected
+        again, because that broker would choose a different partition."""
+        for distance in range(topic.partitions):
+            number = (self._round_robin + distance) % topic.partitions
             if self._log.owns(TopicPartition(topic.id, number)):
                 return number
         return self._round_robin % topic.partitions
@@ -176,12 +176,12 @@ class MessageWriter:
     async def batches_of(
         self, messages: Sequence[NewMessage]
     ) -> tuple[dict[TopicPartition, bytes], list[AppendIndex]]:
-        """For a joint append: one or more batches for each partition, and for each message its partition and its index
-        among the messages for that partition."""
+        """For a joint append: the batches of each partition as one byte string, and for each message its partition and
+        its index among the messages for that partition."""
         self.check_count(len(messages))
         await self._check_before_creating(messages)
-        members: dict[TopicPartition, list[Record]] = {}
-        spots: list[AppendIndex] = []
+        records_by_partition: dict[TopicPartition, list[Record]] = {}
+        indexes: list[AppendIndex] = []
         now_ms = self._clock.now_ms()
         for message in messages:
             known = await self.topic(message.topic)
@@ -189,19 +189,21 @@ class MessageWriter:
             choice = PartitionChoice(
                 known.partitions, message.partition, self._round_robin % known.partitions
             )
-            topic_partition = self._log.topics.partition(message.topic, choice.of_all([message.record])[0])
+            topic_partition = self._log.topics.partition(
+                message.topic, choice.partitions_of([message.record])[0]
+            )
             self._check(self._log.topics.config(known.id), [message.record], now_ms)
-            records = members.setdefault(topic_partition, [])
-            spots.append(AppendIndex(topic_partition, len(records)))
+            records = records_by_partition.setdefault(topic_partition, [])
+            indexes.append(AppendIndex(topic_partition, len(records)))
             records.append(message.record)
         return {
-            topic_partition: self._packed(topic_partition, records, now_ms)
-            for topic_partition, records in members.items()
-        }, spots
+            topic_partition: self._pack_for_partition(topic_partition, records, now_ms)
+            for topic_partition, records in records_by_partition.items()
+        }, indexes
 
     async def _check_before_creating(self, messages: Sequence[NewMessage]) -> None:
         """Like `_check_and_pack_new`: if any message would be refused, no topic is created for the others."""
-        topics = {message.topic: await self._known(message.topic) for message in messages}
+        topics = {message.topic: await self._find_topic(message.topic) for message in messages}
         if all(topics.values()):
             return
         for message in messages:
@@ -214,48 +216,50 @@ class MessageWriter:
                 check_partition(known, message.partition)
                 self._check(known.config(), [message.record], self._clock.now_ms())
 
-    def _packed(self, topic_partition: TopicPartition, records: Sequence[Record], now_ms: int) -> bytes:
+    def _pack_for_partition(
+        self, topic_partition: TopicPartition, records: Sequence[Record], now_ms: int
+    ) -> bytes:
         size_max = self._log.topics.config(topic_partition.topic_id).max_message_bytes
-        shares = pack(
+        batches = pack(
             records, [topic_partition.partition] * len(records), self._limits.batch_bytes, size_max, now_ms
         )
-        return b"".join(share.data for share in shares)
+        return b"".join(batch.data for batch in batches)
 
-    async def _has_several_owners(self, placed: Sequence[tuple[TopicPartition, bytes]]) -> bool:
-        """Whether some batches belong to this broker and some to others, so that no single broker could accept the
-        request. Raises if a batch would be refused, before any of them is accepted."""
+    async def _has_several_owners(self, appends: Sequence[tuple[TopicPartition, bytes]]) -> bool:
+        """Whether this broker owns the partitions of some batches but not of all. Raises the error of a batch that
+        would be refused, and `NotOwner` if this broker owns none of the partitions."""
         refused: list[tuple[TopicPartition, NotOwner]] = []
-        for topic_partition, data in placed:
+        for topic_partition, data in appends:
             try:
                 self._log.check(topic_partition, data)
             except NotOwner as error:
                 refused.append((topic_partition, error))
-        if len(refused) == len(placed):
+        if len(refused) == len(appends):
             raise self._owners.explain(refused[0][1], refused[0][0])
         return bool(refused)
 
     async def _submit_jointly(
-        self, count: int, shares: Sequence[MessageBatch], placed: Sequence[tuple[TopicPartition, bytes]]
+        self, count: int, batches: Sequence[MessageBatch], appends: Sequence[tuple[TopicPartition, bytes]]
     ) -> Awaitable[list[StoredMessage]]:
         """Append all batches in one commit, also to partitions of other brokers; their owners are notified."""
-        appends: dict[TopicPartition, bytes] = {}
-        for topic_partition, data in placed:
-            appends[topic_partition] = appends.get(topic_partition, b"") + data
-        for topic_partition, data in appends.items():
+        by_partition: dict[TopicPartition, bytes] = {}
+        for topic_partition, data in appends:
+            by_partition[topic_partition] = by_partition.get(topic_partition, b"") + data
+        for topic_partition, data in by_partition.items():
             self._log.check_joint(topic_partition, data)
-        appending = await self._log.submit_jointly(appends, _no_extra_writes)
-        appending.add_done_callback(_forget_failure)
-        return _joint_answer(count, shares, placed[0][0].topic_id, appending)
+        appending = await self._log.submit_jointly(by_partition, _no_extra_writes)
+        appending.add_done_callback(_mark_exception_retrieved)
+        return _jointly_stored_messages(count, batches, appends[0][0].topic_id, appending)
 
     def check_count(self, count: int) -> None:
         """Refuse a request with too many messages before its messages are processed."""
         if not 1 <= count <= self._limits.produce_messages_max:
-            reason = f"{count} messages where 1 to {self._limits.produce_messages_max} are taken"
+            reason = f"{count} messages where 1 to {self._limits.produce_messages_max} are allowed"
             raise InvalidRequest(reason=reason)
 
     async def submit_batch(self, topic: str, partition: int, data: Buffer) -> "asyncio.Future[AppendResult]":
         """Accept one complete record batch from a producer, unchanged."""
-        known = await self._known(topic)
+        known = await self._find_topic(topic)
         if known is None:
             planned = self.planned(topic)
             check_partition(planned, partition)
@@ -267,25 +271,25 @@ class MessageWriter:
         return await self._submit(topic_partition, data)
 
     async def _check_batch_references(self, data: Buffer) -> None:
-        """Check the references in a batch of our client library. The log decides about batches that cannot be
-        decoded."""
-        now_ms, expanded_max = self._clock.now_ms(), self._limits.decompressed_bytes_max
+        """Check the payload references in a batch that a producer built itself. A batch that cannot be decoded is not
+        refused here: the log decides about it."""
+        now_ms, decompressed_max = self._clock.now_ms(), self._limits.decompressed_bytes_max
 
-        def look() -> None:
+        def check() -> None:
             with contextlib.suppress(CorruptBatch, UnsupportedCompression, RecordTooLarge):
-                records = iter_records(data, decompressed_bytes_max=expanded_max)
+                records = iter_records(data, decompressed_bytes_max=decompressed_max)
                 check_references(records, now_ms, self._payload_limits)
 
         header = read_header(data)
         is_small = len(data) <= self._limits.decoded_on_loop_bytes
         if is_small and header.codec is Codec.NONE and header.record_count <= self._limits.on_loop_messages:
-            look()
+            check()
         else:
-            await self._workers.run(look)
+            await self._workers.run(check)
 
     async def topic(self, name: str) -> Topic:
         """The topic. Creates it if it does not exist and automatic creation is enabled."""
-        known = await self._known(name)
+        known = await self._find_topic(name)
         if known is not None:
             return known
         if not self._auto_create_topics:
@@ -307,7 +311,7 @@ class MessageWriter:
             broker_defaults=self._log.topics.broker_defaults,
         )
 
-    async def _known(self, name: str) -> Topic | None:
+    async def _find_topic(self, name: str) -> Topic | None:
         try:
             return await self._log.topic(name)
         except UnknownTopic:
@@ -337,14 +341,14 @@ class MessageWriter:
 
 
 class PartitionChoice(NamedTuple):
-    """How the messages of a request get their partitions: all go to `given`, or their keys determine them and messages
-    without a key go to `keyless`."""
+    """Chooses the partitions of a request's messages. All go to `given` if it is set; otherwise their keys determine
+    the partition, and messages without a key go to `keyless`."""
 
     partitions: int
     given: int | None
     keyless: int
 
-    def of_all(self, records: Sequence[Record]) -> list[int]:
+    def partitions_of(self, records: Sequence[Record]) -> list[int]:
         if self.given is not None:
             return [self.given] * len(records)
         return [
@@ -356,21 +360,22 @@ class PartitionChoice(NamedTuple):
 def pack(
     records: Sequence[Record], chosen: Sequence[int], batch_bytes: int, size_max: int, now_ms: int
 ) -> list[MessageBatch]:
-    """The batches of a request, in order within each partition. Raises `RecordTooLarge` if a message fits in none."""
-    members: dict[int, list[list[int]]] = {}
+    """The batches of a request; each partition's are in order. Raises `RecordTooLarge` for a message that is too large
+    for any batch."""
+    groups_by_partition: dict[int, list[list[int]]] = {}
     sizes: dict[int, int] = {}
     room = min(batch_bytes, size_max)
-    for number, (record, partition) in enumerate(zip(records, chosen, strict=True)):
+    for index, (record, partition) in enumerate(zip(records, chosen, strict=True)):
         size = encoded_size_max(record)
-        groups = members.setdefault(partition, [])
+        groups = groups_by_partition.setdefault(partition, [])
         if not groups or sizes[partition] + size > room:
             groups.append([])
             sizes[partition] = HEADER_SIZE
-        groups[-1].append(number)
+        groups[-1].append(index)
         sizes[partition] += size
     return [
         MessageBatch(partition, group, _build(records, group, size_max, now_ms))
-        for partition, groups in members.items()
+        for partition, groups in groups_by_partition.items()
         for group in groups
     ]
 
@@ -382,66 +387,66 @@ def check_partition(topic: Topic, partition: int | None) -> None:
 
 def check_sizes(records: Sequence[Record], size_max: int) -> None:
     """Refuse messages that cannot fit, before they are hashed or copied."""
-    for number, record in enumerate(records):
+    for index, record in enumerate(records):
         size = len(record.value or b"") + len(record.key or b"")
         if size > size_max:
-            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=number)
+            raise RecordTooLarge(size=size + HEADER_SIZE, limit=size_max, record=index)
 
 
 def _check_keys(records: Sequence[Record]) -> None:
     """The same check as the log's, for the whole request; the log checks one batch at a time."""
-    keyless = next((number for number, record in enumerate(records) if record.key is None), None)
+    keyless = next((index for index, record in enumerate(records) if record.key is None), None)
     if keyless is not None:
-        raise InvalidRecord(reason="a compacted topic takes no records without a key", record=keyless)
+        raise InvalidRecord(reason="a compacted topic does not accept records without a key", record=keyless)
 
 
 def _build(records: Sequence[Record], group: list[int], size_max: int, now_ms: int) -> bytes:
-    data = build_batch([records[number] for number in group], now_ms=now_ms)
+    data = build_batch([records[index] for index in group], now_ms=now_ms)
     if len(data) > size_max:
         raise RecordTooLarge(size=len(data), limit=size_max, record=group[0])
     return data
 
 
 def _no_extra_writes(_: CatalogTransaction) -> None:
-    """The messages are all that the transaction commits."""
+    """Passed to a joint append whose transaction commits nothing but the messages."""
 
 
-def _forget_failure(appending: "asyncio.Future[Any]") -> None:
-    """Mark the exception as retrieved: without a caller left, asyncio would log a warning."""
+def _mark_exception_retrieved(appending: "asyncio.Future[Any]") -> None:
+    """If the caller has gone, no code awaits this future, and asyncio would log its exception as never retrieved."""
     if not appending.cancelled():
         appending.exception()
 
 
-async def _joint_answer(
+async def _jointly_stored_messages(
     count: int,
-    shares: Sequence[MessageBatch],
+    batches: Sequence[MessageBatch],
     topic_id: TopicId,
     appending: "asyncio.Future[dict[TopicPartition, AppendResult]]",
 ) -> list[StoredMessage]:
     done = await asyncio.shield(appending)
-    following = {topic_partition.partition: result.base_offset for topic_partition, result in done.items()}
-    placed = [StoredMessage(-1, -1, -1)] * count
-    for share in shares:
-        timestamp = done[TopicPartition(topic_id, share.partition)].timestamp
-        for number in share.members:
-            placed[number] = StoredMessage(share.partition, following[share.partition], timestamp)
-            following[share.partition] += 1
-    return placed
+    next_offsets = {topic_partition.partition: result.base_offset for topic_partition, result in done.items()}
+    stored = [StoredMessage(-1, -1, -1)] * count
+    for batch in batches:
+        timestamp = done[TopicPartition(topic_id, batch.partition)].timestamp
+        for index in batch.indexes:
+            stored[index] = StoredMessage(batch.partition, next_offsets[batch.partition], timestamp)
+            next_offsets[batch.partition] += 1
+    return stored
 
 
-async def _answer(
-    count: int, shares: Sequence[MessageBatch], futures: "Sequence[asyncio.Future[AppendResult]]"
+async def _stored_messages(
+    count: int, batches: Sequence[MessageBatch], futures: "Sequence[asyncio.Future[AppendResult]]"
 ) -> list[StoredMessage]:
     if len(futures) == 1:
-        [share] = shares
+        [batch] = batches
         done = await futures[0]
         return [
-            StoredMessage(share.partition, done.base_offset + delta, done.timestamp) for delta in range(count)
+            StoredMessage(batch.partition, done.base_offset + delta, done.timestamp) for delta in range(count)
         ]
-    placed = [StoredMessage(-1, -1, -1)] * count
-    for share, outcome in zip(shares, await asyncio.gather(*futures, return_exceptions=True), strict=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-        for delta, number in enumerate(share.members):
-            placed[number] = StoredMessage(share.partition, outcome.base_offset + delta, outcome.timestamp)
-    return placed
+    stored = [StoredMessage(-1, -1, -1)] * count
+    for batch, result in zip(batches, await asyncio.gather(*futures, return_exceptions=True), strict=True):
+        if isinstance(result, BaseException):
+            raise result
+        for delta, index in enumerate(batch.indexes):
+            stored[index] = StoredMessage(batch.partition, result.base_offset + delta, result.timestamp)
+    return stored

@@ -1,6 +1,6 @@
-"""Messages out: a bounded poll of some partitions of a topic. Only the caller stores its positions.
+"""Reads messages: polls some or all partitions of a topic. The poller stores no positions; the caller does.
 
-A poll is bounded by messages, bytes and time, and always makes progress: it returns at least one message if there is
+A poll is limited in messages, bytes and time, and always makes progress: it returns at least one message if there is
 one. It skips what a reader may not see (aborted transactions, markers), and the position moves past it.
 """
 
@@ -31,23 +31,24 @@ from millpond.service.owners import Owners
 from millpond.service.workers import Workers
 
 Unpack = Callable[["PollRequest", Mapping[int, int], Sequence[FetchResult]], Awaitable["PollResult"]]
+"""Turns what was fetched from these positions into the result of the poll."""
 OLDEST = -1
 """A position that means: from the oldest message on."""
 REMOTE_POLL_INTERVAL_MS = 250
-"""How often a poll that waits for partitions of several brokers reads those of the others."""
+"""While a poll waits for partitions of several brokers, it reads those of other brokers at this interval."""
 REMOTE_READS_MAX = 8
-"""Partitions of other brokers that one poll reads concurrently."""
+"""Maximum number of partitions of other brokers that one poll reads concurrently."""
 REMOTE_READ_BYTES_MIN = 64 * 1024
 EMPTY_FETCHES_MAX = 16
-"""Even a poll that does not wait makes up to this many fetches while they find no visible messages (compacted batches,
-hidden transactions). Otherwise a reader could take the empty response for the end of the log."""
+"""Maximum number of fetches of a poll that does not wait, while they find no visible messages (compacted batches,
+hidden transactions). After a single fetch a reader could mistake the empty response for the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollRequest:
-    """`positions` are offsets by partition; empty means all partitions from the oldest message on. A position below the
-    retained range continues at the oldest message, and one above it waits until its offset exists. With `strict` both
-    are refused. With a `topic_id`, another topic of the same name is refused."""
+    """`positions` are offsets by partition; empty means all partitions from the oldest message on. If a position is
+    below the log start, reading continues at the oldest message; if it is past the log end, the poll waits until the
+    offset exists. With `strict` both are refused. With a `topic_id`, another topic of the same name is refused."""
 
     topic: str
     positions: Mapping[int, int] = field(default_factory=dict)
@@ -97,55 +98,57 @@ class Poller:
 
     async def poll(self, request: PollRequest) -> PollResult:
         """Decoded messages. Waits for the first one up to `wait_ms`."""
-        return await self._until_found(request, self._decoded)
+        return await self._poll_until_found(request, self._decoded)
 
     async def poll_batches(self, request: PollRequest) -> PollResult:
         """The same messages as complete stored batches. The first batch of a partition may start below its position."""
-        return await self._until_found(request, self._as_batches)
+        return await self._poll_until_found(request, self._as_batches)
 
     def partitions(self, topic: str) -> int:
         return self._log.topics.named(topic).partitions
 
-    async def _until_found(self, request: PollRequest, unpack: Unpack) -> PollResult:
-        """Looks the topic up once: a topic of the same name that is created during the poll is a different one."""
+    async def _poll_until_found(self, request: PollRequest, unpack: Unpack) -> PollResult:
+        """Fetch until there are messages or the time is up. The topic is looked up once, because a topic of the same
+        name that is created during the poll is a different one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.wait_ms, self._limits.wait_ms_max) / 1000
         topic = await self._log.topic(request.topic)
         if request.topic_id not in (None, topic.id):
             raise TopicReplaced(topic=request.topic)
-        wanted = self._positions(request, topic)
+        positions = self._positions(request, topic)
         for fetches in itertools.count(1):
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
-            results = await self._fetch_unless_stopping(request, topic, wanted, left_ms)
-            polled = await unpack(request, wanted, results)
-            wanted = {each.partition: each.next_offset for each in polled.read_positions}
+            results = await self._fetch_unless_stopping(request, topic, positions, left_ms)
+            polled = await unpack(request, positions, results)
+            positions = {each.partition: each.next_offset for each in polled.read_positions}
             if polled.records or polled.batches:
                 return polled
             must_continue = fetches < EMPTY_FETCHES_MAX and any(result.has_more for result in results)
             if loop.time() >= deadline and not must_continue:
                 return polled
-        raise AssertionError("unreachable: it counts for ever")
+        raise AssertionError("unreachable: the loop is endless")
 
     def _positions(self, request: PollRequest, topic: Topic) -> dict[int, int]:
-        """The positions in rotating order. Otherwise a partition with a long backlog would starve those behind it."""
-        given = request.positions or dict.fromkeys(range(topic.partitions), OLDEST)
-        for partition, offset in given.items():
+        """The positions, starting at a different partition for each poll. In a fixed order, a partition with a long
+        backlog would starve those behind it."""
+        positions = request.positions or dict.fromkeys(range(topic.partitions), OLDEST)
+        for partition, offset in positions.items():
             self._log.topics.partition(request.topic, partition)
             if offset < OLDEST:
-                raise InvalidRequest(reason=f"position {offset} is below the first of all")
+                raise InvalidRequest(reason=f"position {offset} is negative")
         self._round_robin += 1
-        order = sorted(given)
+        order = sorted(positions)
         first = self._round_robin % len(order)
-        return {partition: given[partition] for partition in order[first:] + order[:first]}
+        return {partition: positions[partition] for partition in order[first:] + order[:first]}
 
     async def _fetch_unless_stopping(
-        self, request: PollRequest, topic: Topic, wanted: Mapping[int, int], wait_ms: int
+        self, request: PollRequest, topic: Topic, positions: Mapping[int, int], wait_ms: int
     ) -> list[FetchResult]:
         if self._stopping:
             raise Stopping
         if not wait_ms:
-            return await self._fetch(request, topic, wanted, wait_ms)
-        fetching = asyncio.create_task(self._fetch(request, topic, wanted, wait_ms))
+            return await self._fetch(request, topic, positions, wait_ms)
+        fetching = asyncio.create_task(self._fetch(request, topic, positions, wait_ms))
         self._waiting.add(fetching)
         fetching.add_done_callback(self._waiting.discard)
         try:
@@ -157,23 +160,23 @@ class Poller:
         return fetching.result()
 
     async def _fetch(
-        self, request: PollRequest, topic: Topic, wanted: Mapping[int, int], wait_ms: int
+        self, request: PollRequest, topic: Topic, positions: Mapping[int, int], wait_ms: int
     ) -> list[FetchResult]:
-        asked = [
+        fetches = [
             FetchRequest(TopicPartition(topic.id, partition), offset, self._bytes_max(request))
-            for partition, offset in wanted.items()
+            for partition, offset in positions.items()
         ]
-        if self._has_several_owners(asked):
-            return await self._fetch_local_and_remote(request, topic, asked, wait_ms)
-        return await self._fetch_local(request, asked, wait_ms)
+        if self._has_several_owners(fetches):
+            return await self._fetch_local_and_remote(request, topic, fetches, wait_ms)
+        return await self._fetch_local(request, fetches, wait_ms)
 
     async def _fetch_local(
-        self, request: PollRequest, asked: Sequence[FetchRequest], wait_ms: int
+        self, request: PollRequest, fetches: Sequence[FetchRequest], wait_ms: int
     ) -> list[FetchResult]:
-        if not request.strict or any(each.offset == OLDEST for each in asked):
-            asked = [await self._clamped(each, request) for each in asked]
+        if not request.strict or any(each.offset == OLDEST for each in fetches):
+            fetches = [await self._clamped(each, request) for each in fetches]
         results = await self._log.fetch(
-            asked, bytes_max=self._bytes_max(request), wait_ms=wait_ms, read_committed=request.committed
+            fetches, bytes_max=self._bytes_max(request), wait_ms=wait_ms, read_committed=request.committed
         )
         for result in results:
             if result.error is not None:
@@ -182,45 +185,49 @@ class Poller:
 
     # -- partitions of several brokers ------------------------------------------------------------------------
 
-    def _has_several_owners(self, asked: Sequence[FetchRequest]) -> bool:
-        """Whether no broker owns all of them, so that the client cannot be redirected to a single broker."""
-        if all(self._log.owns(each.topic_partition) for each in asked):
+    def _has_several_owners(self, fetches: Sequence[FetchRequest]) -> bool:
+        """Whether no single broker owns all of these partitions, so that redirecting the client would not help."""
+        if all(self._log.owns(each.topic_partition) for each in fetches):
             return False
-        return len({self._owners.owner(each.topic_partition) for each in asked}) > 1
+        return len({self._owners.owner(each.topic_partition) for each in fetches}) > 1
 
     async def _fetch_local_and_remote(
-        self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest], wait_ms: int
+        self, request: PollRequest, topic: Topic, fetches: Sequence[FetchRequest], wait_ms: int
     ) -> list[FetchResult]:
-        """Reads this broker's partitions from memory and the others' from the store. Waits for the first message of
-        any."""
+        """Reads this broker's own partitions through its log and the others from the store. Waits until any of them
+        has a message."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         while True:
-            own = [each for each in asked if self._log.owns(each.topic_partition)]
-            others = [each for each in asked if each not in own]
-            found = {each.topic_partition: each for each in await self._fetch_remote(request, topic, others)}
+            own = [each for each in fetches if self._log.owns(each.topic_partition)]
+            others = [each for each in fetches if each not in own]
+            results_by_partition = {
+                each.topic_partition: each for each in await self._fetch_remote(request, topic, others)
+            }
             left_ms = max(0, math.ceil((deadline - loop.time()) * 1000))
             pause_ms = (
-                0 if any(each.batches for each in found.values()) else min(left_ms, REMOTE_POLL_INTERVAL_MS)
+                0
+                if any(each.batches for each in results_by_partition.values())
+                else min(left_ms, REMOTE_POLL_INTERVAL_MS)
             )
             if own:
-                found |= {
+                results_by_partition |= {
                     each.topic_partition: each for each in await self._fetch_local(request, own, pause_ms)
                 }
             elif pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
-            if any(each.batches for each in found.values()) or left_ms == 0:
-                return [found[each.topic_partition] for each in asked]
+            if any(each.batches for each in results_by_partition.values()) or left_ms == 0:
+                return [results_by_partition[each.topic_partition] for each in fetches]
 
     async def _fetch_remote(
-        self, request: PollRequest, topic: Topic, asked: Sequence[FetchRequest]
+        self, request: PollRequest, topic: Topic, fetches: Sequence[FetchRequest]
     ) -> list[FetchResult]:
         """Reads the catalog once to find which partitions have messages, and fetches only from those."""
         rows = await self._log.read(
             lambda tx: {row.topic_partition: row for row in partitions.of_topic(tx, topic.id)}
         )
-        room = asyncio.Semaphore(REMOTE_READS_MAX)
-        bytes_max = max(self._bytes_max(request) // max(1, len(asked)), REMOTE_READ_BYTES_MIN)
+        read_slots = asyncio.Semaphore(REMOTE_READS_MAX)
+        bytes_max = max(self._bytes_max(request) // max(1, len(fetches)), REMOTE_READ_BYTES_MIN)
 
         async def fetch(each: FetchRequest) -> FetchResult:
             row = rows.get(each.topic_partition)
@@ -235,38 +242,38 @@ class Poller:
                 return FetchResult(
                     each.topic_partition, (), offset, row.log_start, row.end_offset, row.end_offset
                 )
-            async with room:
-                wanted = FetchRequest(each.topic_partition, offset, bytes_max)
-                result = await self._log.fetch_stored(wanted, read_committed=request.committed)
+            async with read_slots:
+                stored = FetchRequest(each.topic_partition, offset, bytes_max)
+                result = await self._log.fetch_stored(stored, read_committed=request.committed)
             if result.error is not None:
                 await self._raise_error(request, result)
             return result
 
-        return list(await asyncio.gather(*map(fetch, asked)))
+        return list(await asyncio.gather(*map(fetch, fetches)))
 
-    async def _clamped(self, asked: FetchRequest, request: PollRequest) -> FetchRequest:
-        """The request at the nearest offset that can be read."""
+    async def _clamped(self, fetch: FetchRequest, request: PollRequest) -> FetchRequest:
+        """The same fetch, moved to the nearest offset that can be read."""
         try:
-            partition = self._log.partition(asked.topic_partition)
+            partition = self._log.partition(fetch.topic_partition)
         except MillpondError as error:
-            raise await self._explained(request, error, asked.topic_partition) from error
-        if asked.offset == OLDEST:
-            return FetchRequest(asked.topic_partition, partition.log_start, asked.bytes_max)
+            raise await self._error_for_caller(request, error, fetch.topic_partition) from error
+        if fetch.offset == OLDEST:
+            return FetchRequest(fetch.topic_partition, partition.log_start, fetch.bytes_max)
         if request.strict:
-            return asked
-        offset = min(max(asked.offset, partition.log_start), partition.end_offset)
-        return FetchRequest(asked.topic_partition, offset, asked.bytes_max)
+            return fetch
+        offset = min(max(fetch.offset, partition.log_start), partition.end_offset)
+        return FetchRequest(fetch.topic_partition, offset, fetch.bytes_max)
 
     async def _raise_error(self, request: PollRequest, result: FetchResult) -> None:
         """Raise the error of a partition. Unless `strict`, a position that expired during the fetch is not an error:
         the next fetch continues at the oldest message."""
         error = result.error
-        assert error is not None, "the caller looked"
+        assert error is not None, "callers check it first"
         if isinstance(error, OffsetOutOfRange) and not request.strict:
             return
-        raise await self._explained(request, error, result.topic_partition) from error
+        raise await self._error_for_caller(request, error, result.topic_partition) from error
 
-    async def _explained(
+    async def _error_for_caller(
         self, request: PollRequest, error: MillpondError, topic_partition: TopicPartition
     ) -> MillpondError:
         """The error for the caller. `UnknownTopic` gets the topic's name, because the log knows only the id."""
@@ -275,18 +282,18 @@ class Poller:
         return self._owners.explain(error, topic_partition)
 
     async def _decoded(
-        self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
+        self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         """Decode small results directly, and others on a thread, because they would block the event loop."""
         records = self._records_on_loop(results)
         if records is not None and records <= self._limits.on_loop_messages:
-            return _decode(request, wanted, results, self._limits)
+            return _decode(request, positions, results, self._limits)
         slow = sum(_record_counts(results)) > self._limits.slow_records
-        return await self._workers.run(lambda: _decode(request, wanted, results, self._limits), slow=slow)
+        return await self._workers.run(lambda: _decode(request, positions, results, self._limits), slow=slow)
 
     def _records_on_loop(self, results: Sequence[FetchResult]) -> int | None:
-        """The number of records if they may be decoded on the event loop, which requires few and uncompressed bytes;
-        else None."""
+        """The number of records, or None if they must not be decoded on the event loop because they are compressed or
+        have too many bytes."""
         if sum(result.size for result in results) > self._limits.decoded_on_loop_bytes:
             return None
         if any(header.codec is not Codec.NONE for header in _headers(results)):
@@ -294,11 +301,11 @@ class Poller:
         return sum(_record_counts(results))
 
     async def _as_batches(
-        self, request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult]
+        self, request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult]
     ) -> PollResult:
         polled = PollResult(results[0].topic_partition.topic_id)
         for result in results:
-            start = wanted[result.topic_partition.partition]
+            start = positions[result.topic_partition.partition]
             for buffer, position, header in visible(result.batches, result.aborted):
                 data = memoryview(buffer)[position : position + header.size]
                 if await self._reaches(data, header, max(start, result.log_start)):
@@ -323,24 +330,24 @@ class Poller:
 
 
 def _decode(
-    request: PollRequest, wanted: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
+    request: PollRequest, positions: Mapping[int, int], results: Sequence[FetchResult], limits: ServiceLimits
 ) -> PollResult:
-    """Decode each partition up to the first batch that cannot be decoded. If there are no messages at all before such a
-    batch, raise its error, which has the offset to skip to."""
+    """Decode each partition up to the first batch that cannot be decoded. If no partition has messages before such a
+    batch, raise its error, which contains the offset to skip to."""
     polled = PollResult(results[0].topic_partition.topic_id)
-    messages = min(request.messages_max, limits.poll_messages_max)
-    room = min(request.bytes_max, limits.poll_bytes_max)
+    messages_max = min(request.messages_max, limits.poll_messages_max)
+    bytes_left = min(request.bytes_max, limits.poll_bytes_max)
     unreadable: UnreadableBatch | None = None
     for result in results:
-        start = wanted[result.topic_partition.partition]
+        start = positions[result.topic_partition.partition]
         stopped_at = None
         try:
             for record in _records(result, max(start, result.log_start), limits.decompressed_bytes_max):
                 size = encoded_size_max(record)
-                if polled.records and (size > room or len(polled.records) >= messages):
+                if polled.records and (size > bytes_left or len(polled.records) >= messages_max):
                     stopped_at = record.offset
                     break
-                room -= size
+                bytes_left -= size
                 polled.records.append((result.topic_partition.partition, record))
         except UnreadableBatch as error:
             unreadable = error
@@ -356,16 +363,16 @@ def _records(result: FetchResult, start: int, decompressed_bytes_max: int) -> It
         if header.last_offset < start:
             continue
         batch = memoryview(buffer)[position : position + header.size]
-        following = max(start, header.base_offset)
+        next_offset = max(start, header.base_offset)
         try:
             for record in iter_records(batch, decompressed_bytes_max=decompressed_bytes_max):
                 if record.offset >= start:
                     yield record
-                    following = record.offset + 1
+                    next_offset = record.offset + 1
         except InvalidInput as error:
             raise UnreadableBatch(
                 partition=result.topic_partition.partition,
-                offset=following,
+                offset=next_offset,
                 next_offset=header.next_offset,
                 reason=str(error).rstrip("."),
             ) from error
@@ -391,13 +398,13 @@ def _record_counts(results: Sequence[FetchResult]) -> list[int]:
 
 
 def _partition_position(result: FetchResult, start: int, stopped_at: int | None = None) -> ReadPosition:
-    """A reader that received nothing keeps its position, unless it has none yet."""
-    following = max(start, result.next_offset) if result.batches else start
-    if following == OLDEST:
-        following = max(result.log_start, 0)
+    """The position after a fetch. A reader that received nothing keeps its position; `OLDEST` becomes an offset."""
+    next_offset = max(start, result.next_offset) if result.batches else start
+    if next_offset == OLDEST:
+        next_offset = max(result.log_start, 0)
     return ReadPosition(
         result.topic_partition.partition,
-        following if stopped_at is None else stopped_at,
+        next_offset if stopped_at is None else stopped_at,
         result.log_start,
         min(result.end_offset, result.last_stable_offset),
     )

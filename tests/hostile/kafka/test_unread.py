@@ -96,7 +96,7 @@ def test_answers_that_are_read_slowly_are_not_given_up(attacked_broker):
             piece = attacker._exactly(min(left, 512 * KIB))
             assert piece is not None, f"closed with {left} of {length} bytes to go"
             left -= len(piece)
-            looks += siege.call(lambda: ours.unread)
+            looks += siege.call(lambda: ours.is_write_blocked)
             now += STEP_SECONDS
             siege.call(siege.server.sweep, now)
         assert looks > 20, "nearly always there is more to read"
@@ -153,7 +153,7 @@ def test_whoever_is_not_read_does_not_stall(attacked_broker):
         wait = written(fetch_request("slow", 0, wait_ms=60_000), FETCH_VERSION)
         client.send(wait * 2 + small * 20 + small[:-3])
         eventually(
-            lambda: siege.call(lambda: ours._reader.in_progress and not ours._reading), "it is not read"
+            lambda: siege.call(lambda: ours._reader.in_progress and not ours._is_reading), "it is not read"
         )
         now = siege.call(siege.now)
         for step in range(4):

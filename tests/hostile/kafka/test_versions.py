@@ -23,7 +23,7 @@ def test_a_key_nobody_knows_closes_the_connection(attacked_broker):
                 with siege.attacker() as attacker:
                     attacker.send(asking(key, version))
                     assert attacker.is_closed()
-                assert f"no request with key {key}." in siege.records.reasons()[-1]
+                assert f"unknown API key {key}." in siege.records.reasons()[-1]
 
 
 def test_a_version_nobody_speaks_closes_the_connection(attacked_broker):

@@ -122,7 +122,7 @@ async def nothing_is_left(broker):
     """All but the good client's connection are gone, and so is what they held."""
     await until(lambda: len(broker.web._connections()) == 1)
     await until(lambda: not broker.web._state.tasks)
-    assert broker.web.application.bodies.held_bytes == 0
+    assert broker.web.application.request_memory.held_bytes == 0
     assert broker.web._site.streams == 0
 
 

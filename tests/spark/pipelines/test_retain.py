@@ -371,20 +371,20 @@ def change_config(path, config):
 
 
 def interfere(monkeypatch, deed):
-    """Once, after the lines were found and before the first is drawn."""
+    """Once, after the new log starts were computed and before the first is applied."""
     genuine = retain._apply_expiry
     done = []
 
-    def draw(*arguments):
+    def apply(*arguments):
         if not done:
             done.append(True)
             deed()
         return genuine(*arguments)
 
-    monkeypatch.setattr(retain, "_apply_expiry", draw)
+    monkeypatch.setattr(retain, "_apply_expiry", apply)
 
 
 def test_the_same_limits_are_read_from_a_topic_as_a_broker_reads_them():
     topic = catalog_topics.Topic(b"t" * 16, "t", 1, 0, {"retention.ms": "5", "retention.bytes": "7"})
     config = topic.config()
-    assert retain.limits_of(topic) == retain.Limits(config.retention_ms, config.retention_bytes)
+    assert retain.limits_of(topic) == retain.RetentionLimits(config.retention_ms, config.retention_bytes)

@@ -15,7 +15,7 @@ from millpond.cli.interruption import Interruption
 from millpond.cli.main import sentence_of
 from millpond.cli.messages import from_line, to_line
 from millpond.cli.output import count_text, print_table, size_text
-from millpond.cli.positions import StartPosition, parse_place
+from millpond.cli.positions import StartPosition, parse_position
 from millpond.client import Message
 from millpond.model.errors import InvalidRecord, InvalidRequest, Unreachable
 
@@ -64,13 +64,13 @@ def test_json_that_is_no_message(line):
     ],
 )
 def test_places(text, place):
-    assert parse_place(text) == place
+    assert parse_position(text) == place
 
 
 @pytest.mark.parametrize("text", ["0", "", "-", "-x", "1h", "later", "99999999999999999999"])
 def test_what_is_no_place(text):
     with pytest.raises(ValueError, match=r".*"):
-        parse_place(text)
+        parse_position(text)
 
 
 @given(st.text("ab\n", max_size=60).map(str.encode), st.integers(1, 20))

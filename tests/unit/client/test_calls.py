@@ -94,7 +94,7 @@ async def other():
 async def test_what_must_not_be_done_twice_is_asked_once_if_the_answer_is_lost(stub, name):
     stub.outcomes = [Broken]
     async with AsyncAdmin(address=stub.address, timeout=10.0) as admin:
-        with pytest.raises(OutcomeUnknown, match=f"{name} was answered: whether it was done is not known"):
+        with pytest.raises(OutcomeUnknown, match=f"response to {name}: whether it was done is not known"):
             await ONCE[name](admin)
     assert stub.names == [name]
 

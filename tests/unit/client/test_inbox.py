@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.client.deliveries import NoLink, delivery
 
-from millpond.client.inbox import Inbox, Order
+from millpond.client.inbox import DeliveryOrder, Inbox
 from millpond.model.errors import UnknownSubscription
 
 
 class Scene:
-    def __init__(self, order=Order.NONE):
+    def __init__(self, order=DeliveryOrder.NONE):
         self.now = 0.0
         self.link = NoLink()
         self.inbox = Inbox(lambda each: each.link.return_credit(each), lambda: self.now)
@@ -88,7 +88,11 @@ def test_what_lay_here_until_its_time_was_up_is_not_given_out():
 
 @pytest.mark.parametrize(
     ("order", "held"),
-    [(Order.KEY, {"same"}), (Order.PARTITION, {"same", "other"}), (Order.NONE, set())],
+    [
+        (DeliveryOrder.KEY, {"same"}),
+        (DeliveryOrder.PARTITION, {"same", "other"}),
+        (DeliveryOrder.NONE, set()),
+    ],
 )
 def test_what_follows_a_refused_message_waits_for_the_broker(order, held):
     scene = Scene(order)
@@ -96,35 +100,35 @@ def test_what_follows_a_refused_message_waits_for_the_broker(order, held):
     scene.arrive(3, key=b"other")
     scene.arrive(4, partition=1, key=b"k")
     assert scene.inbox.take() is first
-    scene.inbox.refuse(first)
+    scene.inbox.hold_behind(first)
     scene.arrive(5, key=b"k")
     expected = {2: "same", 3: "other", 4: "elsewhere", 5: "same"}
     assert scene.take_all() == [number for number, where in expected.items() if where not in held]
-    scene.inbox.release(first)
+    scene.inbox.release_behind(first)
     assert scene.take_all() == [number for number, where in expected.items() if where in held]
 
 
 def test_what_the_broker_revoked_meanwhile_does_not_come_back():
-    scene = Scene(Order.KEY)
+    scene = Scene(DeliveryOrder.KEY)
     first, second, third = scene.arrive(1, 2, 3, key=b"k")
     assert scene.inbox.take() is first
-    scene.inbox.refuse(first)
+    scene.inbox.hold_behind(first)
     assert scene.take_all() == []
     scene.inbox.revoke([second.ack_id, third.ack_id])
     scene.inbox.arrive(0, 1, [delivery(scene.link, 1, b"k", epoch=2)])
     assert scene.take_all() == [1], "the refused one itself comes again"
-    scene.inbox.release(first)
+    scene.inbox.release_behind(first)
     assert scene.take_all() == []
 
 
 def test_what_was_held_is_not_overtaken_by_what_a_worker_has_looked_at():
-    scene = Scene(Order.KEY)
+    scene = Scene(DeliveryOrder.KEY)
     first, *_ = scene.arrive(1, 2, 3, key=b"k")
     assert scene.inbox.take() is first
     looked = [scene.inbox.next_unclaimed(), scene.inbox.next_unclaimed()]
-    scene.inbox.refuse(first)
+    scene.inbox.hold_behind(first)
     assert not scene.inbox.claim(looked[0])
-    scene.inbox.release(first)
+    scene.inbox.release_behind(first)
     again = scene.inbox.next_unclaimed()
     assert again is looked[0]
     assert not scene.inbox.claim(looked[1]), "it stands in the worker's lane before the one it must follow"
@@ -133,15 +137,15 @@ def test_what_was_held_is_not_overtaken_by_what_a_worker_has_looked_at():
 
 
 def test_those_that_were_let_go_are_held_again_by_another_refusal():
-    scene = Scene(Order.KEY)
+    scene = Scene(DeliveryOrder.KEY)
     first, second, _ = scene.arrive(1, 2, 3, key=b"k")
     assert (scene.inbox.take(), scene.inbox.take()) == (first, second)
-    scene.inbox.refuse(first)
+    scene.inbox.hold_behind(first)
     assert scene.take_all() == []
-    scene.inbox.refuse(second)
-    scene.inbox.release(first)
+    scene.inbox.hold_behind(second)
+    scene.inbox.release_behind(first)
     assert scene.take_all() == [], "the second is not answered yet"
-    scene.inbox.release(second)
+    scene.inbox.release_behind(second)
     assert scene.take_all() == [3]
 
 
@@ -167,7 +171,7 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from(list(Order)))
+@given(STEPS, st.sampled_from(list(DeliveryOrder)))
 def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order):
     scene = Scene(order)
     came, taken, looked = [], [], []
@@ -184,9 +188,9 @@ def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order)
             case "revoke" if came:
                 scene.inbox.revoke([came[which % len(came)].ack_id])
             case "refuse" if taken:
-                scene.inbox.refuse(taken[which % len(taken)])
+                scene.inbox.hold_behind(taken[which % len(taken)])
             case "release" if taken:
-                scene.inbox.release(taken[which % len(taken)])
+                scene.inbox.release_behind(taken[which % len(taken)])
             case "lose":
                 scene.inbox.lose(scene.link, which % 2)
     scene.inbox.lose(scene.link)
@@ -196,13 +200,13 @@ def test_room_is_given_back_exactly_once_for_each_whatever_happens(steps, order)
 def test_releases_wake_a_waiter_when_earlier_deliveries_are_taken():
     released, link = [], NoLink()
     inbox = Inbox(lambda _: None, lambda: 0.0, lambda: released.append(True))
-    inbox.order = Order.KEY
+    inbox.order = DeliveryOrder.KEY
     inbox.arrive(0, 1, [delivery(link, number, b"k") for number in (1, 2, 3)])
     refused = inbox.take()
-    inbox.refuse(refused)
+    inbox.hold_behind(refused)
     assert not inbox.claim(inbox.next_unclaimed()), "it is held, whatever the window was"
     third = inbox.next_unclaimed()
-    inbox.release(refused)
+    inbox.release_behind(refused)
     assert released == [True]
     second = inbox.next_unclaimed()
     assert not inbox.claim(third), "it does not overtake the second"

@@ -123,7 +123,7 @@ async def test_an_unexpected_error_in_a_link_ends_iteration(setting, monkeypatch
     async with setting.subscriber() as subscriber:
         await until(lambda: any(link.attached for link in subscriber._links.values()))
         [link] = subscriber._links.values()
-        monkeypatch.setattr(link, "_arrive", lambda _: 1 / 0)
+        monkeypatch.setattr(link, "_on_deliveries", lambda _: 1 / 0)
         await publish(setting, b"x")
         with pytest.raises(Defect):
             async with asyncio.timeout(WAIT_SECONDS_MAX):

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.client.deliveries import NoLink, delivery
 
-from millpond.client.inbox import Order
-from millpond.client.link import Credit
+from millpond.client.inbox import DeliveryOrder
+from millpond.client.link import BrokerCredit
 from millpond.client.publishing import headers_of
 from millpond.client.workers import WorkerLanes
 from millpond.model.errors import InvalidRecord
@@ -48,7 +48,7 @@ def test_times_that_make_no_sense_are_refused(named):
 
 
 def test_credit_is_granted_once_and_again_as_it_is_given_back():
-    credit = Credit(8, 800)
+    credit = BrokerCredit(8, 800)
     assert credit.take() == (8, 800)
     assert credit.take() is None
     assert [credit.return_credit(10) for _ in range(2)] == [False, True], "a quarter is worth a request"
@@ -56,7 +56,7 @@ def test_credit_is_granted_once_and_again_as_it_is_given_back():
 
 
 def test_many_bytes_are_worth_a_request_though_they_are_few_messages():
-    credit = Credit(1_000, 400)
+    credit = BrokerCredit(1_000, 400)
     credit.take()
     assert not credit.return_credit(99)
     assert credit.return_credit(1)
@@ -64,7 +64,7 @@ def test_many_bytes_are_worth_a_request_though_they_are_few_messages():
 
 
 def test_one_message_at_a_time_is_granted_one_at_a_time():
-    credit = Credit(1, 1_000)
+    credit = BrokerCredit(1, 1_000)
     for _ in range(3):
         assert credit.take()[0] == 1
         assert credit.take() is None
@@ -72,7 +72,7 @@ def test_one_message_at_a_time_is_granted_one_at_a_time():
 
 
 def test_a_smaller_share_is_reached_as_it_is_given_back_and_never_granted_twice():
-    credit = Credit(10, 1_000)
+    credit = BrokerCredit(10, 1_000)
     credit.take()
     credit.resize(4, 400)
     granted = []
@@ -88,19 +88,20 @@ def test_a_smaller_share_is_reached_as_it_is_given_back_and_never_granted_twice(
 
 def test_messages_of_a_key_go_to_one_worker_and_others_to_whoever_has_least_to_do():
     lanes, link = WorkerLanes(4), NoLink()
-    by_key = {lanes.add(delivery(link, number, b"k"), Order.KEY) for number in range(10)}
+    by_key = {lanes.add(delivery(link, number, b"k"), DeliveryOrder.KEY) for number in range(10)}
     assert len(by_key) == 1
     lanes = WorkerLanes(3)
-    assert [lanes.add(delivery(link, number), Order.KEY) for number in range(6)] == [0, 1, 2, 0, 1, 2]
+    assert [lanes.add(delivery(link, number), DeliveryOrder.KEY) for number in range(6)] == [0, 1, 2, 0, 1, 2]
     lanes.next(1)
     lanes.done(1)
-    assert lanes.add(delivery(link, 7), Order.NONE) == 1
+    assert lanes.add(delivery(link, 7), DeliveryOrder.NONE) == 1
 
 
 def test_a_partition_that_is_in_order_stays_with_one_worker():
     lanes, link = WorkerLanes(4), NoLink()
     used = {
-        lanes.add(delivery(link, number, b"%d" % number, partition=6), Order.PARTITION) for number in range(9)
+        lanes.add(delivery(link, number, b"%d" % number, partition=6), DeliveryOrder.PARTITION)
+        for number in range(9)
     }
     assert used == {2}
     assert [lanes.next(2).number for _ in range(9)] == list(range(9))

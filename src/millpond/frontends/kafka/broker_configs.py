@@ -21,7 +21,7 @@ from millpond.log import TransactionLimits
 from millpond.model.configs import DEFINITIONS, ConfigType
 
 LOG_DIR: Final = "object-store"
-"""Stands for the log directory: all brokers share one store, and no broker has its own directory in it."""
+"""The value of the log directory: all brokers share one store, and no broker has its own directory in it."""
 MINUTE_MS: Final = 60_000
 
 _KAFKA = KafkaLimits()

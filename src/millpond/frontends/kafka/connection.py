@@ -56,8 +56,9 @@ class ConnectionHost(Protocol):
 
 
 class ResponseSlot:
-    """A slot in the order of responses. `encoded` is None until the response is ready; it stays None if no
-    response is sent."""
+    """One request in progress. A connection keeps its slots in request order and sends each response when all earlier
+    slots are done. `encoded` is None until the response is ready, and stays None if no response is sent. `must_finish`
+    is set for produces, which are never cancelled."""
 
     __slots__ = ("bytes_held", "done", "encoded", "is_fetch", "must_finish", "task")
 
@@ -77,24 +78,24 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(self._limits.frame_bytes_max, server.staging)
         self._frames: deque[bytearray] = deque()
-        self._answers: deque[ResponseSlot] = deque()
+        self._slots: deque[ResponseSlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
         self._frame_arrived: asyncio.Future[None] | None = None
         self._progress_made: asyncio.Future[None] | None = None
-        self._reading = True
-        self._lost = False
-        self._draining = False
+        self._is_reading = True
+        self._is_lost = False
+        self._is_draining = False
         self._waiting_bytes = 0
         self._queued_bytes = 0
         self._ready_bytes = 0
-        self._begun_requests = 0
+        self._started_requests = 0
         self._received_frames = 0
         self._received_bytes = 0
         self._written_bytes = 0
         self._milestone: tuple[object, ...] = ()
         self._milestone_at = 0.0
-        self.unread = False
+        self.is_write_blocked = False
         self.host = ""
         self.active_at = self._loop.time()
 
@@ -120,50 +121,50 @@ class KafkaConnection(asyncio.BufferedProtocol):
             for frame in self._reader.received(nbytes):
                 self._queue(frame)
         except MalformedMessage as error:
-            self._refuse(error)
+            self._close_malformed(error)
             return
-        self._count_waiting()
+        self._report_waiting_bytes()
         if self._frames and self._frame_arrived is not None and not self._frame_arrived.done():
             self._frame_arrived.set_result(None)
         if len(self._frames) >= FRAMES_QUEUED_MAX or self._server.wait_for_memory(self):
             self._stop_reading()
 
     def pause_writing(self) -> None:
-        self.unread = True
+        self.is_write_blocked = True
         self.active_at = self._loop.time()
-        self._count_waiting()
+        self._report_waiting_bytes()
         self._server.make_room()
 
     def resume_writing(self) -> None:
-        self.unread = False
+        self.is_write_blocked = False
         self.active_at = self._loop.time()
-        self._count_waiting()
-        self._wake_waiting()
+        self._report_waiting_bytes()
+        self._signal_progress()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Produce requests that were received completely are still processed: their sender may have used
         acks=0 and expect no response."""
-        self._lost = True
+        self._is_lost = True
         self._reader.drop()
-        self._count_waiting()
+        self._report_waiting_bytes()
         if self._serving is None or self._serving.done():
             self._drop_frames()
         self._loop.call_soon(self._cancel_waiting)  # a task that has not started yet must not be cancelled
-        self._wake_waiting()
+        self._signal_progress()
         self._server.closed(self)
 
     # -- used by the server ---------------------------------------------------------------------------------------
 
     def seconds_stalled(self, now: float) -> float:
-        """Seconds since the client last made progress, measured from one call to the next. Progress means
-        PROGRESS_BYTES or a complete frame, not single bytes. A client does not count as stalled while the
-        broker is not reading from it."""
-        if self.unread:
+        """Seconds since the client last made progress. Call it regularly: progress is noticed only by comparing with
+        the previous call. Progress means PROGRESS_BYTES or a complete frame, not single bytes. A client does not
+        count as stalled while the broker is not reading from it."""
+        if self.is_write_blocked:
             milestone: tuple[object, ...] = (
                 "reads",
                 (self._written_bytes - self._unread_bytes) // PROGRESS_BYTES,
             )
-        elif self._reader.in_progress and self._reading:
+        elif self._reader.in_progress and self._is_reading:
             milestone = ("sends", self._received_frames, self._received_bytes // PROGRESS_BYTES)
         else:
             milestone = ()
@@ -176,7 +177,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Memory that the broker cannot free without the client: an incomplete request, responses that are
         unread or wait for earlier ones, and the requests queued behind them. Requests queued behind a produce
         are not counted: they continue when the produce is durable."""
-        is_producing = any(answer.must_finish for answer in self._answers)
+        is_producing = any(slot.must_finish for slot in self._slots)
         return self._waiting_bytes + (0 if is_producing else self._queued_bytes)
 
     @property
@@ -186,13 +187,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def in_progress(self) -> int:
-        return len(self._answers) + len(self._frames)
+        return len(self._slots) + len(self._frames)
 
     def resume_reading(self) -> None:
-        if self._reading or self._draining or self._transport is None:
+        if self._is_reading or self._is_draining or self._transport is None:
             return
         if not self._transport.is_closing():
-            self._reading = True
+            self._is_reading = True
             self._transport.resume_reading()
 
     def abort(self, reason: str) -> None:
@@ -202,7 +203,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def drain(self) -> None:
         """Stop accepting requests, send responses to the produces in progress, and cancel all other requests."""
-        self._draining = True
+        self._is_draining = True
         self._stop_reading()
         self._drop_frames()
         self._loop.call_soon(self._cancel_waiting)
@@ -215,13 +216,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         try:
-            while await self._begin_next():
-                if self._begun_requests % REQUESTS_PER_YIELD == 0:
+            while await self._start_next():
+                if self._started_requests % REQUESTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
-            while self._answers:
+            while self._slots:
                 await self._wait_for_progress()
         except MalformedMessage as error:
-            self._refuse(error)
+            self._close_malformed(error)
         except Exception as error:  # an error of one client must not affect the others
             logger.exception(
                 "unexpected error in Kafka request; closing connection",
@@ -233,14 +234,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _next_frame(self) -> bytearray | None:
         """Wait for the next frame and for permission to start it."""
-        while not (self._frames and self._may_begin()):
-            if not self._frames and (self._lost or self._draining):
+        while not (self._frames and self._may_start()):
+            if not self._frames and (self._is_lost or self._is_draining):
                 return None
             await (self._wait_for_progress() if self._frames else self._wait_for_frame())
         frame = self._frames.popleft()
         self._queued_bytes -= len(frame)
         if (
-            not self._reading
+            not self._is_reading
             and len(self._frames) < FRAMES_QUEUED_MAX
             and not self._server.wait_for_memory(self)
         ):
@@ -265,139 +266,140 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _cancel_waiting(self) -> None:
         """Cancel requests whose client has gone or will be disconnected. Produces continue: they may already
         be durable."""
-        for answer in self._answers:
-            if answer.task is not None and not answer.must_finish:
-                answer.task.cancel()
-        must_go_on = any(answer.must_finish for answer in self._answers) or self._frames
-        if self._serving is not None and not must_go_on:
+        for slot in self._slots:
+            if slot.task is not None and not slot.must_finish:
+                slot.task.cancel()
+        must_continue = any(slot.must_finish for slot in self._slots) or self._frames
+        if self._serving is not None and not must_continue:
             self._serving.cancel()
         elif self._frame_arrived is not None and not self._frame_arrived.done():
             self._frame_arrived.set_result(None)
 
-    def _may_begin(self) -> bool:
-        """Whether this client has read enough of its responses and has few enough requests in progress."""
-        return self._lost or not (
-            self.unread
+    def _may_start(self) -> bool:
+        """Whether this client has read enough of its responses and has few enough requests in progress. After a
+        disconnect the rest is started without limit: only complete produces are still processed."""
+        return self._is_lost or not (
+            self.is_write_blocked
             or self._ready_bytes > self._limits.unread_bytes_max
-            or len(self._answers) >= self._limits.requests_in_progress_max
+            or len(self._slots) >= self._limits.requests_in_progress_max
         )
 
     async def _wait_for_progress(self) -> None:
         self._progress_made = self._loop.create_future()
         await self._progress_made
 
-    def _wake_waiting(self) -> None:
+    def _signal_progress(self) -> None:
         if self._progress_made is not None and not self._progress_made.done():
             self._progress_made.set_result(None)
 
-    async def _begin_next(self) -> bool:
+    async def _start_next(self) -> bool:
         """Start the next request. Returns False if there are no more. The frame is not referenced while a
         request waits for its response; otherwise an idle or long-polling client would hold its memory."""
         frame = await self._next_frame()
         if frame is None:
             return False
-        self._begun_requests += 1
-        answer = ResponseSlot(len(frame))
-        self._answers.append(answer)
+        self._started_requests += 1
+        slot = ResponseSlot(len(frame))
+        self._slots.append(slot)
         try:
-            header, handler, request = self._read(answer, frame)
+            header, handler, request = self._decode(slot, frame)
             del frame
-            await self._begin(answer, header, handler, request)
+            await self._start(slot, header, handler, request)
         except BaseException:
-            self._finish(answer)
+            self._finish(slot)
             raise
         return True
 
-    def _read(
-        self, answer: ResponseSlot, frame: bytearray
+    def _decode(
+        self, slot: ResponseSlot, frame: bytearray
     ) -> tuple[RequestHeader, RequestHandler, Request | None]:
         """Decode the request; it is None if its version is not supported. Only a produce keeps a reference to
         its frame."""
         header, position = read_request_header(frame)
         handler = HANDLERS.get(header.api_key)
         if handler is None:
-            raise MalformedMessage(reason=f"there is no request with key {header.api_key}")
+            raise MalformedMessage(reason=f"unknown API key {header.api_key}")
         self._server.count_request(header.api_key)
-        answer.must_finish = handler.request is ProduceRequest
+        slot.must_finish = handler.request is ProduceRequest
         if header.api_version not in handler.request.versions:
             return header, handler, None
         # Kafka ignores trailing bytes after a request, and librdkafka sends some: in its Metadata v13
         # request for all topics the null array has four bytes instead of one.
         request = decode(handler.request, header.api_version, frame, position, exact=False)
-        if not answer.must_finish:
-            self._server.add_held_bytes(-answer.bytes_held)
-            answer.bytes_held = 0
+        if not slot.must_finish:
+            self._server.add_held_bytes(-slot.bytes_held)
+            slot.bytes_held = 0
         return header, handler, request
 
-    async def _begin(
-        self, answer: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request | None
+    async def _start(
+        self, slot: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request | None
     ) -> None:
-        await self._wait_for_fetches(answer, is_fetch=handler.request is FetchRequest)
-        if (self._lost or self._draining) and not answer.must_finish:
-            self._finish(answer)
+        await self._wait_for_fetches(slot, is_fetch=handler.request is FetchRequest)
+        if (self._is_lost or self._is_draining) and not slot.must_finish:
+            self._finish(slot)
         elif request is None:
-            self._settle(answer, header, _refusal(header, handler))
+            self._respond(slot, header, _unsupported_version_response(header, handler))
         else:
-            await self._handle(answer, header, handler, request)
+            await self._handle(slot, header, handler, request)
 
-    async def _wait_for_fetches(self, answer: ResponseSlot, is_fetch: bool) -> None:
+    async def _wait_for_fetches(self, slot: ResponseSlot, is_fetch: bool) -> None:
         """Run one fetch at a time: its response may be large and cannot be sent before that of the previous
         fetch anyway."""
-        while is_fetch and not self._lost and any(each.is_fetch and not each.done for each in self._answers):
+        while is_fetch and not self._is_lost and any(each.is_fetch and not each.done for each in self._slots):
             await self._wait_for_progress()
-        answer.is_fetch = is_fetch
+        slot.is_fetch = is_fetch
 
     async def _handle(
-        self, answer: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request
+        self, slot: ResponseSlot, header: RequestHeader, handler: RequestHandler, request: Request
     ) -> None:
         services = self._server.services
         call = KafkaCall(services, header.api_version, header.client_id or "", self.host)
         result = await handler.begin(call, request)
         if handler.pipelined:
-            answer.task = self._loop.create_task(self._finish_later(answer, header, result))
+            slot.task = self._loop.create_task(self._finish_later(slot, header, result))
         else:
-            self._settle(answer, header, result)
+            self._respond(slot, header, result)
 
     async def _finish_later(
-        self, answer: ResponseSlot, header: RequestHeader, result: Awaitable[Response | None]
+        self, slot: ResponseSlot, header: RequestHeader, result: Awaitable[Response | None]
     ) -> None:
         try:
             response = await result
             if response is None:
-                self._finish(answer)
+                self._finish(slot)
             else:
-                self._settle(answer, header, response)
+                self._respond(slot, header, response)
         except asyncio.CancelledError:
-            self._finish(answer)
+            self._finish(slot)
             raise
         except Disconnect as reason:
             self.abort(str(reason))
-            self._finish(answer)
+            self._finish(slot)
         except Exception as error:
             logger.exception(
                 "unexpected error in Kafka request; closing connection",
                 extra={"client": self.host, "error": error},
             )
             self.abort("a request failed")
-            self._finish(answer)
+            self._finish(slot)
 
-    def _settle(self, answer: ResponseSlot, header: RequestHeader, response: Response) -> None:
+    def _respond(self, slot: ResponseSlot, header: RequestHeader, response: Response) -> None:
         version = header.api_version
         if version not in response.versions:  # only ApiVersions responds to unknown versions
             version = 0
-        if not self._lost:
-            answer.encoded = encode_response(response, version, header.correlation_id)
-            self._ready_bytes += answer.encoded.size
-        self._finish(answer)
+        if not self._is_lost:
+            slot.encoded = encode_response(response, version, header.correlation_id)
+            self._ready_bytes += slot.encoded.size
+        self._finish(slot)
 
-    def _finish(self, answer: ResponseSlot) -> None:
-        answer.done = True
-        answer.task = None
-        self._server.add_held_bytes(-answer.bytes_held)
-        answer.bytes_held = 0
+    def _finish(self, slot: ResponseSlot) -> None:
+        slot.done = True
+        slot.task = None
+        self._server.add_held_bytes(-slot.bytes_held)
+        slot.bytes_held = 0
         buffers, size = [], 0
-        while self._answers and self._answers[0].done:
-            released = self._answers.popleft()
+        while self._slots and self._slots[0].done:
+            released = self._slots.popleft()
             if released.encoded is not None:
                 buffers += released.encoded.buffers
                 size += released.encoded.size
@@ -406,35 +408,35 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.active_at = self._loop.time()
             self._written_bytes += size
             self._transport.writelines(buffers)
-        self._count_waiting()
-        self._wake_waiting()
+        self._report_waiting_bytes()
+        self._signal_progress()
 
     # -- internal -------------------------------------------------------------------------------------------------
 
-    def _refuse(self, error: MalformedMessage) -> None:
+    def _close_malformed(self, error: MalformedMessage) -> None:
         self._server.metrics.malformed.inc()
         self.abort(str(error))
 
     def _stop_reading(self) -> None:
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
             self._transport.pause_reading()
 
     @property
     def _unread_bytes(self) -> int:
-        if self._lost or not self.unread or self._transport is None:
+        if self._is_lost or not self.is_write_blocked or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size()
 
-    def _count_waiting(self) -> None:
-        """Report to the keeper how much memory this connection holds until the client makes progress."""
+    def _report_waiting_bytes(self) -> None:
+        """Report to the server how much memory this connection holds until the client makes progress."""
         size = self._reader.held_bytes + self.unsent_bytes
         if size != self._waiting_bytes:
             self._server.add_held_bytes(size - self._waiting_bytes)
             self._waiting_bytes = size
 
 
-def _refusal(header: RequestHeader, handler: RequestHandler) -> Response:
+def _unsupported_version_response(header: RequestHeader, handler: RequestHandler) -> Response:
     if handler.request is ApiVersionsRequest:
         return unsupported_version()
     versions = handler.request.versions

@@ -14,8 +14,8 @@ from millpond.observability.metrics import KafkaMetrics
 
 DRAIN_S = 10.0
 IDLE_S_MIN = 0.01
-"""Added to the idle time in `make_room`. Without it, a connection active right now would weigh nothing, and
-if all were active an arbitrary one would be closed."""
+"""Added to the idle time in `make_room`. Without it, the product would be 0 for a connection that is active right
+now, and if all were active an arbitrary one would be closed."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class KafkaServer:
         """Close connections that have been idle or stalled for too long."""
         for connection in list(self._connections):
             if connection.seconds_stalled(now) * 1000 > self._limits.stalled_ms:
-                connection.abort("it stopped in the middle of a request, or does not read its answers")
+                connection.abort("it stopped in the middle of a request, or does not read its responses")
             elif not connection.in_progress and (now - connection.active_at) * 1000 > self._limits.idle_ms:
                 connection.abort("it was idle")
 
@@ -128,4 +128,4 @@ class KafkaServer:
         if sum(stuck.values()) * 2 > self._limits.frames_bytes_max:
             now = asyncio.get_running_loop().time()
             worst = max(stuck, key=lambda each: stuck[each] * (now - each.active_at + IDLE_S_MIN))
-            worst.abort("memory was short, and it kept the most of it waiting")
+            worst.abort("the broker ran out of memory for requests, and this connection made no progress")

@@ -2,7 +2,7 @@
 
 The object must have a method for each method of the service, named in snake case. Only this module turns
 errors into gRPC statuses. An unexpected error is logged and returned as INTERNAL, without its text. Requests
-are decoded here as well: gRPC would answer malformed requests with UNKNOWN and log a traceback for each.
+are decoded here as well: gRPC would respond to malformed requests with UNKNOWN and log a traceback for each.
 """
 
 import logging
@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 
 from millpond.frontends.rpc.errors import DETAILS_KEY, refusal_of, snake_case, status_of
-from millpond.frontends.rpc.memory import Context, Intake
+from millpond.frontends.rpc.memory import Context, RequestAdmission
 from millpond.model.errors import Defect, InvalidRequest, MillpondError
 from millpond.observability.metrics import AnswerMetrics
 
@@ -27,36 +27,43 @@ logger = logging.getLogger(__name__)
 def bind(
     service: ServiceDescriptor,
     servicer: object,
-    intake: Intake,
+    admission: RequestAdmission,
     metrics: AnswerMetrics,
     *,
     retry_after_ms: int,
 ) -> grpc.GenericRpcHandler:
     handlers = {
-        method.name: _handler(method, servicer, intake, _Outcomes(method.full_name, metrics, retry_after_ms))
+        method.name: _handler(
+            method, servicer, admission, _Outcomes(method.full_name, metrics, retry_after_ms)
+        )
         for method in service.methods
     }
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 def _handler(
-    method: MethodDescriptor, servicer: object, intake: Intake, outcomes: "_Outcomes"
+    method: MethodDescriptor, servicer: object, admission: RequestAdmission, outcomes: "_Outcomes"
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     call = getattr(servicer, snake_case(method.name).lower())
     decode = _decoder(method)
     encode = message_factory.GetMessageClass(method.output_type).SerializeToString
     if method.client_streaming and not method.server_streaming:
         collecting = _single(
-            call, lambda requests: _each(decode, requests, intake), intake, outcomes, size_of=lambda _: 0
+            call,
+            lambda requests: _each(decode, requests, admission),
+            admission,
+            outcomes,
+            size_of=lambda _: 0,
         )
         return grpc.stream_unary_rpc_method_handler(collecting, None, encode)
     if method.client_streaming:
-        answer = _streaming(call, lambda requests: _each(decode, requests, intake), intake, outcomes)
-        return grpc.stream_stream_rpc_method_handler(answer, None, encode)
+        respond = _streaming(call, lambda requests: _each(decode, requests, admission), admission, outcomes)
+        return grpc.stream_stream_rpc_method_handler(respond, None, encode)
     if method.server_streaming:
-        following = _streaming(call, decode, Intake(0), outcomes)  # shutdown does not wait for these
+        # A separate `RequestAdmission`, because shutdown does not wait for these calls.
+        following = _streaming(call, decode, RequestAdmission(0), outcomes)
         return grpc.unary_stream_rpc_method_handler(following, None, encode)
-    return grpc.unary_unary_rpc_method_handler(_single(call, decode, intake, outcomes), None, encode)
+    return grpc.unary_unary_rpc_method_handler(_single(call, decode, admission, outcomes), None, encode)
 
 
 def _decoder(method: MethodDescriptor) -> DecodeRequest:
@@ -71,9 +78,11 @@ def _decoder(method: MethodDescriptor) -> DecodeRequest:
     return decode
 
 
-async def _each(decode: DecodeRequest, requests: AsyncIterator[bytes], intake: Intake) -> AsyncIterator[Any]:
+async def _each(
+    decode: DecodeRequest, requests: AsyncIterator[bytes], admission: RequestAdmission
+) -> AsyncIterator[Any]:
     async for data in requests:
-        with intake.admitted(len(data)):
+        with admission.admitted(len(data)):
             yield decode(data)
 
 
@@ -105,34 +114,34 @@ class _Outcomes:
 def _single(
     call: Callable[[Any, Context], Awaitable[Any]],
     decode: Callable[[Any], Any],
-    intake: Intake,
+    admission: RequestAdmission,
     outcomes: _Outcomes,
     *,
     size_of: Callable[[Any], int] = len,
 ) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def answer(given: Any, context: Context) -> Any:
+    async def respond(given: Any, context: Context) -> Any:
         try:
-            with intake.call(), intake.admitted(size_of(given)):
-                answered = await call(decode(given), context)
+            with admission.call(), admission.admitted(size_of(given)):
+                response = await call(decode(given), context)
             outcomes.done()
-            return answered
+            return response
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
             await outcomes.refuse(context, error)
 
-    return answer
+    return respond
 
 
 def _streaming(
     call: Callable[[Any, Context], AsyncIterator[Any]],
     decode: Callable[[Any], Any],
-    intake: Intake,
+    admission: RequestAdmission,
     outcomes: _Outcomes,
 ) -> Callable[[Any, Context], AsyncIterator[Any]]:
-    async def answer(given: Any, context: Context) -> AsyncIterator[Any]:
+    async def respond(given: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            with intake.call():
+            with admission.call():
                 async for each in call(decode(given), context):
                     yield each
             outcomes.done()
@@ -141,4 +150,4 @@ def _streaming(
         except Exception as error:  # noqa: BLE001  # every error must reach the client as a status
             await outcomes.refuse(context, error)
 
-    return answer
+    return respond

@@ -16,8 +16,8 @@ from millpond.frontends.rpc.convert import (
 )
 from millpond.frontends.rpc.errors import error_message
 from millpond.frontends.rpc.limits import RpcLimits
-from millpond.frontends.rpc.memory import Answers, Context
-from millpond.frontends.rpc.ordered_results import Pipeline
+from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.ordered_results import OrderedResults
 from millpond.log import AppendResult, Transactions
 from millpond.model.errors import InvalidRequest, MillpondError, Stopping
 from millpond.records import read_header
@@ -36,14 +36,14 @@ class LogService:
         messages: MessageWriter,
         poller: Poller,
         transactions: Transactions,
-        answers: Answers,
+        response_memory: ResponseMemory,
         limits: RpcLimits,
     ) -> None:
         self._messages = messages
         self._poller = poller
         self._transactions = transactions
         self._limits = limits
-        self._answers = answers
+        self._response_memory = response_memory
         self._stopping = False
         self._streams: set[asyncio.Task[None]] = set()
 
@@ -63,7 +63,7 @@ class LogService:
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """One task reads and submits requests in order; this one sends results in order, all that are ready
         per response."""
-        results: Pipeline[log_pb2.ProduceResult] = Pipeline(self._limits.stream_requests_max)
+        results: OrderedResults[log_pb2.ProduceResult] = OrderedResults(self._limits.stream_requests_max)
         reading = asyncio.create_task(self._read_stream(requests, results))
         self._streams.add(reading)
         reading.add_done_callback(self._streams.discard)
@@ -83,7 +83,7 @@ class LogService:
         return log_pb2.InitProducerResponse(producer_id=await self._transactions.new_producer_id())
 
     async def _read_stream(
-        self, requests: AsyncIterator[log_pb2.ProduceRequest], results: Pipeline[log_pb2.ProduceResult]
+        self, requests: AsyncIterator[log_pb2.ProduceRequest], results: OrderedResults[log_pb2.ProduceResult]
     ) -> None:
         try:
             async for request in requests:
@@ -130,7 +130,7 @@ class LogService:
 
     async def poll(self, request: log_pb2.PollRequest, context: Context) -> log_pb2.PollResponse:
         polled = await self._poll(poll_request(request), as_batches=request.as_batches)
-        self._answers.hold_until_sent(size_of(polled), context)
+        self._response_memory.hold_until_sent(size_of(polled), context)
         return poll_response(polled)
 
     async def consume(
@@ -141,7 +141,7 @@ class LogService:
         following = _consume_request(request)
         polled = await self._poll(replace(following, wait_ms=0), as_batches=request.as_batches)
         ends = {each.partition: each.end_offset for each in polled.read_positions}
-        with self._answers.holding(size_of(polled)):
+        with self._response_memory.holding(size_of(polled)):
             yield poll_response(polled)
         while not (request.until_end and _reached(polled, ends)):
             positions = _positions(polled)
@@ -150,7 +150,7 @@ class LogService:
             following = replace(following, positions=positions, topic_id=polled.topic_id)
             polled = await self._poll(following, as_batches=request.as_batches)
             if polled.records or polled.batches:
-                with self._answers.holding(size_of(polled)):
+                with self._response_memory.holding(size_of(polled)):
                     yield poll_response(polled)
 
     def _with_new_partitions(self, topic: str, positions: dict[int, int]) -> dict[int, int]:
@@ -158,9 +158,11 @@ class LogService:
         return {**dict.fromkeys(range(self._poller.partitions(topic)), OLDEST), **positions}
 
     async def _poll(self, request: PollRequest, *, as_batches: bool) -> PollResult:
-        room = self._answers.room(request.bytes_max)
+        room = self._response_memory.room(request.bytes_max)
         poll = self._poller.poll_batches if as_batches else self._poller.poll
-        with self._answers.holding(0 if request.wait_ms else room):  # a waiting poll holds no data yet
+        with self._response_memory.holding(
+            0 if request.wait_ms else room
+        ):  # a waiting poll holds no data yet
             return await poll(replace(request, bytes_max=room))
 
 
@@ -187,9 +189,9 @@ def _reached(polled: PollResult, ends: dict[int, int]) -> bool:
     )
 
 
-async def _produced(answer: Awaitable[list[StoredMessage]]) -> log_pb2.ProduceResponse:
-    return produced(await answer)
+async def _produced(appending: Awaitable[list[StoredMessage]]) -> log_pb2.ProduceResponse:
+    return produced(await appending)
 
 
-async def _appended(answer: "asyncio.Future[AppendResult]", partition: int) -> log_pb2.ProduceResponse:
-    return produced([StoredMessage(partition, (await answer).base_offset, -1)])
+async def _appended(appending: "asyncio.Future[AppendResult]", partition: int) -> log_pb2.ProduceResponse:
+    return produced([StoredMessage(partition, (await appending).base_offset, -1)])

@@ -18,8 +18,8 @@ SHARE = 16
 """One response gets at most this fraction of the remaining memory."""
 
 
-class Intake:
-    """The calls in progress and the size of their requests. Changes only between awaits."""
+class RequestAdmission:
+    """Counts the calls in progress and the size of their requests. Changes only between awaits."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -56,8 +56,8 @@ class Intake:
             self.held_bytes -= size
 
 
-class Answers:
-    """The size of responses being built or sent. Changes only between awaits."""
+class ResponseMemory:
+    """Counts the bytes of responses being built or sent. Changes only between awaits."""
 
     def __init__(self, bytes_max: int, bytes_min: int) -> None:
         self._bytes_max = bytes_max

@@ -6,7 +6,7 @@ not an error: below it, reading starts at the oldest message; above it, the resp
 """
 
 from millpond.frontends.rpc.convert import size_of
-from millpond.frontends.rpc.memory import Answers, Context
+from millpond.frontends.rpc.memory import Context, ResponseMemory
 from millpond.model.errors import InvalidRequest
 from millpond.records import Record
 from millpond.service import MessageWriter, Poller, PollRequest, PollResult
@@ -20,36 +20,36 @@ NUMBER_MAX = 2**32 - 1
 
 
 class MiniKafkaService:
-    def __init__(self, messages: MessageWriter, poller: Poller, answers: Answers) -> None:
+    def __init__(self, messages: MessageWriter, poller: Poller, response_memory: ResponseMemory) -> None:
         self._messages = messages
         self._poller = poller
-        self._answers = answers
+        self._response_memory = response_memory
 
     async def produce(self, request: pb.ProduceRequest, _: Context) -> pb.MsgNumber:
         if not request.HasField("topic") or not request.HasField("payload"):
             raise InvalidRequest(reason="a topic and a payload must be given")
         record = Record(value=request.payload.payload)
-        [placed] = await self._messages.produce(request.topic.topic, [record], PARTITION)
-        return _number(placed.offset + 1)
+        [stored] = await self._messages.produce(request.topic.topic, [record], PARTITION)
+        return _number(stored.offset + 1)
 
     async def poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:
         if not request.HasField("read_from"):
             raise InvalidRequest(reason="a number to read from must be given")
         read_from = request.read_from.msg_number
-        room = self._answers.room(ANSWER_BYTES_MAX)
+        room = self._response_memory.room(ANSWER_BYTES_MAX)
         wanted = PollRequest(
             request.topic,
             {PARTITION: max(read_from - 1, 0)},
             messages_max=ANSWER_MESSAGES_MAX,
             bytes_max=room,
         )
-        with self._answers.holding(room):
+        with self._response_memory.holding(room):
             polled = await self._poller.poll(wanted)
         payloads = [pb.Payload(payload=record.value or b"") for _, record in polled.records]
         following = (
             max(read_from, polled.read_positions[0].next_offset + 1) if _moved(polled, wanted) else read_from
         )
-        self._answers.hold_until_sent(size_of(polled), context)
+        self._response_memory.hold_until_sent(size_of(polled), context)
         return pb.PollResponse(payloads=payloads, new_read_from=_number(following))
 
 
@@ -60,5 +60,7 @@ def _moved(polled: PollResult, wanted: PollRequest) -> bool:
 
 def _number(number: int) -> pb.MsgNumber:
     if number > NUMBER_MAX:
-        raise InvalidRequest(reason=f"message {number} is past what this schema can say; use millpond.v1")
+        raise InvalidRequest(
+            reason=f"message {number} is larger than this schema can express; use millpond.v1"
+        )
     return pb.MsgNumber(msg_number=number)

@@ -1,4 +1,4 @@
-"""Returns the results of a stream in request order, several in one response if several are ready."""
+"""Collects the results of a stream of requests and returns them in request order, all that are ready at once."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Pipeline(Generic[T]):
+class OrderedResults(Generic[T]):
     """One task calls `put`, another calls `take`. Changes only between awaits."""
 
     def __init__(self, room: int) -> None:
@@ -17,7 +17,7 @@ class Pipeline(Generic[T]):
         self._ended = False
 
     async def put(self, result: "asyncio.Future[T]") -> None:
-        """Waits while the pipeline is full."""
+        """Add the result of the next request. Waits while too many results are unread."""
         await self._room.acquire()
         self._waiting.append(result)
         self._changed.set()
@@ -28,15 +28,16 @@ class Pipeline(Generic[T]):
         self._changed.set()
 
     async def take(self, most: int) -> list[T]:
-        """Returns the next results, or an empty list when all have been taken and the pipeline has ended."""
+        """Returns the next results, at most `most`; waits for the first. An empty list means that all have been
+        taken and no more will be put."""
         while not self._waiting:
             if self._ended:
                 return []
             self._changed.clear()
             await self._changed.wait()
         await asyncio.wait([self._waiting[0]])
-        taken: list[T] = []
-        while self._waiting and self._waiting[0].done() and len(taken) < most:
-            taken.append(self._waiting.popleft().result())
+        ready: list[T] = []
+        while self._waiting and self._waiting[0].done() and len(ready) < most:
+            ready.append(self._waiting.popleft().result())
             self._room.release()
-        return taken
+        return ready

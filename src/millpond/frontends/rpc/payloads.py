@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from millpond.frontends.rpc.memory import Answers, Context
+from millpond.frontends.rpc.memory import Context, ResponseMemory
 from millpond.model.errors import InvalidRequest, MillpondError
 from millpond.service import PayloadTransfers, TransferTarget
 from millpond.stubs import payloads_pb2 as pb
@@ -13,21 +13,21 @@ DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class PayloadService:
-    def __init__(self, payloads: PayloadTransfers, answers: Answers) -> None:
+    def __init__(self, payloads: PayloadTransfers, response_memory: ResponseMemory) -> None:
         self._payloads = payloads
-        self._answers = answers
+        self._response_memory = response_memory
 
     async def upload_place(self, request: pb.UploadPlaceRequest, _: Context) -> pb.PayloadPlace:
         size = request.size_bytes or None
-        return _place(await self._payloads.upload_place(request.topic, request.id, size))
+        return _payload_place(await self._payloads.upload_place(request.topic, request.id, size))
 
     async def download_place(self, request: pb.DownloadPlaceRequest, _: Context) -> pb.PayloadPlace:
-        return _place(await self._payloads.download_place(request.topic, request.id))
+        return _payload_place(await self._payloads.download_place(request.topic, request.id))
 
     async def upload(self, requests: AsyncIterator[pb.UploadRequest], _: Context) -> pb.UploadResponse:
         first = await anext(requests, None)
         if first is None or not first.HasField("payload"):
-            raise InvalidRequest(reason="the first request of an upload says what it is")
+            raise InvalidRequest(reason="the first request of an upload must have a payload description")
         new = first.payload
         checksum = new.crc32c if new.HasField("crc32c") else None
         data = _data(first, requests)
@@ -43,7 +43,7 @@ class PayloadService:
     async def download(self, request: pb.DownloadRequest, _: Context) -> AsyncIterator[pb.DownloadResponse]:
         body = await self._payloads.read(request.topic, request.id)
         async for piece in body.pieces:
-            with self._answers.holding(len(piece)):
+            with self._response_memory.holding(len(piece)):
                 yield pb.DownloadResponse(size_bytes=body.size, data=piece)
 
 
@@ -53,7 +53,7 @@ async def _data(
     yield first.data
     async for request in requests:
         if request.HasField("payload"):
-            raise InvalidRequest(reason="only the first request of an upload says what it is")
+            raise InvalidRequest(reason="only the first request of an upload may have a payload description")
         yield request.data
 
 
@@ -65,10 +65,10 @@ async def _discard(requests: AsyncIterator[pb.UploadRequest]) -> None:
             return
 
 
-def _place(place: TransferTarget) -> pb.PayloadPlace:
+def _payload_place(target: TransferTarget) -> pb.PayloadPlace:
     return pb.PayloadPlace(
-        url=place.url or "",
-        method=place.method,
-        headers=dict(place.headers),
-        expires_at_ms=place.expires_at_ms,
+        url=target.url or "",
+        method=target.method,
+        headers=dict(target.headers),
+        expires_at_ms=target.expires_at_ms,
     )

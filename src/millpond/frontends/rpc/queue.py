@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 from millpond.frontends.rpc.convert import NUMBER_MAX, record_of
 from millpond.frontends.rpc.limits import RpcLimits
-from millpond.frontends.rpc.memory import Answers, Context
-from millpond.frontends.rpc.subscribe_stream import ANSWERS, FIELDS_AFTER_ATTACH, Subscribing
+from millpond.frontends.rpc.memory import Context, ResponseMemory
+from millpond.frontends.rpc.subscribe_stream import ACK_RESULT_CODES, FIELDS_AFTER_ATTACH, SubscribeStream
 from millpond.frontends.rpc.subscriptions import config_text, subscription_of, subscription_state
 from millpond.model.errors import InvalidRequest, Stopping
 from millpond.queues import AckResult, QueueLimits, Queues, StartAt, SubscriptionStart
@@ -24,17 +24,17 @@ class QueueService:
         queues: Queues,
         administration: Administration,
         messages: MessageWriter,
-        answers: Answers,
+        response_memory: ResponseMemory,
         limits: RpcLimits,
         queue_limits: QueueLimits,
     ) -> None:
         self._queues = queues
         self._administration = administration
         self._messages = messages
-        self._answers = answers
+        self._response_memory = response_memory
         self._limits = limits
         self._queue_limits = queue_limits
-        self._streams: set[Subscribing] = set()
+        self._streams: set[SubscribeStream] = set()
         self._stopping = False
 
     def stop(self) -> None:
@@ -100,32 +100,32 @@ class QueueService:
         if self._stopping:
             raise Stopping
         attachment = await self._queues.attach(attach.topic, attach.subscription, attach.consumer)
-        stream = Subscribing(self._queues, attachment, attach, self._limits, self._queue_limits)
+        stream = SubscribeStream(self._queues, attachment, attach, self._limits, self._queue_limits)
         self._streams.add(stream)
         context.add_done_callback(lambda _: self._end(stream))  # type: ignore[arg-type]  # any callable works
         if self._stopping:
             raise Stopping
         yield await self._attached(attach.topic, stream)
         async for response, size in stream.responses(requests):
-            with self._answers.holding(size), stream.write_deadline():
+            with self._response_memory.holding(size), stream.write_deadline():
                 yield response
 
-    def _end(self, stream: Subscribing) -> None:
+    def _end(self, stream: SubscribeStream) -> None:
         """Called however the call ends. The detach is not graceful, unless the consumer has already detached."""
         self._streams.discard(stream)
-        stream.leave(graceful=False)
+        stream.detach(graceful=False)
 
     async def _first(self, requests: AsyncIterator[pb.SubscribeRequest]) -> pb.Attach:
         try:
             async with asyncio.timeout(self._limits.attach_ms_max / 1000):
                 first = await anext(requests, None)
         except TimeoutError:
-            reason = f"the stream said nothing for {self._limits.attach_ms_max} ms"
+            reason = f"the stream sent no request for {self._limits.attach_ms_max} ms"
             raise InvalidRequest(reason=reason) from None
         if first is None or not first.HasField("attach"):
-            raise InvalidRequest(reason="the first request of a consumer attaches")
+            raise InvalidRequest(reason="the first request of a consumer must attach")
         if any(first.HasField(other) for other in FIELDS_AFTER_ATTACH):
-            raise InvalidRequest(reason="the first request of a consumer attaches, and says nothing else")
+            raise InvalidRequest(reason="the first request of a consumer attaches, and has no other fields")
         return first.attach
 
     async def commit(self, request: pb.CommitRequest, _: Context) -> pb.CommitResponse:
@@ -134,19 +134,19 @@ class QueueService:
             limit = self._queue_limits.answers_per_request_max
             raise InvalidRequest(reason=f"{count} acknowledgements, and {limit} are allowed")
         commit = (request.topic, request.subscription, request.consumer, list(request.acks))
-        answers = await self._queues.check_commit(*commit)
-        if any(answer is not AckResult.OK for answer in answers):  # a refused commit must not create topics
-            return pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
+        results = await self._queues.check_commit(*commit)
+        if any(each is not AckResult.OK for each in results):  # a refused commit must not create topics
+            return pb.CommitResponse(answers=[ACK_RESULT_CODES[each] for each in results])
         new = [_new_message(each) for each in request.messages]
-        appends, spots = await self._messages.batches_of(new) if new else ({}, [])
-        answers, placed = await self._queues.commit(*commit, appends)
-        response = pb.CommitResponse(answers=[ANSWERS[each] for each in answers])
-        for topic_partition, number in spots if placed else ():
-            response.numbers.append(placed[topic_partition].base_offset + number + 1)
+        appends, append_indexes = await self._messages.batches_of(new) if new else ({}, [])
+        results, appended = await self._queues.commit(*commit, appends)
+        response = pb.CommitResponse(answers=[ACK_RESULT_CODES[each] for each in results])
+        for topic_partition, ordinal in append_indexes if appended else ():
+            response.numbers.append(appended[topic_partition].base_offset + ordinal + 1)
             response.partitions.append(topic_partition.partition)
         return response
 
-    async def _attached(self, topic: str, stream: Subscribing) -> pb.SubscribeResponse:
+    async def _attached(self, topic: str, stream: SubscribeStream) -> pb.SubscribeResponse:
         found = await self._administration.describe_topic(topic)
         brokers = dict.fromkeys(each.owner.get("grpc", "") for each in found.partitions)
         config = config_text(stream.attachment.subscription)
@@ -169,7 +169,7 @@ _START = {
 def _start(start: pb.Start) -> SubscriptionStart:
     at = _START.get(start.at)
     if at is None:
-        raise InvalidRequest(reason=f"{start.at} is no place to start at")
+        raise InvalidRequest(reason=f"{start.at} is not a valid start")
     if at is StartAt.OFFSET:
         if not 1 <= start.value <= NUMBER_MAX:
             raise InvalidRequest(reason=f"{start.value} is no message number: they begin at 1")

@@ -15,7 +15,7 @@ from millpond.frontends.rpc.binding import bind
 from millpond.frontends.rpc.cluster import ClusterService
 from millpond.frontends.rpc.limits import RpcLimits
 from millpond.frontends.rpc.log import LogService
-from millpond.frontends.rpc.memory import Answers, Intake
+from millpond.frontends.rpc.memory import RequestAdmission, ResponseMemory
 from millpond.frontends.rpc.minikafka import MiniKafkaService
 from millpond.frontends.rpc.payloads import PayloadService
 from millpond.frontends.rpc.queue import QueueService
@@ -64,7 +64,7 @@ class RpcServer:
         self._limits = limits
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
-        self._intake = Intake(limits.requests_bytes_max)
+        self._admission = RequestAdmission(limits.requests_bytes_max)
         self._log: LogService | None = None
         self._queue: QueueService | None = None
 
@@ -88,9 +88,9 @@ class RpcServer:
 
     async def serve(self, services: RpcServices) -> None:
         assert self._server is not None, "bind() comes first"
-        answers = Answers(self._limits.answers_bytes_max, self._limits.answer_bytes_min)
+        response_memory = ResponseMemory(self._limits.answers_bytes_max, self._limits.answer_bytes_min)
         self._log = LogService(
-            services.messages, services.poller, services.transactions, answers, self._limits
+            services.messages, services.poller, services.transactions, response_memory, self._limits
         )
         admin = AdminService(
             services.administration,
@@ -103,15 +103,15 @@ class RpcServer:
             services.queues,
             services.administration,
             services.messages,
-            answers,
+            response_memory,
             self._limits,
             services.queue_limits,
         )
         servicers = (
             self._log,
             admin,
-            MiniKafkaService(services.messages, services.poller, answers),
-            PayloadService(services.payloads, answers),
+            MiniKafkaService(services.messages, services.poller, response_memory),
+            PayloadService(services.payloads, response_memory),
             self._queue,
             ClusterService(services.cluster, services.cluster_id),
         )
@@ -120,7 +120,7 @@ class RpcServer:
                 bind(
                     service,
                     servicer,
-                    self._intake,
+                    self._admission,
                     services.metrics,
                     retry_after_ms=self._limits.retry_after_ms,
                 )
@@ -149,7 +149,7 @@ class RpcServer:
         draining = asyncio.create_task(self._server.stop(drain_s))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                await self._intake.until_idle()
+                await self._admission.until_idle()
         await asyncio.wait([draining], timeout=FINAL_DRAIN_S)
         if not draining.done():  # a client still watches the health service
             await self._server.stop(0)

@@ -1,8 +1,9 @@
-"""One consumer's stream: a task reads its requests, and the call itself writes the responses.
+"""The Subscribe stream of one consumer: a task reads its requests, and the gRPC call itself writes the responses.
 
 Deliveries in flight to a consumer are limited by its credit and by the broker's own window: unread bytes never
-exceed `unread_bytes_max`, whatever credit the consumer grants. Acknowledgements are processed in order of
-arrival; their results are sent as they become durable. Runs on the event loop; state changes only between awaits.
+exceed `unread_bytes_max`, whatever credit the consumer grants. Acknowledgements (`Answers` in the schema: acks, nacks
+and extends) are processed in order of arrival; their results are sent as they become durable. Runs on the event loop;
+state changes only between awaits.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from millpond.stubs import queue_pb2 as pb
 
 VALUE_BYTES_DEFAULT = 256 * 1024
 ANSWER_OK: Final = pb.ANSWER_OK
-ANSWERS = {
+ACK_RESULT_CODES = {
     AckResult.OK: ANSWER_OK,
     AckResult.STALE: pb.ANSWER_STALE,
     AckResult.UNKNOWN: pb.ANSWER_UNKNOWN,
@@ -40,16 +41,18 @@ SizedResponse = tuple[pb.SubscribeResponse, int]
 logger = logging.getLogger(__name__)
 
 
-class Window:
-    """Limits the bytes in flight to what the consumer has granted and to `limit`."""
+class ByteWindow:
+    """Decides how much of a consumer's byte credit to pass on to its attachment, so that the bytes in flight exceed
+    neither what the consumer has granted nor `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._granted: int | None = None
-        """Granted bytes that have not been added to the consumer's purse yet. None means that it does not
-        count bytes."""
+        """Bytes that the consumer has granted and that are not passed on yet. None if the consumer does not count
+        bytes."""
         self._granted_total = 0
-        self._taken = 0
+        """All bytes passed on so far."""
+        self._read_total = 0
 
     def grant(self, size: int) -> None:
         if size:
@@ -61,16 +64,16 @@ class Window:
             self._granted += size
 
     def dispatched(self, left: int) -> int:
-        """How many of the given bytes have been used, if `left` of them remain."""
+        """The total number of bytes that deliveries have used, if `left` of those passed on remain."""
         return self._granted_total - left
 
-    def take(self, dispatched: int) -> None:
-        """The consumer has read everything up to this point."""
-        self._taken = dispatched
+    def mark_read(self, dispatched: int) -> None:
+        """The consumer has read the deliveries that used the first `dispatched` bytes."""
+        self._read_total = dispatched
 
     def next_grant(self) -> int:
-        """Returns the bytes that may be added to the purse now."""
-        room = self._limit - (self._granted_total - self._taken)
+        """Returns the bytes to add to the attachment's credit now."""
+        room = self._limit - (self._granted_total - self._read_total)
         more = max(0, room if self._granted is None else min(room, self._granted))
         if self._granted is not None:
             self._granted -= more
@@ -78,7 +81,7 @@ class Window:
         return more
 
 
-class Subscribing:
+class SubscribeStream:
     def __init__(
         self,
         queues: Queues,
@@ -92,17 +95,17 @@ class Subscribing:
         self._limits = limits
         self._queue_limits = queue_limits
         self._value_bytes_max = -1 if attach.metadata_only else attach.value_bytes_max or VALUE_BYTES_DEFAULT
-        self._window = Window(limits.unread_bytes_max)
-        attachment.consumer_credit.add(0, 0)  # bytes are always counted, if only for the window
+        self._window = ByteWindow(limits.unread_bytes_max)
+        attachment.consumer_credit.add(0, 0)  # the window needs bytes counted, even if the consumer does not
         self._room = asyncio.Semaphore(limits.answers_in_progress_max)
-        self._answering: set[asyncio.Task[None]] = set()
+        self._acknowledging: set[asyncio.Task[None]] = set()
         self._results: list[pb.Results] = []
         self._writing: asyncio.Task[object] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._failure: MillpondError | None = None
         self._detached = False
 
-    def leave(self, *, graceful: bool, error: MillpondError | None = None) -> None:
+    def detach(self, *, graceful: bool, error: MillpondError | None = None) -> None:
         """Detach the consumer and stop reading; only the first call has an effect. `error` is what the
         consumer receives."""
         if not self._detached:
@@ -120,25 +123,25 @@ class Subscribing:
         if not self._detached:
             self._reading = asyncio.create_task(self._read(requests))
         while not self._detached:
-            events = await self._taken()
+            events = await self._next_events()
             dispatched = self._window.dispatched(self.attachment.consumer_credit.bytes)
             for response in self._responses_to(events):
                 yield response
-            self._window.take(dispatched)
+            self._window.mark_read(dispatched)
             self._refill()
-        while self._answering or self._results:
+        while self._acknowledging or self._results:
             if not self._results:
-                await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(self._acknowledging, return_when=asyncio.FIRST_COMPLETED)
             for response in self._responses_to(()):
                 yield response
         if self._failure is not None:
             raise self._failure
 
-    async def _taken(self) -> Sequence[Event]:
+    async def _next_events(self) -> Sequence[Event]:
         try:
             return await self.attachment.take()
         except MillpondError as error:
-            self.leave(graceful=True, error=error)
+            self.detach(graceful=True, error=error)
             return ()
 
     @contextmanager
@@ -164,12 +167,12 @@ class Subscribing:
                 "timeout_ms": limit_ms,
             },
         )
-        error = TimedOut(f"Consumer {name!r} took nothing for {limit_ms} ms.", timeout_ms=limit_ms)
-        self.leave(graceful=False, error=error)
+        error = TimedOut(f"Consumer {name!r} read nothing for {limit_ms} ms.", timeout_ms=limit_ms)
+        self.detach(graceful=False, error=error)
 
     def stop(self) -> None:
         """The broker stops: results of acknowledgements are still sent, if the consumer reads them."""
-        self.leave(graceful=True, error=Stopping())
+        self.detach(graceful=True, error=Stopping())
         asyncio.get_running_loop().call_later(LAST_WRITE_S, self._cancel_write)
 
     def _cancel_write(self) -> None:
@@ -177,9 +180,9 @@ class Subscribing:
             self._writing.cancel()
 
     def _responses_to(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
-        """Events that precede the decision about an acknowledgement are sent before its result, so that a
-        consumer with a STALE result already knows what was revoked. Results are attached to the last event's
-        response, because each response is expensive."""
+        """The responses for these events, with the results that are ready. Events come first: a consumer that
+        receives a STALE result must already know what was revoked. Results are added to the last event's response,
+        because each response is expensive."""
         results, self._results = self._results, []
         last: SizedResponse | None = None
         for sized in self._event_responses(events) if not self._detached else ():
@@ -193,7 +196,7 @@ class Subscribing:
         if last is not None:
             yield last
         for _ in results:
-            self._room.release()  # not earlier: requests are not read while too many results are unread
+            self._room.release()  # not earlier: too many unread results must stop the reading of requests
 
     def _event_responses(self, events: Sequence[Event]) -> Iterator[SizedResponse]:
         for event in events:
@@ -242,16 +245,17 @@ class Subscribing:
     def _add_headers(self, delivery: pb.Delivery, headers: Sequence[tuple[str, bytes | None]]) -> int:
         size = 0
         for name, value in headers:
-            taken = len(name) + len(value or b"")
+            header_bytes = len(name) + len(value or b"")
             if is_public(name):
                 delivery.headers.add(name=name, value=value)
-                size += taken + PART_BYTES
+                size += header_bytes + PART_BYTES
             else:
-                self._window.refund(taken)
+                self._window.refund(header_bytes)
         return size
 
     def _refill(self) -> None:
-        """Refill in large steps, because each one wakes up every partition."""
+        """Add to the attachment's credit when half of it is used, not more often: each time wakes up every
+        partition."""
         if not self._detached and self.attachment.consumer_credit.bytes * 2 < self._limits.unread_bytes_max:
             more = self._window.next_grant()
             if more:
@@ -272,11 +276,13 @@ class Subscribing:
             failure = error
         finally:
             self._reading = None
-            self.leave(graceful=graceful, error=failure)
+            self.detach(graceful=graceful, error=failure)
 
     async def _handle_request(self, request: pb.SubscribeRequest) -> None:
         if request.HasField("attach") or not any(map(request.HasField, FIELDS_AFTER_ATTACH)):
-            raise InvalidRequest(reason="a consumer attaches once, and later says something else")
+            raise InvalidRequest(
+                reason="only the first request of a stream attaches, and each later one needs a field"
+            )
         if request.HasField("flow"):
             self.attachment.pause(paused=request.flow.paused)
         if request.HasField("credit"):
@@ -284,9 +290,9 @@ class Subscribing:
         if request.HasField("answers"):
             self._check(request.answers)
             await self._room.acquire()
-            answering = asyncio.create_task(self._answer(request.answers))
-            self._answering.add(answering)
-            answering.add_done_callback(self._answered)
+            acknowledging = asyncio.create_task(self._acknowledge(request.answers))
+            self._acknowledging.add(acknowledging)
+            acknowledging.add_done_callback(self._on_acknowledged)
 
     def _grant(self, credit: pb.Credit) -> None:
         if self.attachment.consumer_credit.messages + credit.messages > CREDIT_MAX:
@@ -298,9 +304,9 @@ class Subscribing:
         count = len(answers.acks) + len(answers.nacks) + len(answers.extends)
         if count > self._queue_limits.answers_per_request_max:
             limit = self._queue_limits.answers_per_request_max
-            raise InvalidRequest(reason=f"{count} answers in one request, and {limit} are allowed")
+            raise InvalidRequest(reason=f"{count} acknowledgements in one request, and {limit} are allowed")
 
-    async def _answer(self, answers: pb.Answers) -> None:
+    async def _acknowledge(self, answers: pb.Answers) -> None:
         delay_ms = answers.nack_delay_ms if answers.HasField("nack_delay_ms") else None
         found = await self.attachment.answer(
             answers.acks,
@@ -310,14 +316,14 @@ class Subscribing:
             delay_ms=delay_ms,
             by_ms=answers.extend_ms,
         )
-        said = [ANSWER_OK if each is OK else ANSWERS[each] for each in found]
-        results = pb.Results(request=answers.request, answers=said)
+        codes = [ANSWER_OK if each is OK else ACK_RESULT_CODES[each] for each in found]
+        results = pb.Results(request=answers.request, answers=codes)
         self._results.append(results)
         self.attachment.nudge()
 
-    def _answered(self, answering: "asyncio.Task[None]") -> None:
-        self._answering.discard(answering)
-        if not answering.cancelled() and (error := answering.exception()) is not None:
+    def _on_acknowledged(self, acknowledging: "asyncio.Task[None]") -> None:
+        self._acknowledging.discard(acknowledging)
+        if not acknowledging.cancelled() and (error := acknowledging.exception()) is not None:
             logger.error(
                 "unexpected error in acknowledgements; detaching consumer",
                 exc_info=error,
@@ -328,7 +334,7 @@ class Subscribing:
                     "error": error,
                 },
             )
-            self.leave(graceful=True, error=Defect(reason="see the broker's log"))
+            self.detach(graceful=True, error=Defect(reason="see the broker's log"))
 
 
 def _empty_response(event: Deliveries) -> pb.SubscribeResponse:

@@ -14,8 +14,16 @@ from starlette.types import Receive, Scope, Send
 from millpond.frontends.web import handlers  # noqa: F401  # handlers register themselves
 from millpond.frontends.web.convert import convert_parameters
 from millpond.frontends.web.errors import HttpError, owner_of, problem_of, refusal_of
-from millpond.frontends.web.operations import NO_BODY, OPERATIONS, HttpCall, Operation, Raw, Reply, Stream
-from millpond.frontends.web.request_memory import ClientGone, Holding, RequestMemory, chunks_of
+from millpond.frontends.web.operations import (
+    NO_BODY,
+    OPERATIONS,
+    HandlerResult,
+    HttpCall,
+    Operation,
+    RawResponse,
+    StreamedResponse,
+)
+from millpond.frontends.web.request_memory import ClientGone, RequestAllocation, RequestMemory, chunks_of
 from millpond.frontends.web.site import Site, cancel_on_disconnect
 from millpond.model.errors import InvalidRequest
 
@@ -30,13 +38,13 @@ class Application:
     """The ASGI application."""
 
     def __init__(self, site: Site) -> None:
-        self.bodies = RequestMemory(site.limits)
+        self.request_memory = RequestMemory(site.limits)
         paths: dict[str, list[Operation]] = {}
         for each in OPERATIONS:
             paths.setdefault(each.path, []).append(each)
         longest_first = sorted(paths, key=lambda path: -path.count("/"))  # most requests match these
-        routes = [Route(path, _Path(site, self.bodies, paths[path])) for path in longest_first]
-        self._router = Router(routes, redirect_slashes=False, default=_Path(site, self.bodies, []))
+        routes = [Route(path, _Path(site, self.request_memory, paths[path])) for path in longest_first]
+        self._router = Router(routes, redirect_slashes=False, default=_Path(site, self.request_memory, []))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["path"] = scope["raw_path"].decode("ascii")  # undecoded: `%2F` is part of a name
@@ -46,26 +54,29 @@ class Application:
 class _Path:
     """The operations of one path, by method."""
 
-    def __init__(self, site: Site, bodies: RequestMemory, operations: Sequence[Operation]) -> None:
+    def __init__(self, site: Site, request_memory: RequestMemory, operations: Sequence[Operation]) -> None:
         self._site = site
-        self._bodies = bodies
+        self._request_memory = request_memory
         self._operations = {each.method: each for each in operations}
         reading = self._operations.get("GET")
         if reading is not None and not reading.streams:
             self._operations["HEAD"] = reading
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._bodies.holding() as holding, contextlib.suppress(ClientGone, asyncio.CancelledError):
+        with (
+            self._request_memory.allocate() as allocation,
+            contextlib.suppress(ClientGone, asyncio.CancelledError),
+        ):
             try:
-                reply = await self._reply(scope, receive, holding)
+                result = await self._result(scope, receive, allocation)
             except ClientGone:
                 return
             except Exception as error:  # noqa: BLE001  # every error must reach the client as a response
-                reply = self._refusal(error, scope)
-            self._count(scope["method"], reply)
-            await self._send(reply, scope["method"], receive, send)
+                result = self._error_response(error, scope)
+            self._count(scope["method"], result)
+            await self._send(result, scope["method"], receive, send)
 
-    async def _reply(self, scope: Scope, receive: Receive, holding: Holding) -> Reply:
+    async def _result(self, scope: Scope, receive: Receive, allocation: RequestAllocation) -> HandlerResult:
         headers = Headers(raw=scope["headers"])
         self._site.hosts.check(headers.getlist("host"))
         operation = self._operation(scope["method"])
@@ -74,45 +85,47 @@ class _Path:
             site=self._site,
             path=convert_parameters(_path_of(scope), operation.parameters, "path"),
             query=convert_parameters(_query_of(scope), operation.query, "query"),
-            body=await self._body(operation, headers, receive, holding),
+            body=await self._body(operation, headers, receive, allocation),
             headers=headers,
             receive=receive,
         )
-        reply = await operation.handler(call)
-        if isinstance(reply, Raw):
-            holding.add(len(reply.content))
-        return reply
+        result = await operation.handler(call)
+        if isinstance(result, RawResponse):
+            allocation.reserve(len(result.content))
+        return result
 
     def _operation(self, method: str) -> Operation:
         if not self._operations:
-            raise HttpError(404, "UnknownPath", "There is nothing at this path.")
+            raise HttpError(404, "UnknownPath", "This path does not exist.")
         if method not in self._operations:
             allowed = ", ".join(sorted(self._operations))
             raise HttpError(
                 405,
                 "MethodNotAllowed",
-                f"Only {allowed} can be done here.",
+                f"This path supports only {allowed}.",
                 headers=[("allow", allowed)],
             )
         return self._operations[method]
 
-    async def _body(self, operation: Operation, headers: Headers, receive: Receive, holding: Holding) -> Any:
+    async def _body(
+        self, operation: Operation, headers: Headers, receive: Receive, allocation: RequestAllocation
+    ) -> Any:
         body = operation.body
         if body is NO_BODY:
             return None
-        kind = body.kind_of(headers)
+        content_type = body.content_type_of(headers)
         if body.streamed:
             return chunks_of(receive)
         decode = body.decode
         assert decode is not None, "a body is streamed or decoded"
-        bytes_max = body.bytes_max(kind, self._site.limits)
+        bytes_max = body.bytes_max(content_type, self._site.limits)
         announced = headers.get("content-length")
-        content = await holding.read(receive, None if announced is None else int(announced), bytes_max)
+        content = await allocation.read(receive, None if announced is None else int(announced), bytes_max)
         return await self._site.run_off_loop_if_large(
-            len(content), lambda: decode(self._site, kind, headers, content)
+            len(content), lambda: decode(self._site, content_type, headers, content)
         )
 
-    def _refusal(self, error: Exception, scope: Scope) -> Raw:
+    def _error_response(self, error: Exception, scope: Scope) -> RawResponse:
         refusal = refusal_of(error, what=f"{scope['method']} {scope['path'][:200]}")
         headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
         status = refusal.status
@@ -121,61 +134,61 @@ class _Path:
             headers.append((b"location", _owner_url(owner, scope)))
         if refusal.retriable:
             headers.append((b"retry-after", b"%d" % self._site.limits.retry_after_s))
-        return Raw(encode(problem_of(refusal)), headers=headers, status=status)
+        return RawResponse(encode(problem_of(refusal)), headers=headers, status=status)
 
-    def _count(self, method: str, reply: Reply) -> None:
+    def _count(self, method: str, result: HandlerResult) -> None:
         operation = self._operations.get(method)
-        status = reply.status if isinstance(reply, Raw) else 204 if reply is None else 200
+        status = result.status if isinstance(result, RawResponse) else 204 if result is None else 200
         self._site.services.metrics.answered(operation.name if operation is not None else NONE, str(status))
 
-    async def _send(self, reply: Reply, method: str, receive: Receive, send: Send) -> None:
-        if isinstance(reply, Stream):
-            await _send_stream(reply, method, receive, send)
-        elif isinstance(reply, Raw):
-            await _send_raw(reply, send, self._site.limits.answer_piece_bytes)
-        elif reply is None:
+    async def _send(self, result: HandlerResult, method: str, receive: Receive, send: Send) -> None:
+        if isinstance(result, StreamedResponse):
+            await _send_stream(result, method, receive, send)
+        elif isinstance(result, RawResponse):
+            await _send_raw(result, send, self._site.limits.answer_piece_bytes)
+        elif result is None:
             await send({"type": "http.response.start", "status": 204, "headers": []})
             await send({"type": "http.response.body"})
         else:
-            await _send_raw(Raw(encode(reply)), send, self._site.limits.answer_piece_bytes)
+            await _send_raw(RawResponse(encode(result)), send, self._site.limits.answer_piece_bytes)
 
 
-async def _send_raw(reply: Raw, send: Send, piece_bytes: int) -> None:
+async def _send_raw(result: RawResponse, send: Send, piece_bytes: int) -> None:
     headers = [
-        (b"content-type", reply.media_type.encode()),
-        (b"content-length", b"%d" % len(reply.content)),
-        *reply.headers,
+        (b"content-type", result.media_type.encode()),
+        (b"content-length", b"%d" % len(result.content)),
+        *result.headers,
     ]
-    if reply.status == 204:
-        headers = list(reply.headers)
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    rest = memoryview(reply.content)
+    if result.status == 204:
+        headers = list(result.headers)
+    await send({"type": "http.response.start", "status": result.status, "headers": headers})
+    rest = memoryview(result.content)
     while len(rest) > piece_bytes:
         await send({"type": "http.response.body", "body": rest[:piece_bytes], "more_body": True})
         rest = rest[piece_bytes:]
     await send({"type": "http.response.body", "body": rest})
 
 
-async def _send_stream(reply: Stream, method: str, receive: Receive, send: Send) -> None:
+async def _send_stream(result: StreamedResponse, method: str, receive: Receive, send: Send) -> None:
     headers = [
-        (b"content-type", reply.media_type.encode()),
+        (b"content-type", result.media_type.encode()),
         (b"cache-control", b"no-store"),
-        *reply.headers,
+        *result.headers,
     ]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if method == "HEAD":
             await send({"type": "http.response.body"})
         else:
-            await cancel_on_disconnect(receive, _pump(reply, send))
+            await cancel_on_disconnect(receive, _pump(result, send))
     finally:
-        reply.release()
+        result.release()
 
 
-async def _pump(reply: Stream, send: Send) -> None:
-    async with contextlib.aclosing(reply.pieces) as pieces:
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+async def _pump(result: StreamedResponse, send: Send) -> None:
+    async with contextlib.aclosing(result.chunks) as chunks:
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await asyncio.sleep(0)  # sending to a writable socket never yields to the event loop by itself
     await send({"type": "http.response.body"})
 
@@ -201,7 +214,7 @@ def _query_of(scope: Scope) -> dict[str, str]:
         raise InvalidRequest(reason="the query cannot be read") from error
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise InvalidRequest(reason="a name is twice in the query")
+        raise InvalidRequest(reason="the query has the same name twice")
     return found
 
 
@@ -212,7 +225,7 @@ def _check_origin(method: str, headers: Headers) -> None:
     if origin is None or method in SAFE_METHODS:
         return
     if origin.partition("://")[2] != headers.get("host"):
-        raise HttpError(403, "ForeignOrigin", "Pages from elsewhere may not change anything here.")
+        raise HttpError(403, "ForeignOrigin", "Web pages of another origin may only read.")
 
 
 def _owner_url(owner: str, scope: Scope) -> bytes:

@@ -168,7 +168,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._head_bytes > self._limits.head_bytes_max:
             self._refuse_head()
         else:
-            self.refuse(400, "BadRequest", "This is not a request that HTTP/1.1 knows.")
+            self.refuse(400, "BadRequest", "This is not a valid HTTP/1.1 request.")
 
     def refuse(self, status: int, code: str, message: str, *, retriable: bool = False) -> None:
         """Send an error response and close. A response in progress is finished first, so that the client does
@@ -209,10 +209,10 @@ class HttpConnection(HttpToolsProtocol):
             return
         elif self.cycle is not None and not self.cycle.response_complete:
             if self.cycle.more_body and _past(self._last_received_at, now, self._limits.body_wait_ms):
-                self.refuse(408, "BodyTooSlow", "The body of the request did not go on.")
+                self.refuse(408, "BodyTooSlow", "The body of the request made no progress.")
         elif self._in_head:
             if _past(self._head_since, now, self._limits.head_wait_ms):
-                self.refuse(408, "HeadTooSlow", "The head of the request did not end.")
+                self.refuse(408, "HeadTooSlow", "The head of the request was not complete in time.")
         elif _past(self._idle_since, now, self._limits.idle_ms):
             self.transport.close()
 

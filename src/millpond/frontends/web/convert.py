@@ -103,8 +103,8 @@ def json_records(
     if opening is None:
         _end_of_message(body, 0, parts_max)
         return [record_of(decode_json(_NEW_MESSAGE, body))], False
-    places = _message_slices(body, opening.end(), check_count, parts_max)
-    return [record_of(decode_json(_NEW_MESSAGE, body[place])) for place in places], True
+    slices = _message_slices(body, opening.end(), check_count, parts_max)
+    return [record_of(decode_json(_NEW_MESSAGE, body[message_slice])) for message_slice in slices], True
 
 
 def _decode_in_one_step(body: bytes) -> tuple[list[Record], bool]:
@@ -120,18 +120,18 @@ def _message_slices(
     body: bytes, start: int, check_count: Callable[[int], None], parts_max: int
 ) -> list[slice]:
     """Find the positions of the messages in a batch. The search stops at the maximum message count."""
-    places: list[slice] = []
+    slices: list[slice] = []
     while True:
-        check_count(len(places) + 1)
+        check_count(len(slices) + 1)
         end = _end_of_message(body, start, parts_max)
-        places.append(slice(start, end))
+        slices.append(slice(start, end))
         comma = BATCH_COMMA.match(body, end)
         if comma is None:
             break
         start = comma.end()
     if BATCH_CLOSING.fullmatch(body, end) is None:
         raise InvalidRequest(reason=f"the JSON cannot be taken: no end of the messages at byte {end}")
-    return places
+    return slices
 
 
 def _end_of_message(body: bytes, start: int, parts_max: int) -> int:

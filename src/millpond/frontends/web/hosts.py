@@ -35,8 +35,8 @@ class Hosts:
                 raise HttpError(
                     403,
                     "ForeignHost",
-                    f"This broker is not {host[:NAME_SHOWN_MAX]!r}: it listens on loopback, and answers under such a "
-                    "name or the one it advertises.",
+                    f"This broker is not {host[:NAME_SHOWN_MAX]!r}: it listens on loopback, and accepts only loopback "
+                    "names and the name that it advertises.",
                 )
             if len(self._known) < KNOWN_MAX:
                 self._known.add(host)

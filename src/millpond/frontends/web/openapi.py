@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millpond.frontends.web.operations import JSON, NO_BODY, Operation, Other
+from millpond.frontends.web.operations import JSON, NO_BODY, NonJsonContent, Operation
 from millpond.frontends.web.schemas import SUFFIX, ProblemJson
 
 VERSION: Final = "3.1.0"
@@ -16,7 +16,7 @@ ALWAYS_REFUSED: Final = (400, 403, 408, 429, 431, 500, 503)
 BODY_REFUSED: Final = (413, 415)
 
 Schema = dict[str, Any]
-Kinds = Sequence[type[msgspec.Struct]]
+Structs = Sequence[type[msgspec.Struct]]
 
 
 def document_of(operations: Iterable[Operation], version: str) -> bytes:
@@ -58,29 +58,32 @@ def _operation(operation: Operation) -> Schema:
     if operation.body is not NO_BODY:
         shown["requestBody"] = {
             "required": operation.body.required,
-            "content": {kind: {"schema": _body(holds)} for kind, holds in operation.body.kinds.items()},
+            "content": {
+                content_type: {"schema": _body(content)}
+                for content_type, content in operation.body.content_types.items()
+            },
         }
     return shown
 
 
-def _parameters(kind: type[msgspec.Struct], place: str) -> list[Schema]:
-    _, components = msgspec.json.schema_components([kind])
-    schema = components[kind.__name__]
+def _parameters(struct: type[msgspec.Struct], location: str) -> list[Schema]:
+    _, components = msgspec.json.schema_components([struct])
+    schema = components[struct.__name__]
     return [
         {
             "name": name,
-            "in": place,
-            "required": place == "path" or name in schema.get("required", ()),
-            "schema": holds,
+            "in": location,
+            "required": location == "path" or name in schema.get("required", ()),
+            "schema": content,
         }
-        for name, holds in schema["properties"].items()
+        for name, content in schema["properties"].items()
     ]
 
 
 def _responses(operation: Operation) -> Schema:
     given = {
-        str(status): {"description": _meaning(status, holds)} | _content(holds)
-        for status, holds in operation.returns.items()
+        str(status): {"description": _meaning(status, content)} | _content(content)
+        for status, content in operation.returns.items()
     }
     refusal = {"content": {JSON: {"schema": _reference(ProblemJson)}}}
     refused = {
@@ -99,41 +102,41 @@ def refusals(operation: Operation) -> list[int]:
     return sorted(statuses)
 
 
-def _meaning(status: int, holds: object) -> str:
-    return holds.meaning if isinstance(holds, Other) else HTTPStatus(status).phrase
+def _meaning(status: int, content: object) -> str:
+    return content.meaning if isinstance(content, NonJsonContent) else HTTPStatus(status).phrase
 
 
-def _content(holds: type[msgspec.Struct] | Kinds | Other | None) -> Schema:
-    if holds is None:
+def _content(content: type[msgspec.Struct] | Structs | NonJsonContent | None) -> Schema:
+    if content is None:
         return {}
-    if isinstance(holds, Other):
-        return {"content": {kind: {} for kind in holds.media_types}}
-    kinds = [holds] if isinstance(holds, type) else holds
-    return {"content": {JSON: {"schema": _any_of(kinds)}}}
+    if isinstance(content, NonJsonContent):
+        return {"content": {media_type: {} for media_type in content.media_types}}
+    structs = [content] if isinstance(content, type) else content
+    return {"content": {JSON: {"schema": _any_of(structs)}}}
 
 
-def _body(holds: Kinds | str) -> Schema:
-    return {"type": "string", "description": holds} if isinstance(holds, str) else _any_of(holds)
+def _body(content: Structs | str) -> Schema:
+    return {"type": "string", "description": content} if isinstance(content, str) else _any_of(content)
 
 
-def _any_of(kinds: Kinds) -> Schema:
-    references = [_reference(kind) for kind in kinds]
+def _any_of(structs: Structs) -> Schema:
+    references = [_reference(struct) for struct in structs]
     return references[0] if len(references) == 1 else {"anyOf": references}
 
 
-def _reference(kind: type[msgspec.Struct]) -> Schema:
-    return {"$ref": REFERENCE.format(name=kind.__name__.removesuffix(SUFFIX))}
+def _reference(struct: type[msgspec.Struct]) -> Schema:
+    return {"$ref": REFERENCE.format(name=struct.__name__.removesuffix(SUFFIX))}
 
 
 def _components(operations: Iterable[Operation]) -> Mapping[str, Schema]:
-    kinds: dict[type[msgspec.Struct], None] = {ProblemJson: None}
+    structs: dict[type[msgspec.Struct], None] = {ProblemJson: None}
     for operation in operations:
-        for holds in (*operation.body.kinds.values(), *operation.returns.values()):
-            if isinstance(holds, type):
-                kinds[holds] = None
-            elif holds is not None and not isinstance(holds, str | Other):
-                kinds.update(dict.fromkeys(holds))
-    _, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+        for content in (*operation.body.content_types.values(), *operation.returns.values()):
+            if isinstance(content, type):
+                structs[content] = None
+            elif content is not None and not isinstance(content, str | NonJsonContent):
+                structs.update(dict.fromkeys(content))
+    _, components = msgspec.json.schema_components(structs, ref_template=REFERENCE)
     return {name.removesuffix(SUFFIX): _published(schema) for name, schema in components.items()}
 
 

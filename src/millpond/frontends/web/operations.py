@@ -1,4 +1,4 @@
-"""The operations of the HTTP interface: each one is declared once, directly above its handler.
+"""Declares the operations of the HTTP interface: each one once, by the decorator `operation` on its handler.
 
 Routing, decoding, validation and the OpenAPI document all use these declarations, so they cannot disagree.
 """
@@ -14,20 +14,20 @@ from starlette.types import Receive
 from millpond.frontends.web.convert import decode_json
 from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.limits import WebLimits
-from millpond.frontends.web.schemas import Given
+from millpond.frontends.web.schemas import RequestStruct
 from millpond.frontends.web.site import Site
 
 JSON: Final = "application/json"
 NO_TYPE: Final = ""
-"""Stands for the content type of a request without a Content-Type header."""
+"""The content type of a request without a Content-Type header."""
 
 P = TypeVar("P", bound=msgspec.Struct)
 Q = TypeVar("Q", bound=msgspec.Struct)
 B = TypeVar("B")
 
 
-class Nothing(Given, frozen=True):
-    """No parameters."""
+class NoParameters(RequestStruct, frozen=True):
+    """The path or query of an operation that has no parameters there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class HttpCall(Generic[P, Q, B]):
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawResponse:
     """A response that is not JSON or is already encoded JSON."""
 
     content: bytes
@@ -53,25 +53,25 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """A streamed response. `release` is called when it has ended."""
+class StreamedResponse:
+    """A response that is sent in chunks as they become available. `release` is called when it has ended."""
 
-    pieces: AsyncGenerator[bytes, None]
+    chunks: AsyncGenerator[bytes, None]
     media_type: str
     release: Callable[[], None]
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
-Chunks = AsyncGenerator[bytes, None]
-"""A body that is passed on as it arrives."""
-Reply = msgspec.Struct | Raw | Stream | None
-"""A struct is sent as JSON; None as status 204."""
-OperationHandler = Callable[[HttpCall[P, Q, B]], Awaitable[Reply]]
+BodyChunks = AsyncGenerator[bytes, None]
+"""A request body that the handler receives in chunks as they arrive."""
+HandlerResult = msgspec.Struct | RawResponse | StreamedResponse | None
+"""What a handler returns. A struct is sent as JSON; None as status 204."""
+OperationHandler = Callable[[HttpCall[P, Q, B]], Awaitable[HandlerResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """Describes content that is not JSON, for the OpenAPI document."""
+class NonJsonContent:
+    """Describes a response that is not JSON, or JSON without a struct, for the OpenAPI document."""
 
     media_types: Sequence[str]
     meaning: str
@@ -79,40 +79,40 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class RequestBody(Generic[B]):
-    """`kinds` are the accepted content types and their contents (for the OpenAPI document). Unless
-    `required`, a missing body counts as an empty one. A body that `holds_messages` has a higher size limit. A
-    `streamed` body is not decoded: its handler reads it in chunks."""
+    """The request body of an operation. `content_types` maps each accepted content type to the structs it may contain,
+    or to a description (for the OpenAPI document). Unless `required`, a missing body counts as an empty one. A body
+    that `holds_messages` has a higher size limit. A `streamed` body is not decoded: its handler reads it in chunks."""
 
-    kinds: Mapping[str, Sequence[type[msgspec.Struct]] | str]
+    content_types: Mapping[str, Sequence[type[msgspec.Struct]] | str]
     decode: Callable[[Site, str, Headers, bytes], B] | None = None
     required: bool = True
     holds_messages: bool = False
     streamed: bool = False
 
-    def bytes_max(self, kind: str, limits: WebLimits) -> int:
+    def bytes_max(self, content_type: str, limits: WebLimits) -> int:
         if not self.holds_messages:
             return min(limits.document_bytes_max, limits.json_bytes_max)
-        return limits.json_bytes_max if kind == JSON else limits.request_bytes_max
+        return limits.json_bytes_max if content_type == JSON else limits.request_bytes_max
 
-    def kind_of(self, headers: Headers) -> str:
+    def content_type_of(self, headers: Headers) -> str:
         if headers.get("content-encoding", "identity") != "identity":
-            raise HttpError(415, "UnsupportedEncoding", "Compressed bodies are not taken.")
-        given = headers.get("content-type", NO_TYPE).partition(";")[0].strip().lower()
-        if given != NO_TYPE and given not in self.kinds:
+            raise HttpError(415, "UnsupportedEncoding", "Compressed request bodies are not supported.")
+        content_type = headers.get("content-type", NO_TYPE).partition(";")[0].strip().lower()
+        if content_type != NO_TYPE and content_type not in self.content_types:
             raise HttpError(
                 415,
                 "UnsupportedContentType",
-                f"A body of type {given[:100]!r} is not taken here.",
-                details={"taken": list(self.kinds)},
-                headers=[("accept", ", ".join(self.kinds))],
+                f"This operation does not accept a body of type {content_type[:100]!r}.",
+                details={"taken": list(self.content_types)},
+                headers=[("accept", ", ".join(self.content_types))],
             )
-        return given
+        return content_type
 
 
-def json_body(kind: type[B]) -> RequestBody[B]:
-    decoder = msgspec.json.Decoder(kind)
-    assert issubclass(kind, msgspec.Struct), "so that it has a name in the document"
-    return RequestBody({JSON: [kind]}, lambda _, __, ___, content: decode_json(decoder, content))
+def json_body(struct: type[B]) -> RequestBody[B]:
+    decoder = msgspec.json.Decoder(struct)
+    assert issubclass(struct, msgspec.Struct), "its name is needed in the OpenAPI document"
+    return RequestBody({JSON: [struct]}, lambda _, __, ___, content: decode_json(decoder, content))
 
 
 NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: None)
@@ -120,7 +120,8 @@ NO_BODY: Final[RequestBody[None]] = RequestBody({}, lambda _, __, ___, ____: Non
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`error_statuses` are the statuses in addition to those that any operation can be refused with."""
+    """One declared operation. Any operation can be refused with the statuses of `openapi.ALWAYS_REFUSED`, this one
+    also with `error_statuses`. `redirects`: a request may be redirected to another broker."""
 
     method: str
     path: str
@@ -128,7 +129,7 @@ class Operation:
     parameters: type[msgspec.Struct]
     query: type[msgspec.Struct]
     body: RequestBody[Any]
-    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None]
+    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | NonJsonContent | None]
     error_statuses: Sequence[int]
     redirects: bool
 
@@ -144,13 +145,13 @@ class Operation:
     @property
     def streams(self) -> bool:
         return any(
-            isinstance(each, Other) and "text/event-stream" in each.media_types
+            isinstance(each, NonJsonContent) and "text/event-stream" in each.media_types
             for each in self.returns.values()
         )
 
 
 OPERATIONS: Final[list[Operation]] = []
-"""In the order of their declaration."""
+"""All operations, in the order in which they were declared."""
 
 
 def operation(
@@ -160,11 +161,11 @@ def operation(
     parameters: type[P],
     query: type[Q],
     body: RequestBody[B],
-    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | Other | None],
+    returns: Mapping[int, type[msgspec.Struct] | Sequence[type[msgspec.Struct]] | NonJsonContent | None],
     error_statuses: Sequence[int] = (),
     redirects: bool = False,
 ) -> Callable[[OperationHandler[P, Q, B]], OperationHandler[P, Q, B]]:
-    """Declare the operation of the decorated handler. `redirects`: a request may be redirected to another broker."""
+    """Declare an operation; the decorated function is its handler. See `Operation`."""
 
     def register(handler: OperationHandler[P, Q, B]) -> OperationHandler[P, Q, B]:
         OPERATIONS.append(

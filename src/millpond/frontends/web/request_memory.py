@@ -1,8 +1,8 @@
-"""Accounts for the bytes of requests and responses in memory, limited per request and in total.
+"""Accounts for the bytes of requests and responses in memory, and limits them per request and in total.
 
-Only received bytes count: a client that announces a large body and sends nothing takes no memory from others.
-When memory runs out and most of it belongs to bodies that are still being received, the worst of those
-requests is aborted.
+Only received bytes count, so a client that announces a large body and sends nothing reserves nothing. A request that
+exceeds the total limit is refused. If more than half of the limit is then held by bodies that are still being
+received, the one with the highest product of size and idle time is aborted as well.
 """
 
 import asyncio
@@ -16,25 +16,27 @@ from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.limits import WebLimits
 
 IDLE_S_MIN = 0.01
-"""Added to the idle time. Without it, a body that was active right now would weigh nothing."""
+"""Added to the idle time. Without it, the product would be 0 for a body that received bytes just now, whatever its
+size."""
 
 
 class ClientGone(Exception):
     """The client has disconnected; no response can be sent."""
 
 
-class Holding:
-    """The memory of one request. `receiving` is the task that waits for the rest of its body."""
+class RequestAllocation:
+    """The bytes of one request and its response. `receiving` is the task that waits for the rest of the body, if
+    any."""
 
-    def __init__(self, bodies: "RequestMemory") -> None:
-        self._bodies = bodies
+    def __init__(self, memory: "RequestMemory") -> None:
+        self._memory = memory
         self.bytes = 0
         self.last_received_at = 0.0
         self.receiving: asyncio.Task[Any] | None = None
-        self.aborted = False
+        self.is_aborted = False
 
-    def add(self, count: int) -> None:
-        self._bodies.take(self, count)
+    def reserve(self, count: int) -> None:
+        self._memory.reserve(self, count)
 
     async def read(self, receive: Receive, announced: int | None, bytes_max: int) -> bytes:
         """Read the whole body."""
@@ -50,7 +52,7 @@ class Holding:
             more = message.get("more_body", False)
             if self.bytes + len(chunk) > bytes_max:
                 raise _too_large(bytes_max)
-            self.add(len(chunk))
+            self.reserve(len(chunk))
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -60,57 +62,60 @@ class Holding:
         try:
             return await receive()
         except asyncio.CancelledError:
-            if self.aborted and self.receiving is not None:
+            if self.is_aborted and self.receiving is not None:
                 self.receiving.uncancel()
                 raise HttpError(
-                    408, "BodyTooSlow", "Memory was short, and this body did not go on.", retriable=True
+                    408,
+                    "BodyTooSlow",
+                    "The broker ran out of memory for requests, and this body was too slow.",
+                    retriable=True,
                 ) from None
             raise
         finally:
             self.receiving = None
 
     def abort(self) -> None:
-        assert self.receiving is not None, "only a body that is waited for can be given up"
-        self.aborted = True
+        assert self.receiving is not None, "only a body that is being received can be aborted"
+        self.is_aborted = True
         self.receiving.cancel()
 
 
 class RequestMemory:
-    """The memory of all requests. Changes only between awaits."""
+    """The bytes of all requests and their responses. Changes only between awaits."""
 
     def __init__(self, limits: WebLimits) -> None:
         self._limits = limits
-        self._holdings: set[Holding] = set()
+        self._allocations: set[RequestAllocation] = set()
         self.held_bytes = 0
 
     @contextmanager
-    def holding(self) -> Iterator[Holding]:
-        holding = Holding(self)
-        self._holdings.add(holding)
+    def allocate(self) -> Iterator[RequestAllocation]:
+        allocation = RequestAllocation(self)
+        self._allocations.add(allocation)
         try:
-            yield holding
+            yield allocation
         finally:
-            self._holdings.discard(holding)
-            self.held_bytes -= holding.bytes
+            self._allocations.discard(allocation)
+            self.held_bytes -= allocation.bytes
 
-    def take(self, holding: Holding, count: int) -> None:
+    def reserve(self, allocation: RequestAllocation, count: int) -> None:
         if self.held_bytes + count > self._limits.requests_bytes_max:
             self._make_room()
             raise HttpError(
                 503,
                 "OutOfMemory",
-                "Too many bytes of requests are in memory.",
+                "The broker has no memory left for more requests.",
                 retriable=True,
                 details={"limit": self._limits.requests_bytes_max},
             )
         self.held_bytes += count
-        holding.bytes += count
+        allocation.bytes += count
 
     def _make_room(self) -> None:
-        stuck = [each for each in self._holdings if each.receiving is not None and not each.aborted]
-        if sum(each.bytes for each in stuck) * 2 > self._limits.requests_bytes_max:
+        receiving = [each for each in self._allocations if each.receiving is not None and not each.is_aborted]
+        if sum(each.bytes for each in receiving) * 2 > self._limits.requests_bytes_max:
             now = asyncio.get_running_loop().time()
-            max(stuck, key=lambda each: each.bytes * (now - each.last_received_at + IDLE_S_MIN)).abort()
+            max(receiving, key=lambda each: each.bytes * (now - each.last_received_at + IDLE_S_MIN)).abort()
 
 
 async def chunks_of(receive: Receive) -> AsyncGenerator[bytes, None]:

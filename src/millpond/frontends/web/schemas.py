@@ -26,11 +26,11 @@ Encoding = Literal["text", "base64"]
 Shown = Literal["auto", "text", "base64"]
 
 
-class Given(Struct, frozen=True, forbid_unknown_fields=True):
+class RequestStruct(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all types that clients send. Unknown field names are rejected, because they are mistakes."""
 
 
-class Base64Json(Given, frozen=True):
+class Base64Json(RequestStruct, frozen=True):
     """Bytes, exactly: standard base64 with padding."""
 
     base64: str
@@ -42,13 +42,13 @@ BytesJson = str | Base64Json | None
 # -- topics ---------------------------------------------------------------------------------------------------
 
 
-class NewTopicJson(Given, frozen=True):
+class NewTopicJson(RequestStruct, frozen=True):
     name: TopicName
     partitions: Count | UnsetType = UNSET
     configs: dict[str, str] = field(default_factory=dict)
 
 
-class TopicChangesJson(Given, frozen=True):
+class TopicChangesJson(RequestStruct, frozen=True):
     """A config that is null is reset to its default."""
 
     partitions: Count | UnsetType = UNSET
@@ -96,12 +96,12 @@ class TopicDetailsJson(Struct, frozen=True):
 # -- messages -------------------------------------------------------------------------------------------------
 
 
-class NewHeaderJson(Given, frozen=True):
+class NewHeaderJson(RequestStruct, frozen=True):
     name: str
     value: BytesJson
 
 
-class NewMessageJson(Given, frozen=True):
+class NewMessageJson(RequestStruct, frozen=True):
     """A null value is a tombstone. `encoding` is the encoding of the plain strings of this message."""
 
     value: BytesJson
@@ -111,7 +111,7 @@ class NewMessageJson(Given, frozen=True):
     encoding: Encoding = "text"
 
 
-class NewMessagesJson(Given, frozen=True):
+class NewMessagesJson(RequestStruct, frozen=True):
     messages: Annotated[list[NewMessageJson], Meta(min_length=1)]
 
 
@@ -195,7 +195,7 @@ AckIdsJson = Annotated[list[str], Meta(min_length=1, max_length=10_000)]
 AckResultJson = Literal["ok", "stale", "unknown", "not_owner"]
 
 
-class NewSubscriptionConfigJson(Given, frozen=True):
+class NewSubscriptionConfigJson(RequestStruct, frozen=True):
     """Fields that are not set have their default, or keep their value. docs/reference/subscriptions.md has units and
     bounds."""
 
@@ -210,24 +210,24 @@ class NewSubscriptionConfigJson(Given, frozen=True):
     leases_max: Count | UnsetType = UNSET
 
 
-class StartPlaceJson(Given, frozen=True):
+class StartPlaceJson(RequestStruct, frozen=True):
     """`value` is an offset, or a time in milliseconds since 1970."""
 
     at: Literal["earliest", "latest", "offset", "time"] = "earliest"
     value: Offset = 0
 
 
-class NewSubscriptionJson(Given, frozen=True):
+class NewSubscriptionJson(RequestStruct, frozen=True):
     name: SubscriptionName
     config: NewSubscriptionConfigJson = NewSubscriptionConfigJson()
     start: StartPlaceJson = StartPlaceJson()
 
 
-class SubscriptionChangesJson(Given, frozen=True):
+class SubscriptionChangesJson(RequestStruct, frozen=True):
     config: NewSubscriptionConfigJson
 
 
-class SubscriptionResetJson(Given, frozen=True):
+class SubscriptionResetJson(RequestStruct, frozen=True):
     start: StartPlaceJson
 
 
@@ -304,7 +304,7 @@ class SubscriptionDetailsJson(Struct, frozen=True):
     dead_letters_waiting: int
 
 
-class RedriveOrderJson(Given, frozen=True):
+class RedriveOrderJson(RequestStruct, frozen=True):
     """Without a number, all of them."""
 
     messages_max: Count | UnsetType = UNSET
@@ -318,7 +318,7 @@ class UnblockedJson(Struct, frozen=True):
     unblocked: int
 
 
-class PullJson(Given, frozen=True):
+class PullJson(RequestStruct, frozen=True):
     """`consumer` is a name that only this consumer uses. A pull returns at least one available message, whatever its
     size."""
 
@@ -356,12 +356,12 @@ class PulledDeliveriesJson(Struct, frozen=True):
     brokers: list[str]
 
 
-class AcksJson(Given, frozen=True):
+class AcksJson(RequestStruct, frozen=True):
     consumer: ConsumerName
     ack_ids: AckIdsJson
 
 
-class NacksJson(Given, frozen=True):
+class NacksJson(RequestStruct, frozen=True):
     """Without a delay the messages are redelivered after the subscription's backoff."""
 
     consumer: ConsumerName
@@ -369,7 +369,7 @@ class NacksJson(Given, frozen=True):
     delay_ms: Millis | UnsetType = UNSET
 
 
-class ExtensionsJson(Given, frozen=True):
+class ExtensionsJson(RequestStruct, frozen=True):
     """New ack timeout of the deliveries, counted from now."""
 
     consumer: ConsumerName
@@ -433,12 +433,12 @@ class GroupJson(Struct, frozen=True):
     lag: int | None
 
 
-class PositionJson(Given, frozen=True):
+class PositionJson(RequestStruct, frozen=True):
     partition: PartitionNumber
     offset: Offset
 
 
-class PositionsJson(Given, frozen=True):
+class PositionsJson(RequestStruct, frozen=True):
     topic: str
     offsets: Annotated[list[PositionJson], Meta(min_length=1)]
 

@@ -77,7 +77,7 @@ def _collected(frame: "DataFrame", limit: int) -> "list[Row]":
     except PySparkException:
         raise
     except (ValueError, OverflowError) as error:  # Python's datetime range is smaller than Spark's
-        reason = f"a time in the answer is outside the years 1 to 9999 ({error}): cast it to a string"
+        reason = f"a time in the result is outside the years 1 to 9999 ({error}): cast it to a string"
         raise InvalidRequest(reason=reason) from error
 
 

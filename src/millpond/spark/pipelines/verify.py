@@ -168,9 +168,11 @@ def _check_open(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iter
 
 
 def _check_bytes(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[DataFault]:
-    said, actual = audit.stored_bytes(tx, topic_partition)
-    if said != actual:
-        yield DataFault(FaultKind.INCONSISTENT, f"the partition counts {said} bytes, its extents {actual}")
+    recorded, actual = audit.stored_bytes(tx, topic_partition)
+    if recorded != actual:
+        yield DataFault(
+            FaultKind.INCONSISTENT, f"the partition counts {recorded} bytes, its extents {actual}"
+        )
 
 
 def _all_extents(tx: CatalogTransaction, topic_partition: TopicPartition) -> Iterator[Extent]:
@@ -343,9 +345,9 @@ def _shown(
 ) -> dict[str, Any]:
     facts = {name: value for name, value in asdict(finding).items() if value not in (UNKNOWN, "")}
     facts.pop("kind")
-    place = (
+    location = (
         {}
         if topic_partition is None
         else {"topic": names[topic_partition.topic_id], "partition": topic_partition.partition}
     )
-    return {**place, **facts}
+    return {**location, **facts}

@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 from millpond.model.clock import SystemClock
 from millpond.model.errors import Unavailable
 from millpond.spark.place import database, reader
-from millpond.spark.source.data_loss import Losses
+from millpond.spark.source.data_loss import DataLossHandler
 from millpond.spark.source.log_bounds import LogBounds, read_bounds
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition
-from millpond.spark.source.options import Limit, SourceOptions, check_batch, refused
+from millpond.spark.source.options import ReadBoundary, SourceOptions, check_batch, refused
 from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.positions import Resolver
 from millpond.spark.source.splits import Split, plan_splits
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-START_DEFAULT: Final = Limit("startingOffsets", all_partitions=EARLIEST)
-END_DEFAULT: Final = Limit("endingOffsets", all_partitions=LATEST)
+START_DEFAULT: Final = ReadBoundary("startingOffsets", all_partitions=EARLIEST)
+END_DEFAULT: Final = ReadBoundary("endingOffsets", all_partitions=LATEST)
 
 
 class BatchReader(DataSourceReader):
@@ -58,15 +58,15 @@ class BatchReader(DataSourceReader):
         ]
 
     def _range(self, name: NamedPartition, bounds: LogBounds, start: int, end: int) -> ReadRange:
-        losses = Losses(self._options.fail_on_data_loss)
+        data_loss = DataLossHandler(self._options.fail_on_data_loss)
         if end > bounds.end_offset:
-            losses.beyond(name, end, bounds.end_offset)
+            data_loss.past_end(name, end, bounds.end_offset)
         if start > bounds.end_offset:
-            losses.beyond(name, start, bounds.end_offset)
+            data_loss.past_end(name, start, bounds.end_offset)
         if start > end and self._options.ending is not None:
             raise refused(self._options.ending.option, f"{name}: {end}", f"that is below its start, {start}")
         if 0 <= start < bounds.log_start:
-            losses.expired(name, start, bounds.log_start)
+            data_loss.expired(name, start, bounds.log_start)
         self._check_stable(name, bounds, min(end, bounds.end_offset))
         end = min(end, bounds.latest)
         start = end if start == LATEST else min(max(start, bounds.log_start), end)
@@ -101,7 +101,7 @@ def read_split(options: SourceOptions, schema: StructType, partition: InputParti
         options.place,
         arrow,
         committed_only=options.committed_only,
-        losses=Losses(options.fail_on_data_loss),
+        data_loss=DataLossHandler(options.fail_on_data_loss),
     )
     for each in partition.ranges:
         yield from ranges.read(each)

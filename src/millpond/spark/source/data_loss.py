@@ -16,8 +16,8 @@ ADVICE = "With failOnDataLoss=false it is a warning"
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """Each method raises if `fail` is set, else it logs a warning and returns."""
+class DataLossHandler:
+    """Has a method for each kind of loss. It raises if `fail` is set, else it logs a warning and returns."""
 
     fail: bool
 
@@ -28,21 +28,21 @@ class Losses:
         )
         self._lost(OffsetOutOfRange(message, **_facts(name), offset=offset, log_start=log_start))
 
-    def beyond(self, name: NamedPartition, offset: int, end_offset: int) -> None:
+    def past_end(self, name: NamedPartition, offset: int, end_offset: int) -> None:
         message = (
             f"Offset {offset} of topic {name.topic!r}, partition {name.partition} does not exist: its log ends at "
             f"{end_offset}. Was the topic deleted and created again, or the catalog restored? {ADVICE}."
         )
         self._lost(OffsetOutOfRange(message, **_facts(name), offset=offset, end_offset=end_offset))
 
-    def gone(self, name: NamedPartition) -> None:
+    def partition_gone(self, name: NamedPartition) -> None:
         message = (
             f"Topic {name.topic!r}, partition {name.partition} was read before and is gone. {ADVICE}, and it "
             "is left out."
         )
         self._lost(UnknownPartition(message, **_facts(name)))
 
-    def replaced(self, topic: str) -> None:
+    def topic_replaced(self, topic: str) -> None:
         message = (
             f"Topic {topic!r} was deleted and created again while it was read: positions in the old topic are not "
             f"valid in the new one. {ADVICE} and the new topic is read from its start."

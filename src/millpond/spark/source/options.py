@@ -93,7 +93,7 @@ class TopicSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class ReadBoundary:
     """Where to start or end. `option` is the option's name for messages; exactly one of the other fields is
     set."""
 
@@ -111,8 +111,8 @@ class Limit:
 class SourceOptions:
     place: Place
     subscription: TopicSelection
-    starting: Limit | None
-    ending: Limit | None
+    starting: ReadBoundary | None
+    ending: ReadBoundary | None
     unmatched: Unmatched
     isolation: Isolation
     fail_on_data_loss: bool
@@ -147,8 +147,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         place=Place.from_options(options),
         subscription=_subscription(options),
-        starting=_limit(options, STARTING),
-        ending=_limit(options, ENDING),
+        starting=_boundary(options, STARTING),
+        ending=_boundary(options, ENDING),
         unmatched=Unmatched(
             reader.choice("startingOffsetsByTimestampStrategy", [each.value for each in Unmatched])
         ),
@@ -189,15 +189,15 @@ def check_stream(options: SourceOptions) -> None:
         )
 
 
-def _check_never(limit: Limit | None, wrong: int, reason: str) -> None:
-    if limit is None:
+def _check_never(boundary: ReadBoundary | None, wrong: int, reason: str) -> None:
+    if boundary is None:
         return
     word = "latest" if wrong == LATEST else "earliest"
-    if limit.all_partitions == wrong:
-        raise refused(limit.option, word, reason)
-    for topic_partition, offset in (limit.offsets or {}).items():
+    if boundary.all_partitions == wrong:
+        raise refused(boundary.option, word, reason)
+    for topic_partition, offset in (boundary.offsets or {}).items():
         if offset == wrong:
-            raise refused(limit.option, f"{topic_partition}: {offset}", reason)
+            raise refused(boundary.option, f"{topic_partition}: {offset}", reason)
 
 
 def _check_forward(option: str, first: Offsets | None, last: Offsets | None) -> None:
@@ -255,36 +255,36 @@ def _pattern(name: str, value: str) -> str:
     return value
 
 
-def _limit(options: Mapping[str, str], names: tuple[str, str, str]) -> Limit | None:
+def _boundary(options: Mapping[str, str], names: tuple[str, str, str]) -> ReadBoundary | None:
     """The first of the three options that is set applies, as in Spark."""
     time_name, times_name, offsets_name = names
     if (text := options.get(time_name.lower())) is not None:
-        return _time_limit(time_name, text.strip())
+        return _time_boundary(time_name, text.strip())
     if (text := options.get(times_name.lower())) is not None:
-        return Limit(times_name, times=read_offsets(times_name, text.strip(), lowest=0))
+        return ReadBoundary(times_name, times=read_offsets(times_name, text.strip(), lowest=0))
     if (text := options.get(offsets_name.lower())) is not None:
-        return _offset_limit(offsets_name, text.strip())
+        return _offset_boundary(offsets_name, text.strip())
     return None
 
 
-def _time_limit(name: str, text: str) -> Limit:
+def _time_boundary(name: str, text: str) -> ReadBoundary:
     if text.isdecimal():
-        return Limit(name, time_ms=int(text))
+        return ReadBoundary(name, time_ms=int(text))
     try:
         if not text.startswith("-"):
             raise ValueError
-        return Limit(name, ago_ms=parse_duration_ms(text[1:]))
+        return ReadBoundary(name, ago_ms=parse_duration_ms(text[1:]))
     except ValueError:
         reason = "write milliseconds since 1970, or a time before now such as -10m"
         raise refused(name, text, reason) from None
 
 
-def _offset_limit(name: str, text: str) -> Limit:
+def _offset_boundary(name: str, text: str) -> ReadBoundary:
     if text.lower() in ("earliest", "latest"):
-        return Limit(name, all_partitions=EARLIEST if text.lower() == "earliest" else LATEST)
+        return ReadBoundary(name, all_partitions=EARLIEST if text.lower() == "earliest" else LATEST)
     if text.lower().startswith(GROUP_PREFIX) and len(text) > len(GROUP_PREFIX):
-        return Limit(name, group=text[len(GROUP_PREFIX) :])
-    return Limit(name, offsets=read_offsets(name, text, lowest=EARLIEST))
+        return ReadBoundary(name, group=text[len(GROUP_PREFIX) :])
+    return ReadBoundary(name, offsets=read_offsets(name, text, lowest=EARLIEST))
 
 
 class _Reader:

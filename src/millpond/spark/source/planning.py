@@ -45,19 +45,19 @@ class RangePart(NamedTuple):
 
 
 def split_by_bytes(extents: Iterable[Extent], start: int, end: int, *, every: int) -> list[RangePart]:
-    """Divide a range into stretches of about `every` bytes each, or of one entry of a sparse index if that is
+    """Divide a range into parts of about `every` bytes each, or of one entry of a sparse index if that is
     larger. They cover the whole range, gaps included."""
-    range_parts: list[RangePart] = []
+    parts: list[RangePart] = []
     size = 0
     for _, piece_end, piece_bytes in _pieces(extents, start, end):
         size += piece_bytes
         if size >= every:
-            range_parts.append(RangePart(piece_end, size))
+            parts.append(RangePart(piece_end, size))
             size = 0
-    if size or not range_parts:
-        range_parts.append(RangePart(end, size))
-    range_parts[-1] = RangePart(end, range_parts[-1].bytes)
-    return range_parts
+    if size or not parts:
+        parts.append(RangePart(end, size))
+    parts[-1] = RangePart(end, parts[-1].bytes)
+    return parts
 
 
 def _pieces(extents: Iterable[Extent], start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -76,13 +76,13 @@ def split_bytes(total: int, cores: int) -> int:
     return max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, total // (SPLITS_PER_CORE * cores)))
 
 
-def cut(whole: ReadRange, range_parts: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
-    """Ranges of about `bytes_wanted`, cut between stretches."""
+def cut(whole: ReadRange, parts: Sequence[RangePart], bytes_wanted: int) -> list[ReadRange]:
+    """Ranges of about `bytes_wanted`, cut between parts."""
     ranges: list[ReadRange] = []
     start, size = whole.start, 0
-    for number, range_part in enumerate(range_parts):
+    for number, range_part in enumerate(parts):
         size += range_part.bytes
-        if size >= bytes_wanted or number + 1 == len(range_parts):
+        if size >= bytes_wanted or number + 1 == len(parts):
             if range_part.end > start:
                 ranges.append(replace(whole, start=start, end=range_part.end, bytes=size))
             start, size = range_part.end, 0
@@ -153,25 +153,27 @@ def _share(size: int, total: int, most: int) -> int:
 
 
 def limit_bytes(
-    starts: Mapping[NamedPartition, int], weights: Mapping[NamedPartition, Sequence[RangePart]], most: int
+    starts: Mapping[NamedPartition, int],
+    parts_by_partition: Mapping[NamedPartition, Sequence[RangePart]],
+    most: int,
 ) -> dict[NamedPartition, int]:
     """End offsets that limit the read to about `most` bytes: each partition in proportion to what it has, and
     at least one offset of each."""
-    sizes = {name: sum(each.bytes for each in range_parts) for name, range_parts in weights.items()}
+    sizes = {name: sum(each.bytes for each in parts) for name, parts in parts_by_partition.items()}
     total = sum(sizes.values())
     if total <= most:
-        return {name: range_parts[-1].end for name, range_parts in weights.items()}
+        return {name: parts[-1].end for name, parts in parts_by_partition.items()}
     return {
-        name: _end_after(starts[name], range_parts, most * sizes[name] // total)
-        for name, range_parts in weights.items()
+        name: _end_after(starts[name], parts, most * sizes[name] // total)
+        for name, parts in parts_by_partition.items()
     }
 
 
-def _end_after(start: int, range_parts: Sequence[RangePart], room: int) -> int:
-    """The offset at which `room` bytes are used up. Within a stretch, bytes are assumed to be evenly
+def _end_after(start: int, parts: Sequence[RangePart], room: int) -> int:
+    """The offset at which `room` bytes are used up. Within a part, bytes are assumed to be evenly
     distributed."""
     at = start
-    for range_part in range_parts:
+    for range_part in parts:
         if range_part.bytes > room:
             taken = (range_part.end - at) * room // range_part.bytes
             return at + taken if at + taken > start else min(start + 1, range_part.end)

@@ -14,7 +14,7 @@ from millpond.reading.reader import StoreReader
 from millpond.spark.kernels.sections import DECOMPRESSED_BYTES_MAX
 from millpond.spark.source.log_bounds import BoundsByPartition, LogBounds
 from millpond.spark.source.offsets import EARLIEST, LATEST, NamedPartition, Offsets
-from millpond.spark.source.options import Limit, Unmatched, refused
+from millpond.spark.source.options import ReadBoundary, Unmatched, refused
 
 
 class Resolver:
@@ -24,45 +24,51 @@ class Resolver:
         self._clock = clock
 
     def start(
-        self, limit: Limit, bounds_by_partition: BoundsByPartition, unmatched: Unmatched
+        self, boundary: ReadBoundary, bounds_by_partition: BoundsByPartition, unmatched: Unmatched
     ) -> dict[NamedPartition, int]:
         """Offsets, or `LATEST`."""
-        if limit.all_partitions is not None:
-            return {name: _earliest(limit.all_partitions, each) for name, each in bounds_by_partition.items()}
-        if limit.offsets is not None:
-            _check_all_named(limit.option, limit.offsets, bounds_by_partition)
-            return {name: _earliest(limit.offsets[name], each) for name, each in bounds_by_partition.items()}
-        if limit.group is not None:
-            return self._of_group(limit.group, bounds_by_partition)
-        found = self._by_time(limit, bounds_by_partition)
+        if boundary.all_partitions is not None:
+            return {
+                name: _earliest(boundary.all_partitions, each) for name, each in bounds_by_partition.items()
+            }
+        if boundary.offsets is not None:
+            _check_all_named(boundary.option, boundary.offsets, bounds_by_partition)
+            return {
+                name: _earliest(boundary.offsets[name], each) for name, each in bounds_by_partition.items()
+            }
+        if boundary.group is not None:
+            return self._of_group(boundary.group, bounds_by_partition)
+        found = self._by_time(boundary, bounds_by_partition)
         missing = [name for name, offset in found.items() if offset is None]
         if missing and unmatched is Unmatched.ERROR:
-            raise _unmatched(limit, missing[0])
+            raise _unmatched(boundary, missing[0])
         return {name: LATEST if offset is None else offset for name, offset in found.items()}
 
-    def end(self, limit: Limit, bounds_by_partition: BoundsByPartition) -> dict[NamedPartition, int]:
+    def end(
+        self, boundary: ReadBoundary, bounds_by_partition: BoundsByPartition
+    ) -> dict[NamedPartition, int]:
         """Offsets. Offsets that were given are not checked against the log."""
-        if limit.offsets is not None:
-            _check_all_named(limit.option, limit.offsets, bounds_by_partition)
-            given = limit.offsets
+        if boundary.offsets is not None:
+            _check_all_named(boundary.option, boundary.offsets, bounds_by_partition)
+            given = boundary.offsets
             return {
                 n: each.latest if given[n] == LATEST else given[n] for n, each in bounds_by_partition.items()
             }
-        if limit.all_partitions is not None:
+        if boundary.all_partitions is not None:
             return {name: each.latest for name, each in bounds_by_partition.items()}
-        found = self._by_time(limit, bounds_by_partition)
+        found = self._by_time(boundary, bounds_by_partition)
         return {n: each.latest if (at := found[n]) is None else at for n, each in bounds_by_partition.items()}
 
     def _by_time(
-        self, limit: Limit, bounds_by_partition: BoundsByPartition
+        self, boundary: ReadBoundary, bounds_by_partition: BoundsByPartition
     ) -> dict[NamedPartition, int | None]:
-        if limit.times is not None:
-            _check_all_named(limit.option, limit.times, bounds_by_partition)
-            return {name: self._at(limit.times[name], each) for name, each in bounds_by_partition.items()}
-        time_ms = limit.time_ms
+        if boundary.times is not None:
+            _check_all_named(boundary.option, boundary.times, bounds_by_partition)
+            return {name: self._at(boundary.times[name], each) for name, each in bounds_by_partition.items()}
+        time_ms = boundary.time_ms
         if time_ms is None:
-            assert limit.ago_ms is not None, "a limit says something"
-            time_ms = self._clock.now_ms() - limit.ago_ms
+            assert boundary.ago_ms is not None, "one of the fields is set"
+            time_ms = self._clock.now_ms() - boundary.ago_ms
         return {name: self._at(time_ms, each) for name, each in bounds_by_partition.items()}
 
     def _at(self, time_ms: int, bounds: LogBounds) -> int | None:
@@ -98,15 +104,15 @@ def _check_all_named(option: str, given: Offsets, bounds_by_partition: BoundsByP
         raise refused(option, ", ".join(map(str, sorted(given))), reason)
 
 
-def _unmatched(limit: Limit, name: NamedPartition) -> InvalidSettings:
+def _unmatched(boundary: ReadBoundary, name: NamedPartition) -> InvalidSettings:
     reason = (
         f"topic {name.topic!r}, partition {name.partition} has no record at or after that time; with "
         "startingOffsetsByTimestampStrategy=latest it would start at its end"
     )
-    return refused(limit.option, _shown(limit, name), reason)
+    return refused(boundary.option, _shown(boundary, name), reason)
 
 
-def _shown(limit: Limit, name: NamedPartition) -> str:
-    if limit.times is not None:
-        return str(limit.times[name])
-    return f"-{limit.ago_ms}ms" if limit.time_ms is None else str(limit.time_ms)
+def _shown(boundary: ReadBoundary, name: NamedPartition) -> str:
+    if boundary.times is not None:
+        return str(boundary.times[name])
+    return f"-{boundary.ago_ms}ms" if boundary.time_ms is None else str(boundary.time_ms)

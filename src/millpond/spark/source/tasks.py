@@ -18,7 +18,7 @@ from millpond.records import Buffer
 from millpond.spark.kernels.batches import check_and_stamp, messages_in_groups
 from millpond.spark.kernels.sections import Sections, to_section_groups
 from millpond.spark.place import EXTENTS_PER_READ, Place, database, store
-from millpond.spark.source.data_loss import Losses
+from millpond.spark.source.data_loss import DataLossHandler
 from millpond.spark.source.offsets import NamedPartition
 from millpond.spark.source.planning import ReadRange
 from millpond.spark.source.rows import RowMaker
@@ -32,14 +32,16 @@ GROUP_BYTES: Final = 1024 * 1024
 class RangeReader:
     """Reads one range after another, each once. `schema` is an Arrow schema."""
 
-    def __init__(self, place: Place, schema: Any, *, committed_only: bool, losses: Losses) -> None:
+    def __init__(
+        self, place: Place, schema: Any, *, committed_only: bool, data_loss: DataLossHandler
+    ) -> None:
         self._database = database(place)
         self._reader = StoreReader(
             self._database, store(place), extents_per_read=EXTENTS_PER_READ, check_and_stamp=check_and_stamp
         )
         self._schema = schema
         self._committed_only = committed_only
-        self._losses = losses
+        self._data_loss = data_loss
 
     def read(self, wanted: ReadRange) -> Iterator[Any]:
         """The record batches of the range."""
@@ -95,10 +97,10 @@ class RangeReader:
             with self._database.read() as tx:
                 log_start = partitions.read(tx, wanted.topic_partition).log_start
         except UnknownPartition:
-            self._losses.gone(wanted.name)
+            self._data_loss.partition_gone(wanted.name)
             return wanted.end
         if position < log_start:
-            self._losses.expired(wanted.name, position, log_start)
+            self._data_loss.expired(wanted.name, position, log_start)
         return min(max(position, log_start), wanted.end)
 
 

@@ -72,9 +72,9 @@ MORE_KILLS = [
     Kill("between two commits", "compact", f"{JOBS}.compact:_commit 2 before"),
     Kill("after the last commit", "compact", f"{JOBS}.compact:_commit 3 after"),
     Kill("after planning", "retain", f"{JOBS}.retain:perform 1 before"),
-    Kill("while lines are looked for", "retain", f"{JOBS}.retain:find_expiry 2 before"),
-    Kill("before a line is drawn", "retain", f"{JOBS}.retain:_apply_expiry 1 before"),
-    Kill("between two lines", "retain", f"{JOBS}.retain:_apply_expiry 2 before"),
+    Kill("while log starts are computed", "retain", f"{JOBS}.retain:find_expiry 2 before"),
+    Kill("before a log start is applied", "retain", f"{JOBS}.retain:_apply_expiry 1 before"),
+    Kill("between two log starts", "retain", f"{JOBS}.retain:_apply_expiry 2 before"),
     Kill("after the last", "retain", f"{JOBS}.retain:_apply_expiry 3 after"),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.frontends.rpc.wire import details_of, serving
 
 from millpond.frontends.rpc.limits import RpcLimits
-from millpond.frontends.rpc.memory import Answers, Intake
+from millpond.frontends.rpc.memory import RequestAdmission, ResponseMemory
 from millpond.model.errors import Overloaded
 from millpond.settings import Settings
 from millpond.stubs import log_pb2
@@ -17,26 +17,26 @@ KIB = 1024
 
 
 def test_a_request_past_the_limit_is_refused_until_another_is_done():
-    intake = Intake(100)
-    with intake.admitted(60):
-        with pytest.raises(Overloaded), intake.admitted(50):
+    admission = RequestAdmission(100)
+    with admission.admitted(60):
+        with pytest.raises(Overloaded), admission.admitted(50):
             pass
-        with intake.admitted(40):
-            assert intake.held_bytes == 100
-    with intake.admitted(50):
-        assert intake.held_bytes == 50
-    assert intake.held_bytes == 0
+        with admission.admitted(40):
+            assert admission.held_bytes == 100
+    with admission.admitted(50):
+        assert admission.held_bytes == 50
+    assert admission.held_bytes == 0
 
 
 def test_a_single_request_is_let_in_whatever_its_size():
-    intake = Intake(100)
-    with intake.admitted(1_000), pytest.raises(Overloaded), intake.admitted(1):
+    admission = RequestAdmission(100)
+    with admission.admitted(1_000), pytest.raises(Overloaded), admission.admitted(1):
         pass
-    assert intake.held_bytes == 0
+    assert admission.held_bytes == 0
 
 
 def test_answers_get_smaller_the_more_there_are_but_not_below_the_least():
-    answers = Answers(16_000, 100)
+    answers = ResponseMemory(16_000, 100)
     sizes = []
     for _ in range(200):
         sizes.append(answers.room(10_000))
@@ -77,7 +77,7 @@ async def test_answers_are_counted_until_they_are_sent_and_no_longer():
     async with serving() as (broker, wire):
         for _ in range(64):
             await wire.produce("topic", bytes(10 * KIB))
-        answers = broker.rpc._log._answers
+        answers = broker.rpc._log._response_memory
         assert len((await wire.poll("topic")).messages) == 9  # a sixteenth of all
         answers.hold(1_590 * KIB)
         assert len((await wire.poll("topic")).messages) == 1

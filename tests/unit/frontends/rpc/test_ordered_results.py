@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from millpond.frontends.rpc.ordered_results import Pipeline
+from millpond.frontends.rpc.ordered_results import OrderedResults
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ async def soon():
 
 
 async def test_results_keep_the_order_of_their_requests(futures):
-    pipeline, made = Pipeline(10), futures(3)
+    results, made = OrderedResults(10), futures(3)
     for future in made:
-        await pipeline.put(future)
-    taking = asyncio.create_task(pipeline.take(10))
+        await results.put(future)
+    taking = asyncio.create_task(results.take(10))
     made[2].set_result("third")
     made[1].set_result("second")
     await soon()
@@ -42,54 +42,54 @@ async def test_results_keep_the_order_of_their_requests(futures):
 
 
 async def test_what_is_not_ready_waits_for_the_next_answer(futures):
-    pipeline, made = Pipeline(10), futures(3)
+    results, made = OrderedResults(10), futures(3)
     for future in made:
-        await pipeline.put(future)
+        await results.put(future)
     made[0].set_result(0)
     made[2].set_result(2)
-    assert await pipeline.take(10) == [0]
+    assert await results.take(10) == [0]
     made[1].set_result(1)
-    assert await pipeline.take(10) == [1, 2]
+    assert await results.take(10) == [1, 2]
 
 
 async def test_an_answer_carries_only_so_many(futures):
-    pipeline, made = Pipeline(10), futures(5)
+    results, made = OrderedResults(10), futures(5)
     for number, future in enumerate(made):
         future.set_result(number)
-        await pipeline.put(future)
-    assert [await pipeline.take(2) for _ in range(3)] == [[0, 1], [2, 3], [4]]
+        await results.put(future)
+    assert [await results.take(2) for _ in range(3)] == [[0, 1], [2, 3], [4]]
 
 
 async def test_putting_waits_while_it_is_full(futures):
-    pipeline, made = Pipeline(2), futures(3)
-    await pipeline.put(made[0])
-    await pipeline.put(made[1])
-    third = asyncio.create_task(pipeline.put(made[2]))
+    results, made = OrderedResults(2), futures(3)
+    await results.put(made[0])
+    await results.put(made[1])
+    third = asyncio.create_task(results.put(made[2]))
     await soon()
     assert not third.done()
     made[0].set_result(0)
-    assert await pipeline.take(10) == [0]
+    assert await results.take(10) == [0]
     await third
 
 
 async def test_after_the_end_what_was_put_is_still_taken(futures):
-    pipeline, [future] = Pipeline(2), futures()
-    await pipeline.put(future)
-    pipeline.end()
+    results, [future] = OrderedResults(2), futures()
+    await results.put(future)
+    results.end()
     future.set_result("last")
-    assert await pipeline.take(10) == ["last"]
-    assert await pipeline.take(10) == []
+    assert await results.take(10) == ["last"]
+    assert await results.take(10) == []
 
 
 async def test_taking_from_an_empty_one_waits_for_a_put_or_the_end(futures):
-    pipeline, [future] = Pipeline(2), futures()
-    taking = asyncio.create_task(pipeline.take(10))
+    results, [future] = OrderedResults(2), futures()
+    taking = asyncio.create_task(results.take(10))
     await soon()
     assert not taking.done()
     future.set_result(1)
-    await pipeline.put(future)
+    await results.put(future)
     assert await taking == [1]
-    ending = asyncio.create_task(pipeline.take(10))
+    ending = asyncio.create_task(results.take(10))
     await soon()
-    pipeline.end()
+    results.end()
     assert await ending == []

@@ -18,7 +18,7 @@ from tests.unit.frontends.rpc.consuming import (
 )
 from tests.unit.frontends.rpc.wire import details_of, serving
 
-from millpond.frontends.rpc.subscribe_stream import Window
+from millpond.frontends.rpc.subscribe_stream import ByteWindow
 from millpond.settings import Settings
 from millpond.stubs import admin_pb2, log_pb2
 from millpond.stubs import queue_pb2 as pb
@@ -403,17 +403,17 @@ async def test_when_the_broker_stops_consumers_leave_in_order(tmp_path):
 
 
 def test_no_more_is_on_its_way_than_the_window_whatever_was_granted():
-    window = Window(100)
+    window = ByteWindow(100)
     assert (window.next_grant(), window.next_grant()) == (100, 0), "one that does not count bytes"
-    window.take(window.dispatched(40))
+    window.mark_read(window.dispatched(40))
     assert window.next_grant() == 60
-    window = Window(100)
+    window = ByteWindow(100)
     window.grant(150)
     assert window.next_grant() == 100
-    window.take(window.dispatched(0))
+    window.mark_read(window.dispatched(0))
     assert window.next_grant() == 50
     window.refund(20)
-    window.take(window.dispatched(0))
+    window.mark_read(window.dispatched(0))
     assert (window.next_grant(), window.next_grant()) == (20, 0)
 
 

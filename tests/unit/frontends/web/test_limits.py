@@ -94,7 +94,7 @@ async def test_who_announces_much_and_sends_nothing_takes_no_room(limited):
 
 
 def held(broker):
-    return broker.web.application.bodies.held_bytes
+    return broker.web.application.request_memory.held_bytes
 
 
 async def test_json_that_holds_no_messages_may_be_less_large(limited, connected_to):
@@ -112,7 +112,7 @@ async def test_too_many_messages_are_refused_and_nothing_is_stored(client, broke
         "/topics/pond/produce", content=body, headers={"Content-Type": "application/json"}
     )
     assert (answer.status_code, answer.json()["code"]) == (400, "InvalidRequest")
-    assert "where 1 to 10000 are taken" in answer.json()["message"]
+    assert "where 1 to 10000 are allowed" in answer.json()["message"]
     assert broker.administration.topics() == []
 
 

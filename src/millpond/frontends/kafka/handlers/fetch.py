@@ -94,7 +94,7 @@ def _responses(
         [
             _refused(part.partition, each)
             if isinstance(each, ErrorCode)
-            else _answered(call, request, part, next(following))
+            else _partition_response(call, request, part, next(following))
             for _, part, each in asked
         ]
     )
@@ -106,7 +106,7 @@ def _responses(
     ]
 
 
-def _answered(
+def _partition_response(
     call: KafkaCall, request: wire.FetchRequest, part: wire.FetchPartition, result: FetchResult
 ) -> wire.PartitionData:
     if result.error is not None:

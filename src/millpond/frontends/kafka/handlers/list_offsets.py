@@ -39,16 +39,16 @@ async def list_offsets(call: KafkaCall, request: ListOffsetsRequest) -> ListOffs
     times = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     )
-    answered: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    responses: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        rows = answered.setdefault(topic.name, {})
+        rows = responses.setdefault(topic.name, {})
         for part in topic.partitions:
             repeated = times[topic.name, part.partition_index] > 1
             rows[part.partition_index] = await _one(call, topic.name, part, committed, repeated)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=name, partitions=list(rows.values()))
-            for name, rows in answered.items()
+            for name, rows in responses.items()
         ]
     )
 

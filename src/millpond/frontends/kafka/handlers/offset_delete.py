@@ -29,7 +29,7 @@ async def offset_delete(call: KafkaCall, request: OffsetDeleteRequest) -> Offset
     except MillpondError as error:
         return OffsetDeleteResponse(error_code=coordinator_code_of(error), topics=[])
     codes = [each if isinstance(each, ErrorCode) else _code(next(errors)) for each in asked]
-    return OffsetDeleteResponse(topics=_answers(request, codes))
+    return OffsetDeleteResponse(topics=_topic_responses(request, codes))
 
 
 def _asked(call: KafkaCall, name: str, number: int) -> TopicPartition | ErrorCode:
@@ -43,7 +43,9 @@ def _code(error: MillpondError | None) -> ErrorCode:
     return ErrorCode.NONE if error is None else coordinator_code_of(error)
 
 
-def _answers(request: OffsetDeleteRequest, codes: Sequence[ErrorCode]) -> list[OffsetDeleteResponseTopic]:
+def _topic_responses(
+    request: OffsetDeleteRequest, codes: Sequence[ErrorCode]
+) -> list[OffsetDeleteResponseTopic]:
     following = iter(codes)
     return [
         OffsetDeleteResponseTopic(

@@ -58,11 +58,11 @@ async def _one_group(call: KafkaCall, request: OffsetFetchRequest) -> OffsetFetc
         found = await call.groups.committed_offsets(request.group_id)
     except MillpondError as error:
         return _refused(call, asked or [], _group_code(error))
-    answers = [
+    responses = [
         OffsetFetchResponseTopic(name=each.name, partitions=_partitions(each, found, request.require_stable))
         for each in (_all(call, found) if asked is None else asked)
     ]
-    return OffsetFetchResponse(topics=answers)
+    return OffsetFetchResponse(topics=responses)
 
 
 def _refused(call: KafkaCall, asked: Iterable[RequestedTopic], code: ErrorCode) -> OffsetFetchResponse:
@@ -86,18 +86,18 @@ async def _group(
     except MillpondError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=_group_code(error))
     asked = _all(call, found) if group.topics is None else _asked(call, group)
-    answers = [
+    responses = [
         OffsetFetchResponseTopics(
             name=each.name, topic_id=each.topic_id, partitions=_partitions(each, found, require_stable)
         )
         for each in asked
     ]
     if call.version >= BY_ID_SINCE:
-        for each, answer in zip(asked, answers, strict=True):
+        for each, response in zip(asked, responses, strict=True):
             if each.known_id is None:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
-                answer.partitions = [_without_offset(number, unknown) for number in each.partitions]
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answers)
+                response.partitions = [_without_offset(number, unknown) for number in each.partitions]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=responses)
 
 
 def _asked(call: KafkaCall, group: OffsetFetchRequestGroup) -> list[RequestedTopic]:

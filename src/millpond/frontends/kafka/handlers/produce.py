@@ -64,7 +64,7 @@ async def produce(call: KafkaCall, request: ProduceRequest) -> Awaitable[Respons
             if len(parts) % PARTITIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)  # let other requests run
         submitted.append((topic, parts))
-    return _answer(call, request, submitted)
+    return _response(call, request, submitted)
 
 
 async def _ensure_known(call: KafkaCall, request: ProduceRequest) -> None:
@@ -130,7 +130,7 @@ async def _join_transaction(
         await call.transactions.ensure_partitions(producer, [topic_partition])
 
 
-async def _answer(
+async def _response(
     call: KafkaCall, request: ProduceRequest, submitted: list[tuple[TopicProduceData, list[Submitted]]]
 ) -> ProduceResponse | None:
     responses = [
@@ -153,7 +153,7 @@ def _disconnect_on_error(responses: list[TopicProduceResponse]) -> None:
             if part.error_code != ErrorCode.NONE:
                 which = f"{topic.name or topic.topic_id.hex()}-{part.index}"
                 code = ErrorCode(part.error_code).name
-                raise Disconnect(f"it produced without acks, and {which} answers {code}")
+                raise Disconnect(f"a produce with acks=0 failed: {which}: {code}")
 
 
 async def _result(

@@ -2,13 +2,15 @@
 
 from typing import Literal
 
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, operation
 from millpond.frontends.web.schemas import ClusterBrokerJson, ClusterJson
 from millpond.service import BrokerStatus
 
 
-@operation("GET", "/cluster", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: ClusterJson})
-async def show_cluster(call: HttpCall[Nothing, Nothing, None]) -> ClusterJson:
+@operation(
+    "GET", "/cluster", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: ClusterJson}
+)
+async def show_cluster(call: HttpCall[NoParameters, NoParameters, None]) -> ClusterJson:
     """Show the brokers, their addresses, and how much each of them owns. Every broker reports all of them."""
     found = await call.site.services.cluster.status()
     return ClusterJson(

@@ -8,15 +8,22 @@ from msgspec import UNSET, UnsetType
 from millpond.frontends.web.convert import headers_of, message_of, size_of
 from millpond.frontends.web.errors import HttpError
 from millpond.frontends.web.handlers.produce import BINARY, PartitionPath
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, Other, Raw, operation
+from millpond.frontends.web.operations import (
+    NO_BODY,
+    HttpCall,
+    NonJsonContent,
+    NoParameters,
+    RawResponse,
+    operation,
+)
 from millpond.frontends.web.schemas import (
     Count,
     FetchedJson,
-    Given,
     MessageJson,
     Millis,
     Offset,
     PartitionNumber,
+    RequestStruct,
     Shown,
 )
 from millpond.frontends.web.site import cancel_on_disconnect
@@ -28,7 +35,7 @@ DEFAULT_BYTES = 1024 * 1024
 encode = msgspec.json.Encoder().encode
 
 
-class FetchQuery(Given, frozen=True):
+class FetchQuery(RequestStruct, frozen=True):
     """Without an offset or a timestamp, reading starts at the oldest message."""
 
     offset: Offset | UnsetType = UNSET
@@ -40,7 +47,7 @@ class FetchQuery(Given, frozen=True):
     committed: bool = True
 
 
-class MessagePath(Given, frozen=True):
+class MessagePath(RequestStruct, frozen=True):
     topic: str
     partition: PartitionNumber
     offset: Offset
@@ -56,7 +63,7 @@ class MessagePath(Given, frozen=True):
     error_statuses=(404, 416),
     redirects=True,
 )
-async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
+async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> RawResponse:
     """Fetch messages from an offset or a time, up to a count and a size. With `wait_ms` it waits for the first one.
     An offset outside the retained range is refused (416), with the range in the details."""
     start = await _start(call)
@@ -73,28 +80,28 @@ async def fetch(call: HttpCall[PartitionPath, FetchQuery, None]) -> Raw:
     polling = call.site.services.poller.poll(request)
     polled = await (cancel_on_disconnect(call.receive, polling) if query.wait_ms else polling)
     content = await call.site.run_off_loop_if_large(size_of(polled.records), lambda: _encoded(call, polled))
-    return Raw(content)
+    return RawResponse(content)
 
 
 @operation(
     "GET",
     "/topics/{topic}/fetch/{partition}/{offset}",
     parameters=MessagePath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
-    returns={200: Other([BINARY], "The value of the message, as it is."), 204: None},
+    returns={200: NonJsonContent([BINARY], "The value of the message, as it is."), 204: None},
     error_statuses=(404, 416),
     redirects=True,
 )
-async def fetch_message(call: HttpCall[MessagePath, Nothing, None]) -> Raw:
+async def fetch_message(call: HttpCall[MessagePath, NoParameters, None]) -> RawResponse:
     """Fetch one message: its value is the body, the rest is in headers (X-Millpond-Offset, -Timestamp, -Key or
     -Key-Base64, -Header-<name>); X-Millpond-Left-Out names the fields that do not fit into a header. 204 if the value
     is null."""
     record = await _one(call)
     headers = headers_of(record, call.site.limits.header_value_bytes_max)
     if record.value is None:
-        return Raw(b"", headers=headers, status=204)
-    return Raw(bytes(record.value), BINARY, headers)
+        return RawResponse(b"", headers=headers, status=204)
+    return RawResponse(bytes(record.value), BINARY, headers)
 
 
 async def _start(call: HttpCall[PartitionPath, FetchQuery, None]) -> int:
@@ -108,7 +115,7 @@ async def _start(call: HttpCall[PartitionPath, FetchQuery, None]) -> int:
     )
 
 
-async def _one(call: HttpCall[MessagePath, Nothing, None]) -> Record:
+async def _one(call: HttpCall[MessagePath, NoParameters, None]) -> Record:
     path = call.path
     request = PollRequest(path.topic, {path.partition: path.offset}, messages_max=1, bytes_max=1, strict=True)
     polled = await call.site.services.poller.poll(request)

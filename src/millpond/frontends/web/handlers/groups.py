@@ -1,26 +1,31 @@
 """Consumer groups: list, describe with lag, set offsets, delete."""
 
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
 from millpond.frontends.web.schemas import (
-    Given,
     GroupJson,
     GroupListingJson,
     GroupListingsJson,
     GroupPartitionJson,
     MemberJson,
     PositionsJson,
+    RequestStruct,
 )
 from millpond.model.errors import GroupNotEmpty, InvalidRequest, UnknownMember
 
 
-class GroupPath(Given, frozen=True):
+class GroupPath(RequestStruct, frozen=True):
     group: str
 
 
 @operation(
-    "GET", "/groups", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: GroupListingsJson}
+    "GET",
+    "/groups",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=NO_BODY,
+    returns={200: GroupListingsJson},
 )
-async def list_groups(call: HttpCall[Nothing, Nothing, None]) -> GroupListingsJson:
+async def list_groups(call: HttpCall[NoParameters, NoParameters, None]) -> GroupListingsJson:
     """List all groups that have or had members, or have offsets."""
     found = await call.site.services.administration.groups()
     return GroupListingsJson(
@@ -32,13 +37,13 @@ async def list_groups(call: HttpCall[Nothing, Nothing, None]) -> GroupListingsJs
     "GET",
     "/groups/{group}",
     parameters=GroupPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={200: GroupJson},
     error_statuses=(404,),
     redirects=True,
 )
-async def describe_group(call: HttpCall[GroupPath, Nothing, None]) -> GroupJson:
+async def describe_group(call: HttpCall[GroupPath, NoParameters, None]) -> GroupJson:
     """Describe a group: its members, committed offsets and lag."""
     found = await call.site.services.administration.describe_group(call.path.group)
     return GroupJson(
@@ -70,13 +75,13 @@ async def describe_group(call: HttpCall[GroupPath, Nothing, None]) -> GroupJson:
     "PUT",
     "/groups/{group}/offsets",
     parameters=GroupPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(PositionsJson),
     returns={204: None},
     error_statuses=(404, 409),
     redirects=True,
 )
-async def commit_offsets(call: HttpCall[GroupPath, Nothing, PositionsJson]) -> None:
+async def commit_offsets(call: HttpCall[GroupPath, NoParameters, PositionsJson]) -> None:
     """Set the position of a group without members in a topic: the offset of the next message, by partition."""
     offsets = {each.partition: each.offset for each in call.body.offsets}
     if len(offsets) < len(call.body.offsets):
@@ -91,12 +96,12 @@ async def commit_offsets(call: HttpCall[GroupPath, Nothing, PositionsJson]) -> N
     "DELETE",
     "/groups/{group}",
     parameters=GroupPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={204: None},
     error_statuses=(404, 409),
     redirects=True,
 )
-async def delete_group(call: HttpCall[GroupPath, Nothing, None]) -> None:
+async def delete_group(call: HttpCall[GroupPath, NoParameters, None]) -> None:
     """Delete a group without members, and its offsets."""
     await call.site.services.administration.delete_group(call.path.group)

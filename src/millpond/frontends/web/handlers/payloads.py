@@ -1,4 +1,4 @@
-"""Payloads: bodies stored outside the log, to which messages refer. Returns upload places, and stores and
+"""Payloads: bodies stored outside the log, to which messages refer. Returns upload URLs, and stores and
 returns payloads.
 
 If the store has its own URLs, clients are redirected there and the broker never handles the body.
@@ -16,32 +16,32 @@ from millpond.frontends.web.handlers.produce import BINARY
 from millpond.frontends.web.handlers.stream import acquire_stream_slot
 from millpond.frontends.web.operations import (
     NO_BODY,
-    Chunks,
+    BodyChunks,
     HttpCall,
-    Nothing,
-    Other,
-    Raw,
+    NonJsonContent,
+    NoParameters,
+    RawResponse,
     RequestBody,
-    Stream,
+    StreamedResponse,
     operation,
 )
 from millpond.frontends.web.request_memory import ClientGone
-from millpond.frontends.web.schemas import INT64_MAX, Given, PayloadPlaceJson, StoredPayloadJson
+from millpond.frontends.web.schemas import INT64_MAX, PayloadPlaceJson, RequestStruct, StoredPayloadJson
 from millpond.model.errors import MillpondError
 from millpond.service import TransferTarget
 
 encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
 
-PAYLOAD: RequestBody[Chunks] = RequestBody({BINARY: "The body."}, streamed=True)
+PAYLOAD: RequestBody[BodyChunks] = RequestBody({BINARY: "The body."}, streamed=True)
 
 
-class PayloadPath(Given, frozen=True):
+class PayloadPath(RequestStruct, frozen=True):
     topic: str
     payload: str
 
 
-class PlaceQuery(Given, frozen=True):
+class PlaceQuery(RequestStruct, frozen=True):
     size: Annotated[int, Meta(ge=1, le=INT64_MAX)] | UnsetType = field(name="bytes", default=UNSET)
 
 
@@ -59,28 +59,30 @@ async def place_payload(call: HttpCall[PayloadPath, PlaceQuery, None]) -> Payloa
     the headers to use, and when they expire. The URL belongs to the store if the store has URLs, otherwise to this
     broker."""
     size = None if call.query.size is UNSET else call.query.size
-    place = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
-    return _shown(call, place)
+    target = await call.site.services.payloads.upload_place(call.path.topic, call.path.payload, size)
+    return _target_json(call, target)
 
 
 @operation(
     "PUT",
     "/topics/{topic}/payloads/{payload}",
     parameters=PayloadPath,
-    query=Nothing,
+    query=NoParameters,
     body=PAYLOAD,
     returns={200: StoredPayloadJson, 307: PayloadPlaceJson},
     error_statuses=(404, 409),
 )
-async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> StoredPayloadJson | Raw:
+async def upload_payload(
+    call: HttpCall[PayloadPath, NoParameters, BodyChunks],
+) -> StoredPayloadJson | RawResponse:
     """Store a body. The response contains the `millpond-payload` header of the message that refers to it. Produce
     that message soon, or the body is deleted. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
     announced = call.headers.get("content-length")
     size = None if announced is None else int(announced)
-    place = await payloads.upload_place(path.topic, path.payload, size)
-    if place.url is not None:
-        return _redirect(call, place)
+    target = await payloads.upload_place(path.topic, path.payload, size)
+    if target.url is not None:
+        return _redirect(call, target)
     stored = await payloads.store(path.topic, path.payload, call.body, size=size)
     return StoredPayloadJson(path.topic, str(stored.id), stored.bytes, str(stored))
 
@@ -89,20 +91,22 @@ async def upload_payload(call: HttpCall[PayloadPath, Nothing, Chunks]) -> Stored
     "GET",
     "/topics/{topic}/payloads/{payload}",
     parameters=PayloadPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
-    returns={200: Other([BINARY], "The body."), 307: PayloadPlaceJson},
+    returns={200: NonJsonContent([BINARY], "The body."), 307: PayloadPlaceJson},
     error_statuses=(404, 409),
 )
-async def download_payload(call: HttpCall[PayloadPath, Nothing, None]) -> Stream | Raw:
+async def download_payload(call: HttpCall[PayloadPath, NoParameters, None]) -> StreamedResponse | RawResponse:
     """Get the body of a message. If the store has URLs, the response redirects to one (307)."""
     path, payloads = call.path, call.site.services.payloads
-    place = await payloads.download_place(path.topic, path.payload)
-    if place.url is not None:
-        return _redirect(call, place)
+    target = await payloads.download_place(path.topic, path.payload)
+    if target.url is not None:
+        return _redirect(call, target)
     body = await payloads.read(path.topic, path.payload)
     length = (b"content-length", b"%d" % body.size)
-    return Stream(_abort_on_error(body.pieces, path), BINARY, acquire_stream_slot(call.site), [length])
+    return StreamedResponse(
+        _abort_on_error(body.pieces, path), BINARY, acquire_stream_slot(call.site), [length]
+    )
 
 
 async def _abort_on_error(
@@ -121,12 +125,12 @@ async def _abort_on_error(
         raise ClientGone from error
 
 
-def _redirect(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> Raw:
-    shown = _shown(call, place)
-    return Raw(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
+def _redirect(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> RawResponse:
+    shown = _target_json(call, target)
+    return RawResponse(encode(shown), headers=[(b"location", shown.url.encode())], status=307)
 
 
-def _shown(call: HttpCall[PayloadPath, Any, Any], place: TransferTarget) -> PayloadPlaceJson:
+def _target_json(call: HttpCall[PayloadPath, Any, Any], target: TransferTarget) -> PayloadPlaceJson:
     host = call.headers.get("host") or call.site.services.listeners["http"]
     ours = f"http://{host}/topics/{quote(call.path.topic, safe='')}/payloads/{call.path.payload}"
-    return PayloadPlaceJson(place.url or ours, place.method, dict(place.headers), place.expires_at_ms)
+    return PayloadPlaceJson(target.url or ours, target.method, dict(target.headers), target.expires_at_ms)

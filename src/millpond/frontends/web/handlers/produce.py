@@ -7,15 +7,15 @@ from starlette.datastructures import Headers
 
 from millpond.frontends.web.convert import binary_record, json_records, raw_record
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import JSON, HttpCall, Nothing, RequestBody, operation
+from millpond.frontends.web.operations import JSON, HttpCall, NoParameters, RequestBody, operation
 from millpond.frontends.web.schemas import (
-    Given,
     NewMessageJson,
     NewMessagesJson,
     PartitionNumber,
     PlaceJson,
     ProducedJson,
     ProducedMessagesJson,
+    RequestStruct,
 )
 from millpond.frontends.web.site import Site
 from millpond.records import Record
@@ -35,11 +35,11 @@ class ProduceContent(NamedTuple):
     is_batch: bool
 
 
-def records_of(site: Site, kind: str, headers: Headers, content: bytes) -> ProduceContent:
-    if kind == JSON:
+def records_of(site: Site, content_type: str, headers: Headers, content: bytes) -> ProduceContent:
+    if content_type == JSON:
         check_count = site.services.messages.check_count
         return ProduceContent(*json_records(content, check_count, site.limits.message_parts_max))
-    if kind == BINARY:
+    if content_type == BINARY:
         return ProduceContent([binary_record(headers.raw, content)], is_batch=False)
     return ProduceContent([raw_record(content)], is_batch=False)
 
@@ -58,7 +58,7 @@ RECORDS = RequestBody(
 )
 
 
-class PartitionPath(Given, frozen=True):
+class PartitionPath(RequestStruct, frozen=True):
     topic: str
     partition: PartitionNumber
 
@@ -67,14 +67,14 @@ class PartitionPath(Given, frozen=True):
     "POST",
     "/topics/{topic}/produce/{partition}",
     parameters=PartitionPath,
-    query=Nothing,
+    query=NoParameters,
     body=RECORDS,
     returns={200: [ProducedJson, ProducedMessagesJson]},
     error_statuses=(404,),
     redirects=True,
 )
 async def produce_to_partition(
-    call: HttpCall[PartitionPath, Nothing, ProduceContent],
+    call: HttpCall[PartitionPath, NoParameters, ProduceContent],
 ) -> ProducedJson | ProducedMessagesJson:
     """Append to one partition. A topic that does not exist is created."""
     messages = call.site.services.messages
@@ -86,13 +86,15 @@ async def produce_to_partition(
     "POST",
     "/topics/{topic}/produce",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=RECORDS,
     returns={200: [ProducedJson, ProducedMessagesJson]},
     error_statuses=(404,),
     redirects=True,
 )
-async def produce(call: HttpCall[TopicPath, Nothing, ProduceContent]) -> ProducedJson | ProducedMessagesJson:
+async def produce(
+    call: HttpCall[TopicPath, NoParameters, ProduceContent],
+) -> ProducedJson | ProducedMessagesJson:
     """Append to the partition of the key, as Kafka's clients choose it; messages without a key alternate between
     partitions. A topic that does not exist is created."""
     placed = await call.site.services.messages.produce(call.path.topic, call.body.records)

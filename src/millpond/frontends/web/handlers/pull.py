@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from millpond.frontends.web.convert import encoded_as, size_of
 from millpond.frontends.web.handlers.subscriptions import SubscriptionPath
-from millpond.frontends.web.operations import HttpCall, Nothing, Raw, json_body, operation
+from millpond.frontends.web.operations import HttpCall, NoParameters, RawResponse, json_body, operation
 from millpond.frontends.web.schemas import (
     AcksJson,
     AnsweredIdJson,
@@ -33,13 +33,13 @@ encode = msgspec.json.Encoder().encode
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/pull",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(PullJson),
     returns={200: PulledDeliveriesJson},
     error_statuses=(404, 409),
     redirects=True,
 )
-async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
+async def pull(call: HttpCall[SubscriptionPath, NoParameters, PullJson]) -> RawResponse:
     """Pull deliveries for one consumer, up to a count and a size; with `wait_ms` it waits for the first one.
     Acknowledge each within the subscription's ack timeout, or it is redelivered. A consumer has one pull at a time
     (409). A broker delivers only messages of partitions that it owns; the response lists the other brokers. A broker
@@ -54,7 +54,7 @@ async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
     )
     pulled = await cancel_on_disconnect(call.receive, pulling)
     size = size_of((each.partition, each.record) for each in pulled)
-    return Raw(
+    return RawResponse(
         await call.site.run_off_loop_if_large(
             size, lambda: _encoded(call.path, pulled, brokers, asked.encoding)
         )
@@ -65,62 +65,62 @@ async def pull(call: HttpCall[SubscriptionPath, Nothing, PullJson]) -> Raw:
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/ack",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(AcksJson),
     returns={200: AnsweredJson},
     error_statuses=(404,),
 )
-async def ack(call: HttpCall[SubscriptionPath, Nothing, AcksJson]) -> AnsweredJson:
+async def ack(call: HttpCall[SubscriptionPath, NoParameters, AcksJson]) -> AnsweredJson:
     """Acknowledge messages. A result of `ok` is durable: the message is never delivered again."""
     asked = call.body
     name = _name(call.path, asked.consumer)
-    return _answered(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
+    return _acknowledged(asked.ack_ids, await call.site.services.pulling.ack(name, asked.ack_ids))
 
 
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/nack",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(NacksJson),
     returns={200: AnsweredJson},
     error_statuses=(404,),
 )
-async def nack(call: HttpCall[SubscriptionPath, Nothing, NacksJson]) -> AnsweredJson:
+async def nack(call: HttpCall[SubscriptionPath, NoParameters, NacksJson]) -> AnsweredJson:
     """Reject messages that could not be handled: they are redelivered later, or become dead letters when they have
     failed too often."""
     asked = call.body
     name, delay_ms = _name(call.path, asked.consumer), asked.delay_ms
-    answers = await call.site.services.pulling.nack(
+    results = await call.site.services.pulling.nack(
         name, asked.ack_ids, None if delay_ms is UNSET else delay_ms
     )
-    return _answered(asked.ack_ids, answers)
+    return _acknowledged(asked.ack_ids, results)
 
 
 @operation(
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/extend",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(ExtensionsJson),
     returns={200: AnsweredJson},
     error_statuses=(404,),
 )
-async def extend(call: HttpCall[SubscriptionPath, Nothing, ExtensionsJson]) -> AnsweredJson:
+async def extend(call: HttpCall[SubscriptionPath, NoParameters, ExtensionsJson]) -> AnsweredJson:
     """Extend the ack timeout of these deliveries, counted from now."""
     asked = call.body
     name = _name(call.path, asked.consumer)
-    answers = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)
-    return _answered(asked.ack_ids, answers)
+    results = await call.site.services.pulling.extend(name, asked.ack_ids, asked.extend_ms)
+    return _acknowledged(asked.ack_ids, results)
 
 
 def _name(path: SubscriptionPath, consumer: str) -> PullerName:
     return PullerName(path.topic, path.subscription, consumer)
 
 
-def _answered(ack_ids: Sequence[str], answers: Sequence[AckResult]) -> AnsweredJson:
-    pairs = zip(ack_ids, answers, strict=True)
-    return AnsweredJson([AnsweredIdJson(ack_id, answer.value) for ack_id, answer in pairs])
+def _acknowledged(ack_ids: Sequence[str], results: Sequence[AckResult]) -> AnsweredJson:
+    pairs = zip(ack_ids, results, strict=True)
+    return AnsweredJson([AnsweredIdJson(ack_id, result.value) for ack_id, result in pairs])
 
 
 def _encoded(path: SubscriptionPath, pulled: Sequence[Pulled], brokers: list[str], shown: Shown) -> bytes:

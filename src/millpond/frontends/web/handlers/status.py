@@ -11,17 +11,17 @@ from millpond.frontends.web.operations import (
     NO_BODY,
     OPERATIONS,
     HttpCall,
-    Nothing,
-    Other,
-    Raw,
+    NonJsonContent,
+    NoParameters,
+    RawResponse,
     operation,
 )
 from millpond.frontends.web.schemas import IndexJson, StatusJson
 
-NoInput = HttpCall[Nothing, Nothing, None]
+NoInput = HttpCall[NoParameters, NoParameters, None]
 
 
-@operation("GET", "/", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: IndexJson})
+@operation("GET", "/", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: IndexJson})
 async def show_index(call: NoInput) -> IndexJson:
     """List the addresses of this broker and the paths of this interface."""
     services = call.site.services
@@ -29,13 +29,17 @@ async def show_index(call: NoInput) -> IndexJson:
     return IndexJson("millpond", services.version, dict(services.listeners), paths)
 
 
-@operation("GET", "/healthz", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: StatusJson})
+@operation(
+    "GET", "/healthz", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: StatusJson}
+)
 async def check_health(_: NoInput) -> StatusJson:
     """Check that the process responds."""
     return StatusJson("ok")
 
 
-@operation("GET", "/readyz", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: StatusJson})
+@operation(
+    "GET", "/readyz", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: StatusJson}
+)
 async def check_readiness(call: NoInput) -> StatusJson:
     """Check that messages are accepted. If not: 503, and `details.reason` is `not_serving` (starting, stopping or
     failed), `disk_full`, `lease_overdue` (the catalog commits nothing) or `writes_refused` (the last flush failed,
@@ -49,27 +53,27 @@ async def check_readiness(call: NoInput) -> StatusJson:
 @operation(
     "GET",
     "/metrics",
-    parameters=Nothing,
-    query=Nothing,
+    parameters=NoParameters,
+    query=NoParameters,
     body=NO_BODY,
-    returns={200: Other([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
+    returns={200: NonJsonContent([CONTENT_TYPE_LATEST.partition(";")[0]], "Prometheus' text format.")},
 )
-async def show_metrics(call: NoInput) -> Raw:
+async def show_metrics(call: NoInput) -> RawResponse:
     """Get all metrics in the format of Prometheus."""
-    return Raw(call.site.services.expose_metrics(), CONTENT_TYPE_LATEST)
+    return RawResponse(call.site.services.expose_metrics(), CONTENT_TYPE_LATEST)
 
 
 @operation(
     "GET",
     "/openapi.json",
-    parameters=Nothing,
-    query=Nothing,
+    parameters=NoParameters,
+    query=NoParameters,
     body=NO_BODY,
-    returns={200: Other([JSON], "This document.")},
+    returns={200: NonJsonContent([JSON], "This document.")},
 )
-async def show_openapi(call: NoInput) -> Raw:
+async def show_openapi(call: NoInput) -> RawResponse:
     """Get this interface as an OpenAPI 3.1 document."""
-    return Raw(_document(call.site.services.version))
+    return RawResponse(_document(call.site.services.version))
 
 
 @functools.cache

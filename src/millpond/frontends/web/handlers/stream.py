@@ -15,8 +15,8 @@ from msgspec import UNSET, Meta, UnsetType, field
 from millpond.frontends.web.convert import message_of, size_of
 from millpond.frontends.web.errors import HttpError, problem_of, refusal_of
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Other, Stream, operation
-from millpond.frontends.web.schemas import Given, MessageJson, PartitionNumber, ProblemJson, Shown
+from millpond.frontends.web.operations import NO_BODY, HttpCall, NonJsonContent, StreamedResponse, operation
+from millpond.frontends.web.schemas import MessageJson, PartitionNumber, ProblemJson, RequestStruct, Shown
 from millpond.frontends.web.site import Site
 from millpond.model.errors import InvalidRequest, MillpondError
 from millpond.service import OLDEST, PollRequest, PollResult
@@ -29,7 +29,7 @@ encode = msgspec.json.Encoder().encode
 OffsetsByPartition = dict[int, int]
 
 
-class StreamQuery(Given, frozen=True):
+class StreamQuery(RequestStruct, frozen=True):
     """`follow=false` ends the stream at the end offsets that the topic had when the stream started."""
 
     format: Literal["ndjson", "sse"] | UnsetType = UNSET
@@ -72,11 +72,11 @@ SERVER_SENT_EVENTS = Form(
     parameters=TopicPath,
     query=StreamQuery,
     body=NO_BODY,
-    returns={200: Other([NDJSON, EVENTS], "One message per line, or one per event.")},
+    returns={200: NonJsonContent([NDJSON, EVENTS], "One message per line, or one per event.")},
     error_statuses=(404,),
     redirects=True,
 )
-async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> Stream:
+async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> StreamedResponse:
     """Stream the messages of a topic, or of one of its partitions, as they arrive. An empty line or a comment means
     that there is nothing new; an `error` line or a `failure` event says why a stream ends. Server-sent events
     (`format=sse` or `Accept: text/event-stream`) have ids; `Last-Event-ID` continues exactly after that event."""
@@ -84,7 +84,7 @@ async def stream(call: HttpCall[TopicPath, StreamQuery, None]) -> Stream:
     form = _form(call)
     polled = await call.site.services.poller.poll(request)
     release = acquire_stream_slot(call.site)
-    return Stream(_pieces(call, request, polled, form), form.media_type, release)
+    return StreamedResponse(_pieces(call, request, polled, form), form.media_type, release)
 
 
 # -- start positions ------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from msgspec import UNSET, structs
 
 from millpond.catalog import subscriptions as catalog
 from millpond.frontends.web.handlers.topics import TopicPath
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
 from millpond.frontends.web.schemas import (
-    Given,
     NewSubscriptionConfigJson,
     NewSubscriptionJson,
     RedrivenJson,
     RedriveOrderJson,
+    RequestStruct,
     StartPlaceJson,
     SubscriptionChangesJson,
     SubscriptionConfigJson,
@@ -29,7 +29,7 @@ from millpond.queues.dispatcher_state import NEVER
 KEYS_MAX = 100
 
 
-class SubscriptionPath(Given, frozen=True):
+class SubscriptionPath(RequestStruct, frozen=True):
     topic: str
     subscription: str
 
@@ -38,12 +38,14 @@ class SubscriptionPath(Given, frozen=True):
     "POST",
     "/topics/{topic}/subscriptions",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(NewSubscriptionJson),
     returns={200: SubscriptionJson},
     error_statuses=(404, 409),
 )
-async def create_subscription(call: HttpCall[TopicPath, Nothing, NewSubscriptionJson]) -> SubscriptionJson:
+async def create_subscription(
+    call: HttpCall[TopicPath, NoParameters, NewSubscriptionJson],
+) -> SubscriptionJson:
     """Create a subscription on a topic. It starts at the earliest message unless `start` is set."""
     new, topic = call.body, call.path.topic
     queues = call.site.services.queues
@@ -55,12 +57,12 @@ async def create_subscription(call: HttpCall[TopicPath, Nothing, NewSubscription
     "GET",
     "/topics/{topic}/subscriptions",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={200: SubscriptionsJson},
     error_statuses=(404,),
 )
-async def list_subscriptions(call: HttpCall[TopicPath, Nothing, None]) -> SubscriptionsJson:
+async def list_subscriptions(call: HttpCall[TopicPath, NoParameters, None]) -> SubscriptionsJson:
     """List the subscriptions of a topic, by name."""
     found = await call.site.services.queues.all_of(call.path.topic)
     return SubscriptionsJson([_subscription(call.path.topic, each) for each in found])
@@ -70,12 +72,14 @@ async def list_subscriptions(call: HttpCall[TopicPath, Nothing, None]) -> Subscr
     "GET",
     "/topics/{topic}/subscriptions/{subscription}",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={200: SubscriptionDetailsJson},
     error_statuses=(404,),
 )
-async def describe_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> SubscriptionDetailsJson:
+async def describe_subscription(
+    call: HttpCall[SubscriptionPath, NoParameters, None],
+) -> SubscriptionDetailsJson:
     """Describe a subscription: its config, what is settled and in flight in each partition, its consumers, and which
     keys are blocked and why."""
     found = await call.site.services.queues.describe(call.path.topic, call.path.subscription, KEYS_MAX)
@@ -108,13 +112,13 @@ async def describe_subscription(call: HttpCall[SubscriptionPath, Nothing, None])
     "PATCH",
     "/topics/{topic}/subscriptions/{subscription}",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(SubscriptionChangesJson),
     returns={200: SubscriptionJson},
     error_statuses=(404, 409),
 )
 async def alter_subscription(
-    call: HttpCall[SubscriptionPath, Nothing, SubscriptionChangesJson],
+    call: HttpCall[SubscriptionPath, NoParameters, SubscriptionChangesJson],
 ) -> SubscriptionJson:
     """Change the given configs. Consumers stay attached. The mode cannot be changed."""
     path = call.path
@@ -126,12 +130,12 @@ async def alter_subscription(
     "DELETE",
     "/topics/{topic}/subscriptions/{subscription}",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={204: None},
     error_statuses=(404,),
 )
-async def delete_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> None:
+async def delete_subscription(call: HttpCall[SubscriptionPath, NoParameters, None]) -> None:
     """Delete a subscription and its progress. Its consumers are detached; messages and dead letters are kept."""
     await call.site.services.queues.delete(call.path.topic, call.path.subscription)
 
@@ -140,12 +144,12 @@ async def delete_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/reset",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(SubscriptionResetJson),
     returns={204: None},
     error_statuses=(404, 409),
 )
-async def reset_subscription(call: HttpCall[SubscriptionPath, Nothing, SubscriptionResetJson]) -> None:
+async def reset_subscription(call: HttpCall[SubscriptionPath, NoParameters, SubscriptionResetJson]) -> None:
     """Move a subscription to another position. Deliveries in flight and retry counts are dropped; consumers stay
     attached and continue from the new position."""
     path, start = call.path, _start(call.body.start)
@@ -156,12 +160,14 @@ async def reset_subscription(call: HttpCall[SubscriptionPath, Nothing, Subscript
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/redrive",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(RedriveOrderJson),
     returns={200: RedrivenJson},
     error_statuses=(404, 409),
 )
-async def redrive_dead_letters(call: HttpCall[SubscriptionPath, Nothing, RedriveOrderJson]) -> RedrivenJson:
+async def redrive_dead_letters(
+    call: HttpCall[SubscriptionPath, NoParameters, RedriveOrderJson],
+) -> RedrivenJson:
     """Send dead letters back to their topic, each of them once, for this subscription only."""
     path, most = call.path, call.body.messages_max
     queues = call.site.services.queues
@@ -172,12 +178,12 @@ async def redrive_dead_letters(call: HttpCall[SubscriptionPath, Nothing, Redrive
     "POST",
     "/topics/{topic}/subscriptions/{subscription}/unblock",
     parameters=SubscriptionPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={200: UnblockedJson},
     error_statuses=(404,),
 )
-async def unblock_subscription(call: HttpCall[SubscriptionPath, Nothing, None]) -> UnblockedJson:
+async def unblock_subscription(call: HttpCall[SubscriptionPath, NoParameters, None]) -> UnblockedJson:
     """Retry messages that are blocked after their last attempt, with a retry count of 0."""
     return UnblockedJson(await call.site.services.queues.unblock(call.path.topic, call.path.subscription))
 
@@ -186,8 +192,8 @@ def _given(config: NewSubscriptionConfigJson) -> dict[str, str | int]:
     return {name: value for name, value in structs.asdict(config).items() if value is not UNSET}
 
 
-def _start(place: StartPlaceJson) -> SubscriptionStart:
-    return SubscriptionStart(StartAt(place.at), place.value)
+def _start(start: StartPlaceJson) -> SubscriptionStart:
+    return SubscriptionStart(StartAt(start.at), start.value)
 
 
 def _subscription(topic: str, found: catalog.StoredSubscription) -> SubscriptionJson:

@@ -4,13 +4,13 @@ import uuid
 
 from msgspec import UNSET
 
-from millpond.frontends.web.operations import NO_BODY, HttpCall, Nothing, json_body, operation
+from millpond.frontends.web.operations import NO_BODY, HttpCall, NoParameters, json_body, operation
 from millpond.frontends.web.schemas import (
     ConfigJson,
     CreatedTopicJson,
-    Given,
     NewTopicJson,
     PartitionJson,
+    RequestStruct,
     TopicChangesJson,
     TopicDetailsJson,
     TopicJson,
@@ -24,20 +24,20 @@ NOTE = (
 )
 
 
-class TopicPath(Given, frozen=True):
+class TopicPath(RequestStruct, frozen=True):
     topic: str
 
 
 @operation(
     "POST",
     "/topics",
-    parameters=Nothing,
-    query=Nothing,
+    parameters=NoParameters,
+    query=NoParameters,
     body=json_body(NewTopicJson),
     returns={200: CreatedTopicJson},
     error_statuses=(409,),
 )
-async def create_topic(call: HttpCall[Nothing, Nothing, NewTopicJson]) -> CreatedTopicJson:
+async def create_topic(call: HttpCall[NoParameters, NoParameters, NewTopicJson]) -> CreatedTopicJson:
     """Create a topic. Without `partitions` the setting http_partitions decides (100 unless set), and `note` in the
     response says so; every other way to create a topic uses default_partitions (1 unless set)."""
     new = call.body
@@ -48,8 +48,10 @@ async def create_topic(call: HttpCall[Nothing, Nothing, NewTopicJson]) -> Create
     return CreatedTopicJson(made.name, made.id, made.partitions, made.created_at_ms, made.configs, note)
 
 
-@operation("GET", "/topics", parameters=Nothing, query=Nothing, body=NO_BODY, returns={200: TopicsJson})
-async def list_topics(call: HttpCall[Nothing, Nothing, None]) -> TopicsJson:
+@operation(
+    "GET", "/topics", parameters=NoParameters, query=NoParameters, body=NO_BODY, returns={200: TopicsJson}
+)
+async def list_topics(call: HttpCall[NoParameters, NoParameters, None]) -> TopicsJson:
     """List all topics, by name."""
     return TopicsJson([topic_of(each) for each in call.site.services.administration.topics()])
 
@@ -58,12 +60,12 @@ async def list_topics(call: HttpCall[Nothing, Nothing, None]) -> TopicsJson:
     "GET",
     "/topics/{topic}",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={200: TopicDetailsJson},
     error_statuses=(404,),
 )
-async def describe_topic(call: HttpCall[TopicPath, Nothing, None]) -> TopicDetailsJson:
+async def describe_topic(call: HttpCall[TopicPath, NoParameters, None]) -> TopicDetailsJson:
     """Describe a topic: its partitions, and every config with the source of its value."""
     found = await call.site.services.administration.describe_topic(call.path.topic)
     return TopicDetailsJson(
@@ -82,12 +84,12 @@ async def describe_topic(call: HttpCall[TopicPath, Nothing, None]) -> TopicDetai
     "PATCH",
     "/topics/{topic}",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=json_body(TopicChangesJson),
     returns={200: TopicJson},
     error_statuses=(404, 409),
 )
-async def alter_topic(call: HttpCall[TopicPath, Nothing, TopicChangesJson]) -> TopicJson:
+async def alter_topic(call: HttpCall[TopicPath, NoParameters, TopicChangesJson]) -> TopicJson:
     """Add partitions, change configs, or both."""
     wanted = call.body
     altered = await call.site.services.administration.alter_topic(
@@ -102,12 +104,12 @@ async def alter_topic(call: HttpCall[TopicPath, Nothing, TopicChangesJson]) -> T
     "DELETE",
     "/topics/{topic}",
     parameters=TopicPath,
-    query=Nothing,
+    query=NoParameters,
     body=NO_BODY,
     returns={204: None},
     error_statuses=(404,),
 )
-async def delete_topic(call: HttpCall[TopicPath, Nothing, None]) -> None:
+async def delete_topic(call: HttpCall[TopicPath, NoParameters, None]) -> None:
     """Delete a topic and all its messages."""
     await call.site.services.administration.delete_topic(call.path.topic)
 
