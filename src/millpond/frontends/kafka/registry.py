@@ -10,7 +10,6 @@ from millpond.protocol import Request, Response, Versions
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Response)
 
-Answer = Callable[[], Awaitable[Response | None]]
 Serial = Callable[[KafkaCall, Q], Awaitable[Response]]
 Pipelined = Callable[[KafkaCall, Q], Awaitable[Awaitable[Response | None]]]
 
