@@ -75,10 +75,13 @@ def _settings_page() -> Iterator[str]:
     yield from ("", "| setting | environment | kind | default | meaning |", "|---|---|---|---|---|")
     shown = settings.Settings().shown()
     for name in settings.names():
-        variable = settings.ENVIRONMENT_PREFIX + name.upper()
         default = f"`{shown[name]}`" if shown[name] else "(empty)"
         kind, meaning = settings.kind_of(name).name, settings.meaning_of(name)
-        yield f"| `{name}` | `{variable}` | {kind} | {default} | {meaning} |"
+        yield f"| `{name}` | `{settings.variable_of(name)}` | {kind} | {default} | {meaning} |"
+    yield ""
+    for old, new in settings.RENAMED.items():
+        former = f"`{old}` (`{settings.variable_of(old)}`)"
+        yield f"{former} is the former name of `{new}`; it is still accepted, with a warning."
 
 
 def _errors_page() -> Iterator[str]:

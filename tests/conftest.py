@@ -158,7 +158,7 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def s3_store(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the setting `store` says for a broker on S3, in a place of its own."""
+    """What the setting `storage` says for a broker on S3, in a place of its own."""
     from tests.s3 import CREDENTIALS
 
     for name, value in CREDENTIALS.items():

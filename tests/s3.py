@@ -32,7 +32,7 @@ def _put_one_at_a_time(response: S3Response) -> Any:
 
 @contextmanager
 def running_s3() -> Iterator[str]:
-    """The URL of its bucket, as the setting `store` takes it with a prefix before the `?`."""
+    """The URL of its bucket, as the setting `storage` takes it with a prefix before the `?`."""
     with running_moto(BUCKET) as endpoint:
         yield f"s3://{BUCKET}/{{prefix}}?endpoint={endpoint}&region={REGION}"
 

@@ -75,7 +75,7 @@ async def _measure(place: Place, samples: int) -> list[tuple[object, ...]]:
 async def _through(
     place: Place, batch: bytes, samples: int, between: Callable[[], object], **settings: Any
 ) -> tuple[list[float], list[float]]:
-    chosen = Settings(catalog=place.catalog, store=place.store, **settings)
+    chosen = Settings(catalog=place.catalog, storage=place.store, **settings)
     ours, others = [], []
     async with Broker(chosen, wrap_store=lambda store: SlowPuts(store)) as broker:  # a Protocol
         await broker.produce(topic := f"latency-{uuid.uuid4().hex}", b"first")

@@ -28,7 +28,7 @@ def folder(place: str) -> Iterator[Path]:
 @asynccontextmanager
 async def broker(path: Path | None, **settings: object) -> AsyncIterator[tuple[Broker, TopicPartition]]:
     """A broker with one topic of one partition; without a path everything is in memory."""
-    places = {"data_dir": path} if path is not None else {"catalog": "memory://", "store": "memory://"}
+    places = {"data_dir": path} if path is not None else {"catalog": "memory://", "storage": "memory://"}
     async with Broker(Settings(**{**places, **settings}), maintain=False) as running:  # type: ignore[arg-type]
         topic = await running.log.create_topic("bench")
         yield running, TopicPartition(topic.id, 0)

@@ -151,7 +151,7 @@ class Broker:
             undo.callback(self.database.close)
             self.database.migrate()
             self.store = self._wrap_store(
-                open_store(settings.store_url(), self.session, metrics=self.metrics, reserve=self.reserve)
+                open_store(settings.storage_url(), self.session, metrics=self.metrics, reserve=self.reserve)
             )
             undo.callback(self.store.close)
             sole_broker = self._is_sole_broker()
@@ -306,7 +306,7 @@ class Broker:
     def _free_bytes(self) -> int | None:
         """How many bytes maintenance may write to a store of files; None for any other store. As much space
         as the disk reserve stays free."""
-        folder = folder_of(self.settings.store_url())
+        folder = folder_of(self.settings.storage_url())
         if folder is None:
             return None
         if self.reserve is not None and self.reserve.is_released:

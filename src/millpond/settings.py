@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millpond.catalog.published_settings import PublishedSettings
 from millpond.frontends.kafka.limits import KafkaLimits
@@ -26,12 +26,16 @@ from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
 from millpond.objects.disk_reserve import RESERVE_BYTES
+from millpond.objects.open import url_without_secrets
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
 from millpond.service.limits import PayloadLimits, ServiceLimits
 
 ENVIRONMENT_PREFIX: Final = "MILLPOND_"
+RENAMED: Final[Mapping[str, str]] = {"store": "storage"}
+"""The current name of each setting that had another one. Flags, environment and file may still use the former
+name."""
 UNLIMITED: Final = "unlimited"
 PORTS: Final = 65_536
 
@@ -138,7 +142,7 @@ class Settings:
         TEXT,
         "URL of the catalog: empty for SQLite in the data directory, `memory://`, or `postgresql://…`.",
     )
-    store: str = _setting(
+    storage: str = _setting(
         "",
         TEXT,
         "URL of the object store: empty for files in the data directory, or `memory://`, `file:///…`, `s3://…`.",
@@ -382,11 +386,11 @@ class Settings:
         addresses = {"kafka": self.kafka_advertise, "grpc": self.grpc_advertise, "http": self.http_advertise}
         return addresses[interface]
 
-    def store_url(self) -> str:
-        return self.store or (self.data_dir.absolute() / "objects").as_uri()
+    def storage_url(self) -> str:
+        return self.storage or (self.data_dir.absolute() / "objects").as_uri()
 
     def uses_data_dir(self) -> bool:
-        return not self.catalog or not self.store
+        return not self.catalog or not self.storage
 
     def shown(self) -> dict[str, str]:
         """Every setting as text that `load` accepts."""
@@ -407,19 +411,56 @@ def meaning_of(name: str) -> str:
     return meaning
 
 
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+class RenamedSetting(NamedTuple):
+    """A setting that was given under its former name."""
+
+    old: str
+    new: str
+    source: str
+    """Where it was given: `--set`, the environment variable, or the path of the file."""
+
+
 def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
+    on_renamed: Callable[[RenamedSetting], None] = lambda _: None,
 ) -> Settings:
-    """Load settings from flags, environment and file. Raises `InvalidSettings` that names the wrong one."""
-    environment = os.environ if environment is None else environment
-    given = {**_from_file(file), **_from_environment(environment), **(flags or {})}
+    """Load settings from flags, environment and file. Raises `InvalidSettings` that names the wrong one.
+
+    Former names are replaced within each source before the sources are merged, so that precedence depends on the
+    source and not on the name. `on_renamed` receives each use of a former name."""
+    sources: tuple[tuple[Mapping[str, str], Callable[[str], str]], ...] = (
+        (_from_file(file), lambda _: str(file)),
+        (_from_environment(os.environ if environment is None else environment), variable_of),
+        (flags or {}, lambda _: "--set"),
+    )
+    given: dict[str, str] = {}
+    for values, source_of in sources:
+        given |= _with_current_names(values)
+        for old in filter(values.__contains__, RENAMED):
+            on_renamed(RenamedSetting(old, RENAMED[old], source_of(old)))
     return Settings(**{name: _parse(name, text) for name, text in given.items()})
 
 
+def _with_current_names(given: Mapping[str, str]) -> dict[str, str]:
+    """The values of one source under their current names. Both names with different values are refused: the broker
+    must not guess which data it opens."""
+    current = {name: text for name, text in given.items() if name not in RENAMED}
+    for old, new in RENAMED.items():
+        if old in given and current.setdefault(new, given[old]) != given[old]:
+            reason = f"`{new}` is set too, to another value; remove `{old}`"
+            raise InvalidSettings(name=old, value=url_without_secrets(given[old]), reason=reason)
+    return current
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    known = {ENVIRONMENT_PREFIX + name.upper(): name for name in names()}
+    known = {variable_of(name): name for name in (*names(), *RENAMED)}
     return {known[key]: value for key, value in environment.items() if key in known}
 
 

@@ -48,7 +48,7 @@ async def cluster(catalogs, store, *, parts=None, **settings):
         brokers = []
         for catalog, more in zip(catalogs, parts or [{}] * len(catalogs), strict=True):
             broker = Broker(
-                Settings(catalog=catalog, store=store, **chosen), listen=True, **{"maintain": False, **more}
+                Settings(catalog=catalog, storage=store, **chosen), listen=True, **{"maintain": False, **more}
             )
             brokers.append(await stack.enter_async_context(broker))
         yield brokers

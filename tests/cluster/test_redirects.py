@@ -22,7 +22,7 @@ def cluster(postgres_url, tmp_path):
     catalog = postgres_url.replace("/postgres?", f"/{name}?")
 
     def join():
-        return running_broker(grpc=True, catalog=catalog, store=f"file://{tmp_path / 'store'}")
+        return running_broker(grpc=True, catalog=catalog, storage=f"file://{tmp_path / 'store'}")
 
     return join
 

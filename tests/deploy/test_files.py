@@ -212,12 +212,17 @@ def test_the_brokers_catalog_and_bucket_are_those_that_are_made():
     assert (given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"]) == root
     assert bucket == {"MC_HOST_minio": f"http://{root[0]}:{root[1]}@minio:9000"}
     assert SERVICES["bucket"]["command"][-1] == "minio/millpond"
-    assert given["MILLPOND_STORE"].startswith("s3://millpond/")
+    assert given["MILLPOND_STORAGE"].startswith("s3://millpond/")
+
+
+def test_no_service_uses_a_former_name_of_a_setting():
+    former = {settings.variable_of(name) for name in settings.RENAMED}
+    assert [name for name in SERVICES if former & composition.environment(name).keys()] == []
 
 
 def test_spark_works_where_the_brokers_work_without_asking_them():
     spark, broker = SERVICES["spark"], composition.environment(BROKERS[0])
-    for name in ("MILLPOND_CATALOG", "MILLPOND_STORE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    for name in ("MILLPOND_CATALOG", "MILLPOND_STORAGE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         assert spark["environment"][name] == broker[name]
     assert spark["profiles"] == ["spark"]
     assert not set(spark["depends_on"]) & {*BROKERS}

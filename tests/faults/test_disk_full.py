@@ -66,7 +66,7 @@ async def test_a_full_disk_is_told_to_producers_and_outlived(tmp_path, small_dis
     store = "" if full == "both" else ((disk if full == "store" else tmp_path) / "objects").as_uri()
     size = 3_000 if full == "catalog" else 50_000
     acknowledged = {}
-    async with running_broker(data_dir, store=store, tail_bytes_max=0, cache_bytes_max=0) as broker:
+    async with running_broker(data_dir, storage=store, tail_bytes_max=0, cache_bytes_max=0) as broker:
         failed = asyncio.create_task(broker.failed())
         refusals = []
         for _ in range(3):
@@ -85,7 +85,7 @@ async def test_a_full_disk_is_told_to_producers_and_outlived(tmp_path, small_dis
         assert not failed.done()
         failed.cancel()
         await check_all_there(broker, acknowledged)
-    async with running_broker(data_dir, store=store) as broker:
+    async with running_broker(data_dir, storage=store) as broker:
         found = await check_all_there(broker, acknowledged)
         assert (await broker.produce("topic", b"after the restart")).base_offset == len(found)
     figures.append(
@@ -108,7 +108,7 @@ async def test_a_disk_that_is_full_at_the_start_is_a_clear_error(small_disk_of, 
 async def test_merging_on_a_full_disk_harms_nothing_and_is_done_later(small_disk_of, tmp_path):
     disk = small_disk_of(3_000_000)
     acknowledged = {}
-    async with running_broker(tmp_path / "data", store=(disk / "objects").as_uri()) as broker:
+    async with running_broker(tmp_path / "data", storage=(disk / "objects").as_uri()) as broker:
         for number in range(30):
             value = bytes([number]) * 30_000
             acknowledged[(await broker.produce("topic", value)).base_offset] = value

@@ -138,7 +138,7 @@ def broker_over(proxy, data_dir, prefix, **settings):
         remote = RemoteStore(url, broker.session, config=config, request_timeout_ms=REQUEST_TIMEOUT_MS)
         return Retrying(remote, POLICY)
 
-    chosen = {"inline_bytes_max": 0, "flush_delay": 5, "store": "memory://", "garbage_grace": 0, **settings}
+    chosen = {"inline_bytes_max": 0, "flush_delay": 5, "storage": "memory://", "garbage_grace": 0, **settings}
     broker = Broker(Settings(data_dir=data_dir, **chosen), wrap_store=over_s3, maintain=False)
     return broker
 
@@ -241,7 +241,7 @@ async def test_a_broker_over_s3_by_its_settings_survives_errors_and_a_restart(tm
     url = f"s3://{BUCKET}/by-settings?endpoint={proxy.url}&region=us-east-1"
     proxy.kinds = ("500", "503", "reset")
     proxy.error_rate = 0.2
-    settings = {"store": url, "inline_bytes_max": 0, "flush_delay": 1}
+    settings = {"storage": url, "inline_bytes_max": 0, "flush_delay": 1}
     async with running_broker(tmp_path, **settings) as broker:
         for number in range(20):
             await broker.produce("topic", b"%d" % number)

@@ -274,7 +274,7 @@ BAD_SETTINGS = {
     "default_partitions": ("many", "whole number"),
     "no_such_thing": ("1", "no such setting"),
     "catalog": ("mysql://db", "neither memory:// nor sqlite"),
-    "store": ("ftp://host/dir", "starts with none of"),
+    "storage": ("ftp://host/dir", "starts with none of"),
     "log_level": ("banana", "log_level"),
     "log_format": ("xml", "write text or json"),
 }

@@ -169,7 +169,7 @@ def objects_in(endpoint, prefix):
 
 def test_s15_messages_are_persisted_to_s3(tmp_path, s3, kinds):
     store = f"s3://{BUCKET}/s15?endpoint={s3}"
-    with Server(tmp_path, variables=CREDENTIALS, store=store, flush_delay="5ms") as server:
+    with Server(tmp_path, variables=CREDENTIALS, storage=store, flush_delay="5ms") as server:
         with MiniKafka(server.grpc, kinds) as mini:
             assert [mini.produce("topic", bytes([n]) * LARGE) for n in range(3)] == [1, 2, 3]
         assert sum(objects_in(s3, "s15/").values()) > 3 * LARGE
@@ -192,7 +192,7 @@ def catalog(postgres_url):
 
 def test_s24_a_broker_on_s3_and_postgresql_serves_and_survives_a_restart(tmp_path, s3, catalog, kinds):
     """Nothing of it is on this machine's disk: the second broker starts in another folder."""
-    settings = {"store": f"s3://{BUCKET}/s24?endpoint={s3}", "catalog": catalog, "flush_delay": "5ms"}
+    settings = {"storage": f"s3://{BUCKET}/s24?endpoint={s3}", "catalog": catalog, "flush_delay": "5ms"}
     values = [b"small", bytes(LARGE), b"small again"]
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()

@@ -213,7 +213,7 @@ async def test_s9_a_memory_store_keeps_nothing_and_a_directory_everything(tmp_pa
 @pytest.mark.parametrize("store", ["memory://", "file"])
 async def test_s9_each_store_serves_the_same_log(tmp_path, store):
     url = (tmp_path / "elsewhere").as_uri() if store == "file" else store
-    async with running_broker(tmp_path / "data", store=url, tail_bytes_max=0) as broker:
+    async with running_broker(tmp_path / "data", storage=url, tail_bytes_max=0) as broker:
         await numbers(broker, "topic", b"small", os.urandom(50_000))
         values, following = await poll(broker, "topic", 1)
         assert (len(values), following) == (2, 3)

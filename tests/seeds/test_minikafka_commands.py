@@ -297,6 +297,17 @@ def test_s11_only_grpc_is_opened_unless_more_is_asked_for(mkfk_server, port):
     assert server.hear("kafka  ").split() == ["kafka", f"127.0.0.1:{other}"]
 
 
+@pytest.mark.parametrize(("variable", "warnings"), [("MILLPOND_STORAGE", 0), ("MILLPOND_STORE", 1)])
+def test_s11_without_a_directory_another_store_may_be_named(mkfk_server, port, tmp_path, variable, warnings):
+    url = (tmp_path / "objects").as_uri()
+    server = mkfk_server(MINIKAFKA_ROOT_DIR=None, **{variable: url})
+    assert server.hear("storage  ").split() == ["storage", url]
+    assert done(PRODUCER, *on(port), text="x\n").stdout == "sent message 1\n"
+    deprecated = [line for line in server.lines if "deprecated setting used" in line]
+    assert len(deprecated) == warnings
+    assert not any("is unknown" in line for line in server.lines)
+
+
 @pytest.mark.parametrize(
     ("variables", "told"),
     [

@@ -95,7 +95,7 @@ def test_s7_a_client_made_by_protoc_works_unchanged(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "places", [{"store": "memory://", "catalog": "memory://"}, {}], ids=["memory", "files"]
+    "places", [{"storage": "memory://", "catalog": "memory://"}, {}], ids=["memory", "files"]
 )
 def test_s9_files_outlive_a_kill_and_memory_does_not(tmp_path, kinds, places):
     with Server(tmp_path, **places) as server, MiniKafka(server.grpc, kinds) as mini:

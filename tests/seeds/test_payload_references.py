@@ -30,7 +30,7 @@ def s3():
 
 @pytest.fixture(scope="module", params=["file", "s3"])
 def store(request, s3):
-    return {"store": s3.format(prefix="seeds")} if request.param == "s3" else {}
+    return {"storage": s3.format(prefix="seeds")} if request.param == "s3" else {}
 
 
 @pytest.fixture(scope="module")

@@ -309,7 +309,7 @@ class Simulation:
     def _settings(self) -> Settings:
         return Settings(
             catalog="memory://",
-            store="memory://",
+            storage="memory://",
             lease=self.plan.lease_ms,
             flush_delay=self.plan.flush_delay_ms,
             inline_bytes_per_second=self.plan.inline_bytes_per_second,

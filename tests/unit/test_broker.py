@@ -12,7 +12,7 @@ from millpond.settings import Settings
 from millpond.testing import running_broker
 
 HANG_S = 60
-IN_MEMORY = Settings(catalog="memory://", store="memory://")
+IN_MEMORY = Settings(catalog="memory://", storage="memory://")
 
 
 def brokers_threads():

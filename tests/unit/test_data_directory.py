@@ -30,19 +30,19 @@ async def test_a_broker_that_cannot_start_leaves_no_directory(tmp_path):
 
 async def test_nor_does_one_whose_catalog_was_made_already(tmp_path):
     """The catalog is opened before the store, which cannot be."""
-    await fails_to_start(tmp_path / "new", store="ftp://nowhere")
+    await fails_to_start(tmp_path / "new", storage="ftp://nowhere")
     assert os.listdir(tmp_path) == []
 
 
 async def test_a_directory_that_was_there_before_stays(tmp_path):
-    await fails_to_start(tmp_path, store="ftp://nowhere")
+    await fails_to_start(tmp_path, storage="ftp://nowhere")
     assert "catalog.db" in os.listdir(tmp_path)
 
 
 async def test_one_that_has_served_stays_when_it_cannot_start_again(tmp_path):
     async with running_broker(tmp_path / "data") as broker:
         await broker.produce("t", b"kept")
-    await fails_to_start(tmp_path / "data", store="ftp://nowhere")
+    await fails_to_start(tmp_path / "data", storage="ftp://nowhere")
     async with running_broker(tmp_path / "data") as broker:
         assert [each.value for each in await broker.read("t")] == [b"kept"]
 
@@ -94,7 +94,7 @@ async def test_the_workers_supervisor_leaves_none_either(tmp_path):
     from millpond.model.errors import CannotStart
 
     settings = Settings(
-        data_dir=tmp_path / "data", **{**QUIET, "grpc_listen": free_address()}, store="ftp://nowhere"
+        data_dir=tmp_path / "data", **{**QUIET, "grpc_listen": free_address()}, storage="ftp://nowhere"
     )
     with pytest.raises(CannotStart):
         await Supervisor(settings, 1, on_ready=lambda _: None).run()

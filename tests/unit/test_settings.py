@@ -6,7 +6,7 @@ import pytest
 
 from millpond import settings
 from millpond.model.errors import InvalidSettings
-from millpond.settings import Settings, load
+from millpond.settings import RenamedSetting, Settings, load
 
 
 def test_the_nearest_place_wins(tmp_path):
@@ -110,11 +110,83 @@ def test_parts_receive_their_values():
 
 
 def test_the_store_lies_in_the_data_directory_unless_told_otherwise(tmp_path):
-    assert Settings(data_dir=tmp_path).store_url() == (tmp_path / "objects").as_uri()
-    assert Settings(store="memory://").store_url() == "memory://"
+    assert Settings(data_dir=tmp_path).storage_url() == (tmp_path / "objects").as_uri()
+    assert Settings(storage="memory://").storage_url() == "memory://"
     assert Settings().uses_data_dir()
     assert Settings(catalog="memory://").uses_data_dir()
-    assert not Settings(catalog="memory://", store="memory://").uses_data_dir()
+    assert not Settings(catalog="memory://", storage="memory://").uses_data_dir()
+
+
+def sources_of_storage(folder, **given):
+    """The arguments of `load` with these assignments, such as `file={"store": "x"}`."""
+    file = folder / "millpond.toml"
+    file.write_text("".join(f'{name} = "{value}"\n' for name, value in given.get("file", {}).items()))
+    variables = {f"MILLPOND_{name.upper()}": value for name, value in given.get("environment", {}).items()}
+    return given.get("flags", {}), variables, file
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"), [("flags", "--set"), ("environment", "MILLPOND_STORE"), ("file", "{file}")]
+)
+def test_a_former_name_is_accepted_from_each_source_and_reported_once(tmp_path, source, shown):
+    flags, variables, file = sources_of_storage(tmp_path, **{source: {"store": "memory://"}})
+    renamed = []
+    assert load(flags, variables, file, renamed.append) == Settings(storage="memory://")
+    assert renamed == [RenamedSetting("store", "storage", shown.format(file=file))]
+    assert load(flags, variables, file).storage == "memory://"
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({"file": {"storage": "file:///f"}, "environment": {"store": "file:///e"}}, "file:///e"),
+        ({"file": {"store": "file:///f"}, "environment": {"storage": "file:///e"}}, "file:///e"),
+        ({"environment": {"storage": "file:///e"}, "flags": {"store": "file:///g"}}, "file:///g"),
+        ({"environment": {"store": "file:///e"}, "flags": {"storage": "file:///g"}}, "file:///g"),
+        ({"file": {"storage": "file:///f"}, "flags": {"store": "file:///g"}}, "file:///g"),
+        ({"file": {"storage": "file:///f"}, "environment": {"store": ""}}, ""),
+    ],
+)
+def test_precedence_is_by_source_and_not_by_name(tmp_path, given, chosen):
+    assert load(*sources_of_storage(tmp_path, **given)).storage == chosen
+
+
+def test_a_former_name_is_reported_for_each_source_that_has_it(tmp_path):
+    both = {"store": "file:///x"}
+    flags, variables, file = sources_of_storage(tmp_path, flags=both, environment=both, file=both)
+    renamed = []
+    load(flags, variables, file, renamed.append)
+    assert [each.source for each in renamed] == [str(file), "MILLPOND_STORE", "--set"]
+
+
+@pytest.mark.parametrize("source", ["flags", "environment", "file"])
+def test_both_names_in_one_source_must_have_one_value(tmp_path, source):
+    renamed = []
+    same = sources_of_storage(tmp_path, **{source: {"storage": "file:///x", "store": "file:///x"}})
+    assert load(*same, renamed.append).storage == "file:///x"
+    assert len(renamed) == 1
+    secret = "s3://me:secret@bucket/x?key=secret"
+    different = sources_of_storage(tmp_path, **{source: {"storage": "file:///x", "store": secret}})
+    with pytest.raises(InvalidSettings) as raised:
+        load(*different)
+    assert str(raised.value) == (
+        "Setting store cannot be 's3://bucket/x': `storage` is set too, to another value; remove `store`."
+    )
+
+
+def test_current_names_are_not_reported_and_a_former_one_is_no_attribute(tmp_path):
+    now = {"storage": "file:///x"}
+    renamed = []
+    load(*sources_of_storage(tmp_path, flags=now, environment=now, file=now), renamed.append)
+    assert renamed == []
+    assert not hasattr(Settings, "store")
+    with pytest.raises(TypeError, match="store"):
+        Settings(store="file:///x")
+
+
+def test_former_names_are_names_of_no_setting():
+    assert not settings.RENAMED.keys() & set(settings.names())
+    assert set(settings.RENAMED.values()) <= set(settings.names())
 
 
 def test_every_setting_reaches_a_part_or_the_assembly():

@@ -215,13 +215,13 @@ def _newest(path: Path) -> Iterator[CheckResult]:
 
 
 def of_places(settings: Settings) -> Iterator[CheckResult]:
-    if settings.store:
-        yield _store(settings.store)
+    if settings.storage:
+        yield _storage(settings.storage)
     if settings.catalog:
         yield _catalog(settings)
 
 
-def _store(url: str) -> CheckResult:
+def _storage(url: str) -> CheckResult:
     shown = url.partition("?")[0]
     if url.startswith("file://"):
         return of_data_dir(Path(url.removeprefix("file://")))[0]
@@ -230,10 +230,10 @@ def _store(url: str) -> CheckResult:
         with contextlib.closing(store):
             next(store.list("journal/"), None)
     except NotInstalled as error:
-        return _not_installed("store", error)
+        return _not_installed("storage", error)
     except MillpondError as error:
-        return CheckResult("store", "problem", str(error), "check the URL, the credentials and the network")
-    return CheckResult("store", "ok", f"{shown} answers")
+        return CheckResult("storage", "problem", str(error), "check the URL, the credentials and the network")
+    return CheckResult("storage", "ok", f"{shown} answers")
 
 
 def _catalog(settings: Settings) -> CheckResult:

@@ -19,7 +19,7 @@ from millpond.settings import Settings
 
 
 @click.command(
-    epilog="\b\nExamples:\n  millpond doctor\n  millpond doctor --data-dir /var/lib/millpond --set store=s3://bucket/x\n"
+    epilog="\b\nExamples:\n  millpond doctor\n  millpond doctor --data-dir /var/lib/millpond --set storage=s3://bucket/x\n"
     "\n\b\nExit code 1 if there is a problem; warnings do not count."
 )
 @settings_options

@@ -21,7 +21,7 @@ from millpond.model.errors import InvalidSettings, MillpondError
 from millpond.stubs import minikafka_pb2 as pb
 
 if TYPE_CHECKING:
-    from millpond.settings import Settings
+    from millpond.settings import RenamedSetting, Settings
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -129,10 +129,13 @@ def _server(arguments: Sequence[str]) -> None:
 
     parse_flags(arguments, ())
     warn_of_unknown_variables(os.environ)
-    run(settings_from(os.environ), as_json=False)
+    renamed: list[RenamedSetting] = []
+    run(settings_from(os.environ, renamed.append), as_json=False, renamed=renamed)
 
 
-def settings_from(environment: Mapping[str, str]) -> "Settings":
+def settings_from(
+    environment: Mapping[str, str], on_renamed: "Callable[[RenamedSetting], None]"
+) -> "Settings":
     """`MILLPOND_…` variables are used too. Only gRPC is open, unless they open other interfaces."""
     from millpond.settings import load
 
@@ -146,8 +149,10 @@ def settings_from(environment: Mapping[str, str]) -> "Settings":
     if environment.get(ROOT_DIR):
         flags["data_dir"] = environment[ROOT_DIR]
     else:
-        quiet.update({"MILLPOND_CATALOG": "memory://", "MILLPOND_STORE": "memory://"})
-    settings = load(flags, {**quiet, **environment})
+        quiet["MILLPOND_CATALOG"] = "memory://"
+        if "MILLPOND_STORE" not in environment:  # the former name, with which this one would be in conflict
+            quiet["MILLPOND_STORAGE"] = "memory://"
+    settings = load(flags, {**quiet, **environment}, on_renamed=on_renamed)
     try:
         settings.address("grpc")
     except InvalidSettings as error:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from millpond.cli.output import print_note
 from millpond.cli.variables import warn_of_misspelt_address, warn_of_unknown_variables
 from millpond.model.addresses import DEFAULT_ADDRESS, parse_addresses
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import parse_bytes, parse_duration_ms
 
 if TYPE_CHECKING:
-    from millpond.settings import Settings
+    from millpond.settings import RenamedSetting, Settings
 
 Command = Callable[..., Any]
 
@@ -98,8 +99,20 @@ def name_and_value(
     return [(name, value) for name, _, value in pairs]
 
 
+def warn_of_renamed(setting: "RenamedSetting") -> None:
+    """Print one line to standard error for a setting that was given under its former name."""
+    print_note(
+        f"millpond: warning: the setting {setting.old} ({setting.source}) is now called {setting.new}; "
+        "the old name will be removed."
+    )
+
+
 def load_settings(
-    data_dir: Path | None, config: Path | None, assignments: tuple[str, ...], **listening: str | None
+    data_dir: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    on_renamed: "Callable[[RenamedSetting], None]" = warn_of_renamed,
+    **listening: str | None,
 ) -> "Settings":
     """`listening` holds the shorthand options for settings such as kafka_listen."""
     from millpond.settings import load  # imported here, because it loads half of the broker
@@ -109,7 +122,7 @@ def load_settings(
     flags.update({name: value for name, value in listening.items() if value is not None})
     if data_dir is not None:
         flags["data_dir"] = str(data_dir)
-    return load(flags, file=config)
+    return load(flags, file=config, on_renamed=on_renamed)
 
 
 def _split(assignment: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError,
 from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
 from millpond.process import end_with_parent
-from millpond.settings import Settings
+from millpond.settings import RenamedSetting, Settings
 from millpond.version import __version__
 
 EXIT_FORCED = 130
@@ -108,20 +109,23 @@ def serve(
         "grpc_listen": grpc,
         "http_listen": http,
         "catalog": catalog,
-        "store": storage,
+        "storage": storage,
         "log_format": log_format,
     }
-    settings = load_settings(data_dir, config, assignments, **given, **advertised(advertise))
+    renamed: list[RenamedSetting] = []
+    settings = load_settings(data_dir, config, assignments, renamed.append, **given, **advertised(advertise))
     if supervisor is not None:
         end_with_parent(supervisor)
     if workers is None:
-        run(settings, as_json=as_json, supervised=supervised, trust_clock=trust_clock)
+        run(settings, as_json=as_json, supervised=supervised, trust_clock=trust_clock, renamed=renamed)
     else:
-        _run_workers(settings, workers, as_json, trust_clock)
+        _run_workers(settings, workers, as_json, trust_clock, renamed)
 
 
-def _run_workers(settings: Settings, count: int, as_json: bool, trust_clock: bool) -> None:
-    _start_logging(settings)
+def _run_workers(
+    settings: Settings, count: int, as_json: bool, trust_clock: bool, renamed: Sequence[RenamedSetting]
+) -> None:
+    _start_logging(settings, renamed)
     supervision.run_workers(
         settings,
         count,
@@ -144,19 +148,32 @@ def advertised(text: str | None) -> dict[str, str]:
     return {f"{interface}_advertise": part for interface, part in zip(INTERFACES, parts, strict=False)}
 
 
-def run(settings: Settings, *, as_json: bool, supervised: bool = False, trust_clock: bool = False) -> None:
+def run(
+    settings: Settings,
+    *,
+    as_json: bool,
+    supervised: bool = False,
+    trust_clock: bool = False,
+    renamed: Sequence[RenamedSetting] = (),
+) -> None:
     """Run until SIGTERM or SIGINT and the drain that follows. `mkfk-server` uses this too."""
-    _start_logging(settings)
+    _start_logging(settings, renamed)
     uvloop.run(_serve(settings, as_json, supervised, trust_clock))
 
 
-def _start_logging(settings: Settings) -> None:
+def _start_logging(settings: Settings, renamed: Sequence[RenamedSetting]) -> None:
+    """Set up logging, and log what was found before it existed: settings that were given under former names."""
     try:
         set_up_logging(settings.log_level, settings.log_format)
     except ValueError as error:
         reason = "write DEBUG, INFO, WARNING or ERROR"
         raise InvalidSettings(name="log_level", value=settings.log_level, reason=reason) from error
     logging.captureWarnings(True)  # they would be lines of another format
+    for each in renamed:
+        logger.warning(
+            "deprecated setting used; use its new name",
+            extra={"setting": each.old, "replacement": each.new, "source": each.source},
+        )
 
 
 async def _serve(settings: Settings, as_json: bool, supervised: bool, trust_clock: bool = False) -> None:
@@ -286,7 +303,8 @@ def _facts(settings: Settings) -> dict[str, object]:
         "version": __version__,
         "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
         "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
-        "store": settings.store_url(),
+        "storage": settings.storage_url(),
+        "store": settings.storage_url(),  # deprecated: the former name
     }
 
 
@@ -294,7 +312,7 @@ def _show(facts: dict[str, object], seconds: float) -> None:
     click.echo(f"millpond {__version__} is ready after {seconds * 1000:.0f} ms")
     click.echo(f"  data       {facts['data'] or '(in memory or elsewhere)'}")
     click.echo(f"  catalog    {facts['catalog']}")
-    click.echo(f"  store      {facts['store']}")
+    click.echo(f"  storage    {facts['storage']}")
 
 
 def _without_secrets(url: str) -> str:

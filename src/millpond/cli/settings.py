@@ -6,7 +6,7 @@ import click
 
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.cli.output import print_json
-from millpond.settings import ENVIRONMENT_PREFIX, kind_of, meaning_of
+from millpond.settings import kind_of, meaning_of, variable_of
 
 
 @click.command(epilog="\b\nExample:\n  MILLPOND_RETENTION=1d millpond settings --json")
@@ -21,6 +21,4 @@ def settings(data_dir: Path | None, config: Path | None, assignments: tuple[str,
     width = max(map(len, shown))
     for name, value in shown.items():
         click.echo(f"{name:<{width}}  {value or '(default)'}")
-        click.echo(
-            f"{'':<{width}}    {meaning_of(name)} ({kind_of(name).name}; {ENVIRONMENT_PREFIX}{name.upper()})"
-        )
+        click.echo(f"{'':<{width}}    {meaning_of(name)} ({kind_of(name).name}; {variable_of(name)})")

@@ -31,10 +31,15 @@ def warn_of_misspelt_address(environment: Iterable[str]) -> None:
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
     """Each unknown name with the nearest known one."""
-    from millpond.settings import names
+    from millpond.settings import RENAMED, names, variable_of
 
-    known = [*(PREFIX + name.upper() for name in names()), *COMMAND_VARIABLES]
-    return {name: _nearest(name, known) for name in _candidate_variables(environment) if name not in known}
+    known = [*map(variable_of, names()), *COMMAND_VARIABLES]
+    former = [variable_of(name) for name in RENAMED]
+    return {
+        name: _nearest(name, known)
+        for name in _candidate_variables(environment)
+        if name not in (*known, *former)
+    }
 
 
 def _candidate_variables(environment: Iterable[str]) -> list[str]:

@@ -28,7 +28,7 @@ from millpond.model.addresses import INTERFACES, join_address, split_address
 from millpond.model.clock import SystemClock
 from millpond.model.errors import CannotStart, InvalidSettings, MillpondError
 from millpond.model.ids import Session
-from millpond.settings import ENVIRONMENT_PREFIX, Settings
+from millpond.settings import RENAMED, Settings, variable_of
 
 WORKERS_MAX: Final = 64
 BACKOFF_MIN_S: Final = 1.0
@@ -58,7 +58,7 @@ def settings_of(settings: Settings, number: int) -> Settings:
 
 def check(settings: Settings, count: int) -> None:
     """Reject settings that cannot work before anything is started."""
-    if settings.catalog.startswith("memory:") or settings.store.startswith("memory:"):
+    if settings.catalog.startswith("memory:") or settings.storage.startswith("memory:"):
         reason = "workers are processes, and share a catalog and a store that each of them can open"
         raise InvalidSettings(name="--workers", value=str(count), reason=reason)
     taken: dict[str, str] = {}
@@ -143,9 +143,10 @@ class Worker:
 def _environment(settings: Settings) -> dict[str, str]:
     """Settings are passed in the environment and not as arguments, which every user of the machine can read:
     a catalog URL may contain a password."""
-    unknown = unknown_variables(os.environ)  # the supervisor has already warned about these
-    kept = {name: text for name, text in os.environ.items() if name not in unknown}
-    return kept | {ENVIRONMENT_PREFIX + name.upper(): text for name, text in settings.shown().items()}
+    # The supervisor has already warned about these. A former name beside the current one would be a conflict.
+    dropped = {*unknown_variables(os.environ), *map(variable_of, RENAMED)}
+    kept = {name: text for name, text in os.environ.items() if name not in dropped}
+    return kept | {variable_of(name): text for name, text in settings.shown().items()}
 
 
 class Supervisor:

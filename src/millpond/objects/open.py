@@ -100,6 +100,9 @@ def _split(url: str) -> SplitResult:
 
 
 def _invalid(url: str, reason: str) -> InvalidSettings:
-    """Shows the URL without its query and user, since a user may have put a secret there anyway."""
-    shown = re.sub("//[^/]*@", "//", url.partition("?")[0])
-    return InvalidSettings(name="store", value=shown, reason=reason)
+    return InvalidSettings(name="storage", value=url_without_secrets(url), reason=reason)
+
+
+def url_without_secrets(url: str) -> str:
+    """The URL without its query and user, for messages: a user may have put a secret there."""
+    return re.sub("//[^/]*@", "//", url.partition("?")[0])

@@ -42,6 +42,12 @@ EVENTS: Final[Mapping[str, Explanation]] = {
         "stalls the machine (swapping, CPU limits, suspended containers, network), or raise `lease` on all "
         "brokers.",
     ),
+    "deprecated setting used; use its new name": Explanation(
+        "A setting was given under its former name `setting`, in the place that `source` names. The broker uses "
+        "its value as that of `replacement`; a later version will not know the former name.",
+        "Rename `setting` to `replacement` in `source`; the warning ends with the next start of the broker. The "
+        "[settings](settings.md) page lists former names.",
+    ),
     "rejoining the cluster failed; will retry": Explanation(
         "The broker lost its lease and cannot join again, because the catalog or the store is unavailable.",
         f"{_CATALOG} Check the object store, too. It tries again every second, until it succeeds or is stopped.",
@@ -483,9 +489,12 @@ FIELDS: Final[Mapping[str, str]] = {
     "reason": "Why it happened.",
     "records_kept": "Number of records that compaction kept.",
     "records_read": "Number of records that compaction read.",
+    "replacement": "Current name of a setting.",
     "request": "The request: method and path over HTTP, full name of the method over gRPC.",
     "session": "Id of one run of a broker or job; part of the keys of the objects it stored.",
+    "setting": "Name of a setting, as it was given.",
     "sink": "Name of a Spark sink.",
+    "source": "Where a setting was given: `--set`, an environment variable, or the path of a file.",
     "source_offset": "Offset of a dead letter's message in the topic it came from.",
     "source_partition": "Partition of a dead letter's message in the topic it came from.",
     "subscription": "Name of a subscription.",

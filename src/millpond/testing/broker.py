@@ -33,7 +33,7 @@ async def running_broker(
         return FaultyStore(store, faults) if faults is not None else store
 
     places = (
-        {"data_dir": data_dir} if data_dir is not None else {"catalog": "memory://", "store": "memory://"}
+        {"data_dir": data_dir} if data_dir is not None else {"catalog": "memory://", "storage": "memory://"}
     )
     interfaces = {"kafka": kafka, "grpc": grpc, "http": http}
     listening = {f"{interface}_listen": "127.0.0.1:0" if on else "" for interface, on in interfaces.items()}

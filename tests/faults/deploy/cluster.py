@@ -72,9 +72,9 @@ class BrokerProcess:
     def _place(self, catalog: str, s3: str) -> None:
         given = self.environment
         assert "@postgres:5432/" in given["MILLPOND_CATALOG"]
-        assert "endpoint=http://minio:9000&" in given["MILLPOND_STORE"]
+        assert "endpoint=http://minio:9000&" in given["MILLPOND_STORAGE"]
         given["MILLPOND_CATALOG"] = catalog
-        given["MILLPOND_STORE"] = given["MILLPOND_STORE"].replace("http://minio:9000", s3)
+        given["MILLPOND_STORAGE"] = given["MILLPOND_STORAGE"].replace("http://minio:9000", s3)
 
     def _listen(self, addresses: dict[str, str]) -> None:
         for interface, address in addresses.items():

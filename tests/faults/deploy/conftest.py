@@ -23,7 +23,7 @@ def catalog(postgres_url):
 @pytest.fixture(scope="module")
 def s3():
     """A server with the bucket that the file's brokers use."""
-    with running_moto(urlsplit(environment(BROKERS[0])["MILLPOND_STORE"]).netloc) as url:
+    with running_moto(urlsplit(environment(BROKERS[0])["MILLPOND_STORAGE"]).netloc) as url:
         yield url
 
 

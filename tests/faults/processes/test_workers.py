@@ -264,7 +264,7 @@ def test_each_worker_has_the_ports_after_the_one_before():
     ("settings", "word"),
     [
         (Settings(catalog="memory://"), "share"),
-        (Settings(store="memory://"), "share"),
+        (Settings(storage="memory://"), "share"),
         (Settings(kafka_listen="127.0.0.1:9998"), "both come to"),
         (Settings(kafka_listen="127.0.0.1:65535"), "no port left"),
     ],

@@ -26,7 +26,11 @@ def agents(tmp_path_factory, postgres_url):
         connection.execute(f"CREATE DATABASE {name}")
     with ExitStack() as stack:
         store = stack.enter_context(running_s3()).format(prefix="cluster")
-        settings = {"catalog": postgres_url.replace("/postgres?", f"/{name}?"), "store": store, "lease": "6s"}
+        settings = {
+            "catalog": postgres_url.replace("/postgres?", f"/{name}?"),
+            "storage": store,
+            "lease": "6s",
+        }
         yield [
             stack.enter_context(
                 Server(tmp_path_factory.mktemp(f"agent-{number}"), variables=CREDENTIALS, **settings)

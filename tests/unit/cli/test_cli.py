@@ -241,6 +241,28 @@ def test_known_variables_are_no_warning(run, variable):
     assert run("settings", env={variable: "9s"}).stderr == ""
 
 
+@pytest.mark.parametrize("source", ["MILLPOND_STORE", "--set", "file"])
+def test_a_former_name_of_a_setting_is_a_warning_with_the_current_one(run, tmp_path, source):
+    file = tmp_path / "millpond.toml"
+    file.write_text('store = "memory://"' if source == "file" else "")
+    options = ["--set", "store=memory://"] if source == "--set" else []
+    variables = {source: "memory://"} if source == "MILLPOND_STORE" else {}
+    done = run("settings", "--json", "--config", str(file), *options, env=variables)
+    shown = json.loads(done.stdout)
+    assert (shown["storage"], "store" in shown) == ("memory://", False)
+    named = str(file) if source == "file" else source
+    assert done.stderr == (
+        f"millpond: warning: the setting store ({named}) is now called storage; the old name will be removed.\n"
+    )
+
+
+def test_both_names_of_a_setting_with_different_values_are_refused(run, tmp_path):
+    done = run("serve", "--data-dir", str(tmp_path / "data"), "--storage=memory://", "--set=store=file:///x")
+    assert done.exit_code == 2
+    assert "`storage` is set too, to another value; remove `store`." in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_workers_do_not_repeat_the_supervisors_warnings(monkeypatch):
     monkeypatch.setenv("MILLPOND_RETENSION", "1d")
     monkeypatch.setenv("MILLPOND_RETENTION", "1d")

@@ -67,14 +67,14 @@ def test_a_directory_that_cannot_be_used(tmp_path):
     [
         ("retention=soon", "settings", "Setting retention cannot be 'soon'"),
         ("catalog=mysql://x", "catalog", "neither memory:// nor sqlite"),
-        ("store=ftp://x", "store", "starts with none of"),
+        ("storage=ftp://x", "storage", "starts with none of"),
         (
-            "store=s3://bucket/x?endpoint=http://127.0.0.1:1&skip_signature=true&region=us-east-1",
-            "store",
+            "storage=s3://bucket/x?endpoint=http://127.0.0.1:1&skip_signature=true&region=us-east-1",
+            "storage",
             "store",
         ),
         ("kafka_listen=192.0.2.1:9092", "kafka port", "clients do not authenticate"),
-        ("store=file:///proc/nothing", "data", "cannot be written"),
+        ("storage=file:///proc/nothing", "data", "cannot be written"),
     ],
 )
 def test_settings_that_cannot_work(setting, check, words, tmp_path):
@@ -86,7 +86,7 @@ def test_settings_that_cannot_work(setting, check, words, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "check", "package", "module", "extra"),
     [
-        ("store=s3://bucket/x", "store", "obstore", "millpond.objects.remote", "s3"),
+        ("storage=s3://bucket/x", "storage", "obstore", "millpond.objects.remote", "s3"),
         ("catalog=postgresql://db/x", "catalog", "psycopg", "millpond.catalog.postgres", "postgres"),
     ],
 )

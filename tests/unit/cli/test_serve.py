@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from typing import ClassVar
 
 import pytest
+from tests.unit.cli.conftest import COMMAND, LONGEST_S, environment, watched
 from tests.unit.cluster.conftest import until
 
 from millpond.broker import Broker
@@ -79,6 +81,51 @@ async def test_a_catalog_that_has_failed_is_said_all_the_same(broker):
     broker.refusal = CatalogFailed
     with pytest.raises(CatalogFailed):
         await serve._serve(Settings(), as_json=False, supervised=False)
+
+
+def served(folder, *options, **variables):
+    """What a broker announced, and the lines it logged until it was stopped."""
+    interfaces = ["--kafka=", "--http=", "--grpc=127.0.0.1:0"]
+    command = [*COMMAND, "serve", "--json", *interfaces, f"--data-dir={folder}", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with watched(subprocess.Popen(command, **pipes, env=environment(**variables))) as process:
+        announced = json.loads(process.stdout.readline())
+        process.terminate()
+        _, logged = process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 0, logged
+    return announced, logged.splitlines()
+
+
+def test_a_former_name_of_a_setting_is_logged_once_as_text(tmp_path):
+    url = (tmp_path / "objects").as_uri()
+    announced, logged = served(tmp_path, MILLPOND_STORE=url)
+    assert (announced["storage"], announced["store"]) == (url, url)
+    [line] = [each for each in logged if "WARNING" in each or "warning" in each]
+    assert "deprecated setting used; use its new name" in line
+    assert line.endswith("setting=store replacement=storage source=MILLPOND_STORE")
+
+
+def test_a_former_name_of_a_setting_is_logged_once_as_json(tmp_path):
+    _, logged = served(tmp_path, "--log-format=json", "--set", f"store={(tmp_path / 'objects').as_uri()}")
+    [found] = [each for each in map(json.loads, logged) if each["level"] == "WARNING"]
+    assert found.keys() == {"time", "level", "logger", "event", "setting", "replacement", "source"}
+    assert found["event"] == "deprecated setting used; use its new name"
+    assert (found["setting"], found["replacement"], found["source"]) == ("store", "storage", "--set")
+
+
+def test_the_current_name_of_a_setting_is_no_warning(tmp_path):
+    url = (tmp_path / "objects").as_uri()
+    announced, logged = served(tmp_path, "--storage", url, MILLPOND_STORAGE="memory://")
+    assert announced["storage"] == url
+    assert not any("deprecated" in line for line in logged)
+
+
+def test_workers_do_not_repeat_the_warning_of_a_former_name(tmp_path):
+    """They get the setting from the supervisor, under its current name, also if an option has overridden it."""
+    url = (tmp_path / "objects").as_uri()
+    announced, logged = served(tmp_path, "--workers=2", "--storage", url, MILLPOND_STORE="file:///elsewhere")
+    assert (announced["storage"], len(announced["workers"])) == (url, 2)
+    assert sum("deprecated setting used" in line for line in logged) == 1
 
 
 async def test_a_broker_that_was_declared_dead_waits_for_a_catalog_that_is_unavailable(

@@ -15,7 +15,7 @@ from millpond.catalog.clock_pauses import ClockReading
 from millpond.cli import workers
 from millpond.model.errors import CannotStart
 from millpond.objects.disk_reserve import RELEASED, RESERVE
-from millpond.settings import Settings
+from millpond.settings import Settings, load
 
 READY = repr(json.dumps({"session": "s", "bound": {}, "listeners": {}}))
 SERVE = "import time; time.sleep(600)"
@@ -87,6 +87,14 @@ async def test_what_one_says_and_nobody_understands_ends_nobody(machine, tmp_pat
         assert machine.started == 2
     malformed = [each.worker for each in caplog.records if each.message == "worker sent malformed status"]
     assert set(malformed) == {1}
+
+
+def test_workers_get_no_setting_under_a_former_name(monkeypatch):
+    """It would be in conflict with the current one, if an option has overridden it."""
+    monkeypatch.setenv("MILLPOND_STORE", "file:///e")
+    passed = workers._environment(Settings(storage="file:///g"))
+    assert "MILLPOND_STORE" not in passed
+    assert load({}, passed).storage == "file:///g"
 
 
 async def test_one_that_cannot_be_started_at_all_ends_them(machine, tmp_path):

@@ -38,7 +38,7 @@ async def test_the_example(tmp_path):
 async def test_the_lines(kind, tmp_path, request):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    store = {"store": request.getfixturevalue("s3_store")} if kind == "s3" else {}
+    store = {"storage": request.getfixturevalue("s3_store")} if kind == "s3" else {}
     (tmp_path / "film.mp4").write_bytes(film := bytes(range(256)) * 1000)
     async with running_broker(tmp_path / "data", http=True, **store) as broker:
         await broker.log.create_topic("films", 1, {"payload": "reference"})

@@ -34,7 +34,7 @@ def kind(request):
 
 @pytest.fixture
 async def broker(kind, tmp_path, request):
-    settings = {"store": request.getfixturevalue("s3_store")} if kind == "s3" else {}
+    settings = {"storage": request.getfixturevalue("s3_store")} if kind == "s3" else {}
     async with running_broker(tmp_path, grpc=True, **settings) as running:
         await running.log.create_topic("films", 1, {"payload": "reference"})
         await running.log.create_topic("others", 1, {"payload": "reference"})

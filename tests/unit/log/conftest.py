@@ -125,7 +125,7 @@ async def start():
 
         async def started(folder=None, *, uploads=False, partitions=1, clock=None, topic=True, **chosen):
             places = (
-                {"catalog": "memory://", "store": "memory://"} if folder is None else {"data_dir": folder}
+                {"catalog": "memory://", "storage": "memory://"} if folder is None else {"data_dir": folder}
             )
             faults, clock = Faults(), clock or SimulatedClock()
             wrapper = Uploading if uploads else FaultyStore

@@ -41,7 +41,7 @@ async def test_while_the_store_is_away_the_catalog_takes_so_much_and_no_more(
     """Merging cannot empty it, so at the bound appends are refused instead of filling the database."""
     faults = Faults()
     store = Uploads(MemoryStore("s"), faults)
-    settings = Settings(data_dir=tmp_path, store="memory://", inline_bytes_kept_max=20_000, flush_delay=1)
+    settings = Settings(data_dir=tmp_path, storage="memory://", inline_bytes_kept_max=20_000, flush_delay=1)
     async with Broker(settings, wrap_store=lambda _: store, maintain=False) as broker:
         await broker.log.create_topic("t", 1)
         faults.error_rate = 1.0

@@ -25,7 +25,7 @@ async def uploading_broker(faults, **settings):
         "inline_bytes_max": 0,
         "flush_delay": 1,
         "catalog": "memory://",
-        "store": "memory://",
+        "storage": "memory://",
         **settings,
     }
     wrap = lambda _: Uploads(MemoryStore(broker.session), faults)  # noqa: E731

@@ -78,7 +78,7 @@ async def test_a_sealed_journal_goes_while_its_writer_lives(start, tmp_path, mon
 async def test_what_a_dead_session_left_goes_and_what_the_catalog_knows_stays(start, tmp_path):
     kept = await filled(start, tmp_path, garbage_grace=0)
     session = kept.broker.session
-    stray = open_store(kept.broker.settings.store_url(), session)
+    stray = open_store(kept.broker.settings.storage_url(), session)
     key = stray.append([b"without a row"]).key
     stray.close()
     assert await kept.upkeep.garbage.run_once() == 0
@@ -94,7 +94,7 @@ async def test_a_living_sessions_bytes_without_rows_stay(start, tmp_path):
     kept = await filled(start, tmp_path, garbage_grace=0)
     other = new_session()
     await kept.log.write(lambda tx: writers.register(tx, other, kind="spark", address="", lease_ms=10**9))
-    store = open_store(kept.broker.settings.store_url(), other)
+    store = open_store(kept.broker.settings.storage_url(), other)
     keys = [store.append([b"journal"]).key, f"segments/{other}/{'0' * 32}/0/1-2"]
     store.put(keys[1], [b"segment"])
     kept.clock.advance(10**10)
@@ -111,7 +111,7 @@ async def test_what_a_dead_session_left_without_rows_is_kept_for_its_grace(start
     kept = await filled(start, tmp_path)
     other = new_session()
     await kept.log.write(lambda tx: writers.register(tx, other, kind="broker", address="", lease_ms=10**9))
-    store = open_store(kept.broker.settings.store_url(), other)
+    store = open_store(kept.broker.settings.storage_url(), other)
     key = store.append([b"forgotten"]).key
     store.close()
     kept.clock.advance(GRACE)
@@ -131,7 +131,7 @@ async def test_a_dead_session_is_swept_again_for_a_day_and_then_forgotten(start,
     await kept.log.write(lambda tx: writers.register(tx, other, kind="spark", address="", lease_ms=10**9))
     await kept.log.write(lambda tx: writers.mark_dead(tx, other, kept.clock.now_ms()))
     assert await kept.upkeep.garbage.run_once() == 0
-    store = open_store(kept.broker.settings.store_url(), other)
+    store = open_store(kept.broker.settings.storage_url(), other)
     store.append([b"late"])
     store.close()
     assert await kept.upkeep.garbage.run_once() == 0  # swept a moment ago
@@ -155,7 +155,7 @@ async def test_a_session_that_ended_in_order_is_forgotten_by_the_first_sweep_tha
                 tx, session, kind="spark", address="", lease_ms=10**9
             )
         )
-    store = open_store(kept.broker.settings.store_url(), untidy)
+    store = open_store(kept.broker.settings.storage_url(), untidy)
     store.append([b"of no use"])
     store.close()
     for session in (tidy, untidy):
@@ -223,7 +223,7 @@ async def test_objects_of_a_live_but_slow_writer_stay_and_a_dead_writers_commit_
     garbage = kept.upkeep.garbage
     slow = new_session()
     await kept.log.write(lambda tx: writers.register(tx, slow, kind="spark", address="", lease_ms=3_600_000))
-    store = open_store(kept.broker.settings.store_url(), slow)
+    store = open_store(kept.broker.settings.storage_url(), slow)
     data = b"".join([pack_frame(kept.topic_partition(), 1, 1, 5), b"bytes"])
     location = store.append([data])
     kept.clock.advance(30 * DAY_MS)

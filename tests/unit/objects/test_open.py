@@ -63,7 +63,7 @@ def test_remote_is_opened_without_asking_it(url: str) -> None:
 def test_what_is_no_store(url: str, reason: str) -> None:
     with pytest.raises(InvalidSettings, match=reason) as caught:
         open_store(url, SESSION)
-    assert caught.value.facts["name"] == "store"
+    assert caught.value.facts["name"] == "storage"
 
 
 @pytest.mark.parametrize(

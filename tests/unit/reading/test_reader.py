@@ -45,7 +45,7 @@ def values(runs):
 
 @pytest.fixture
 async def broker():
-    settings = Settings(catalog="memory://", store="memory://", inline_bytes_max=0)
+    settings = Settings(catalog="memory://", storage="memory://", inline_bytes_max=0)
     async with Broker(settings, maintain=False) as broker:
         yield broker
 

@@ -39,7 +39,7 @@ def clock():
 @pytest.fixture
 async def broker(kind, clock, tmp_path, request):
     place = {"data_dir": tmp_path} if kind != "memory" else {}
-    settings = {"store": request.getfixturevalue("s3_store")} if kind == "s3" else {}
+    settings = {"storage": request.getfixturevalue("s3_store")} if kind == "s3" else {}
     async with running_broker(*place.values(), clock=clock, **settings) as running:
         await running.log.create_topic("films", 1, {"payload": "reference"})
         await running.log.create_topic("others", 1, {"payload": "reference"})

@@ -123,7 +123,7 @@ def place_of(data_dir: Path | None, config: Path | None, assignments: tuple[str,
 
     settings = load_settings(data_dir, config, assignments)
     catalog = settings.catalog or sqlite_url(settings.data_dir / CATALOG_FILE)
-    return Place(catalog, settings.store_url())
+    return Place(catalog, settings.storage_url())
 
 
 @contextmanager

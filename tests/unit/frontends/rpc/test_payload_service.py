@@ -25,7 +25,7 @@ def kind(request):
 @pytest.fixture
 async def served(kind, tmp_path, request):
     place = [tmp_path] if kind != "memory" else []
-    settings = {"store": request.getfixturevalue("s3_store")} if kind == "s3" else {}
+    settings = {"storage": request.getfixturevalue("s3_store")} if kind == "s3" else {}
     async with serving(*place, payload_broker_bytes_max=4 * MIB, **settings) as (broker, wire):
         await broker.log.create_topic("films", 1, {"payload": "reference"})
         await broker.log.create_topic("plain", 1)

@@ -24,7 +24,7 @@ def kind(request):
 @pytest.fixture
 async def broker(kind, tmp_path, request):
     place = [tmp_path] if kind != "memory" else []
-    settings = {"store": request.getfixturevalue("s3_store")} if kind == "s3" else {}
+    settings = {"storage": request.getfixturevalue("s3_store")} if kind == "s3" else {}
     async with running_broker(*place, http=True, payload_broker_bytes_max=MIB, **settings) as running:
         await running.log.create_topic("films", 1, {"payload": "reference"})
         await running.log.create_topic("others", 1, {"payload": "reference"})
