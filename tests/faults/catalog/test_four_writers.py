@@ -33,10 +33,10 @@ sys.stdin.readline()
 deadline, commits = time.monotonic() + seconds, 0
 while time.monotonic() < deadline:
     topic_partitions = [TopicPartition(topic.id, number) for number in range(topic.partitions)]
-    shares = [appends.Share(w, appends.FOREIGN, 0, 1024, 1, 0, 0, inline=bytes(1024)) for w in topic_partitions]
+    shares = [appends.AppendShare(w, appends.FOREIGN, 0, 1024, 1, 0, 0, inline=bytes(1024)) for w in topic_partitions]
     (outcome,) = committer.commit([lambda tx: appends.encode_results(appends.append(tx, shares, None, now_ms=1))])
     assert outcome.error is None, outcome.error
-    assert all(isinstance(each, appends.Placed) for each in appends.decode_results(outcome.value))
+    assert all(isinstance(each, appends.AppendedShare) for each in appends.decode_results(outcome.value))
     commits += 1
 print(json.dumps({"commits": commits, "longest_wait_ms": round(database.longest_wait_ms, 1)}))
 database.close()

@@ -21,13 +21,13 @@ from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import Record, build_batch
 
 database = SqliteDatabase(Path(sys.argv[1]))
-where = TopicPartition(TopicId(bytes.fromhex(sys.argv[2])), 0)
+topic_partition = TopicPartition(TopicId(bytes.fromhex(sys.argv[2])), 0)
 for number in range(int(sys.argv[3])):
     data = build_batch([Record(b"foreign %d" % number)], now_ms=number)
-    share = appends.Share(where, appends.FOREIGN, 0, len(data), 1, number, number, inline=data)
+    share = appends.AppendShare(topic_partition, appends.FOREIGN, 0, len(data), 1, number, number, inline=data)
     with database.write() as tx:
-        [placed] = appends.append(tx, [share], None, now_ms=number)
-    print(placed.base_offset, flush=True)
+        [appended] = appends.append(tx, [share], None, now_ms=number)
+    print(appended.base_offset, flush=True)
 """
 
 
@@ -53,12 +53,16 @@ async def test_an_append_by_another_process_is_read_and_never_skipped_by_a_reade
             offset = result.next_offset
         return found
 
-    following = asyncio.ensure_future(follow())
-    for number in range(many):
-        assert await process.stdout.readline()
-        await engine.append(b"own %d" % number)
-    await process.wait()
-    found = await asyncio.wait_for(following, HANG_S)
+    async with (
+        asyncio.timeout(HANG_S),
+        asyncio.TaskGroup() as tasks,
+    ):  # a failure here must end the reader, too
+        following = tasks.create_task(follow())
+        for number in range(many):
+            assert await process.stdout.readline()
+            await engine.append(b"own %d" % number)
+        await process.wait()
+    found = following.result()
     assert [v for v in found if v.startswith(b"foreign")] == [b"foreign %d" % n for n in range(many)]
     assert [v for v in found if v.startswith(b"own")] == [b"own %d" % n for n in range(many)]
 
