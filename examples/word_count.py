@@ -34,7 +34,7 @@ def count_words(spark: "SparkSession", data: Path, checkpoint: Path) -> None:
         .load()
     )
     words = lines.select(f.explode(f.split(f.lower(f.col("value").cast("string")), r"\W+")).alias("word"))
-    counts = words.topic_partition("word <> ''").groupBy("word").count()
+    counts = words.where("word <> ''").groupBy("word").count()
     changes = counts.select(f.col("word").alias("key"), f.col("count").cast("string").alias("value"))
 
     def publish(batch: "DataFrame", number: int) -> None:
