@@ -126,12 +126,12 @@ def sentence_of(error: MillpondError) -> str:
             reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
             return (
                 f"No broker responds at {error.facts.get('address')}: {reason}. Start one with `millpond serve`, "
-                "or say with --address (or MILLPOND_ADDRESS) where yours is."
+                "or set --address (or MILLPOND_ADDRESS) to the address of yours."
             )
         case UnknownTopic():
-            return f"{error} `millpond topic list` shows those there are."
+            return f"{error} `millpond topic list` shows those that exist."
         case UnknownGroup():
-            return f"{error} `millpond group list` shows those there are."
+            return f"{error} `millpond group list` shows those that exist."
         case GroupInUse():
             topic, group = error.facts.get("topic"), error.facts.get("group")
             return (
