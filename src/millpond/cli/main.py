@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "subscription": "Topics as queues: subscriptions, their state, dead letters.",
     "cluster": "Show the brokers and what they own; drain a broker; rebalance.",
     "pipeline": "Spark jobs over topics: tables, SQL, compaction.",
-    "demo": "Show the product, in about half a minute.",
+    "demo": "Show the features in about a minute, in a temporary directory.",
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
     "settings": "Show every setting, its effective value, and what it does.",
