@@ -174,6 +174,21 @@ def test_every_module_that_the_source_names_is_there():
     assert gone == []
 
 
+IMPORT = re.compile(r"^ *from (millpond[\w.]*) import (.+)$", re.MULTILINE)
+
+
+def test_every_import_that_the_documents_show_works():
+    shown = [
+        (path, f"{module}.{name.strip()}")
+        for path in documents()
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+        for module, names in IMPORT.findall(block)
+        for name in names.split(",")
+    ]
+    assert len(shown) > 20
+    assert [f"{path.relative_to(ROOT)}: {name}" for path, name in shown if not is_module_or_name(name)] == []
+
+
 @pytest.mark.parametrize(
     ("name", "there"),
     [

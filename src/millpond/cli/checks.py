@@ -155,7 +155,7 @@ def of_data_dir(path: Path) -> list[CheckResult]:
     except OSError as error:
         advice = "choose another --data-dir, or let this user write there"
         return [CheckResult("data", "problem", f"{nearest} cannot be written: {error.strerror}", advice)]
-    shown = str(path) if nearest == path else f"{path} will be made"
+    shown = str(path) if nearest == path else f"{path} will be created"
     return [CheckResult("data", "ok", shown), _free(nearest), _fsync(delays_ms), *_lock(path), *_newest(path)]
 
 

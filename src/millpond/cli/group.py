@@ -126,7 +126,7 @@ def reset(
         print_json({"group": name, "topic": topic, "dry_run": dry_run, "partitions": facts})
         return
     rows = [(number, "-" if before is None else before, after, lag) for number, before, after, lag in moves]
-    print_table(("PARTITION", "READ NEXT", "READS NEXT", "LAG"), rows)
+    print_table(("PARTITION", "BEFORE", "AFTER", "LAG"), rows)
     if dry_run:
         click.echo("Nothing was done: leave out --dry-run to do it.")
 

@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "subscription": "Topics as queues: subscriptions, their state, dead letters.",
     "cluster": "Show the brokers and what they own; drain a broker; rebalance.",
     "pipeline": "Spark jobs over topics: tables, SQL, compaction.",
-    "demo": "Show the product, in about half a minute.",
+    "demo": "Show the features in about a minute, in a temporary directory.",
     "bench": "Measure produce and consume throughput and latency.",
     "doctor": "Check for common problems, and suggest remedies.",
     "settings": "Show every setting, its effective value, and what it does.",
@@ -126,12 +126,12 @@ def sentence_of(error: MillpondError) -> str:
             reason = str(error.facts.get("reason", "no answer")).rpartition(": ")[2]
             return (
                 f"No broker responds at {error.facts.get('address')}: {reason}. Start one with `millpond serve`, "
-                "or say with --address (or MILLPOND_ADDRESS) where yours is."
+                "or set --address (or MILLPOND_ADDRESS) to the address of yours."
             )
         case UnknownTopic():
-            return f"{error} `millpond topic list` shows those there are."
+            return f"{error} `millpond topic list` shows those that exist."
         case UnknownGroup():
-            return f"{error} `millpond group list` shows those there are."
+            return f"{error} `millpond group list` shows those that exist."
         case GroupInUse():
             topic, group = error.facts.get("topic"), error.facts.get("group")
             return (

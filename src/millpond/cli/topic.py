@@ -40,7 +40,9 @@ def list_topics(address: str, timeout: float, as_json: bool) -> None:
     if as_json:
         print_json([_facts(each) for each in found])
     elif not found:
-        click.echo("There are no topics. Producing to one makes it: echo hello | millpond produce greetings")
+        click.echo(
+            "There are no topics. Producing to one creates it: echo hello | millpond produce greetings"
+        )
     else:
         rows = [(each.name, each.partitions, time_text(each.created_at_ms), _set(each)) for each in found]
         print_table(("TOPIC", "PARTITIONS", "CREATED", "CONFIGS"), rows)
@@ -143,7 +145,9 @@ def delete(name: str, yes: bool, address: str, timeout: float, as_json: bool) ->
 def confirm(question: str) -> None:
     """Ask for confirmation; raise if there is no terminal."""
     if not sys.stdin.isatty():
-        raise InvalidRequest("There is no terminal to ask at. Say --yes if it is meant; nothing was done.")
+        raise InvalidRequest(
+            "There is no terminal to ask for confirmation, so nothing was done. Confirm with --yes."
+        )
     if not click.confirm(question, err=True):
         raise InvalidRequest("Nothing was done.")
 

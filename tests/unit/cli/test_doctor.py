@@ -25,7 +25,7 @@ def findings(*arguments, code=0, run=NOWHERE):
 def test_a_healthy_machine(tmp_path):
     found = findings(f"--data-dir={tmp_path / 'new'}")
     assert {each["status"] for each in found.values()} <= {"ok", "warning"}
-    assert found["data"]["found"].endswith("new will be made")
+    assert found["data"]["found"].endswith("new will be created")
     assert found["http port"]["found"] == "off"
     assert not (tmp_path / "new").exists(), "it only looks"
     assert os.listdir(tmp_path) == []

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.payloads import new_payload_id
+from millpond.records import crc32c
 from millpond.testing import running_broker
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "how-to" / "payloads.md").read_text()
-[EXAMPLE] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-[LINES] = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+[(EXAMPLE, PRINTED)] = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
+NEW_ID, LINES, SEND = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+REFERENCE = "{};bytes={};crc32c={:08x}"
 
 
 async def run(*command, **options):
@@ -31,7 +32,7 @@ async def test_the_example(tmp_path):
         address = f'address="{broker.listeners["grpc"]}"'
         code = re.sub(r"(Admin|Payloads)\(\)", rf"\1({address})", EXAMPLE)
         code = re.sub(r'(Producer|Consumer)\("films"\)', rf'\1("films", {address})', code)
-        assert await run(sys.executable, "-c", code, cwd=tmp_path) == "b'noir' 16\nb'a very long film'\n"
+        assert await run(sys.executable, "-c", code, cwd=tmp_path) == PRINTED
 
 
 @pytest.mark.parametrize("kind", ["file", "s3"])
@@ -42,9 +43,19 @@ async def test_the_lines(kind, tmp_path, request):
     (tmp_path / "film.mp4").write_bytes(film := bytes(range(256)) * 1000)
     async with running_broker(tmp_path / "data", http=True, **store) as broker:
         await broker.log.create_topic("films", 1, {"payload": "reference"})
-        lines = LINES.replace("127.0.0.1:8000", broker.listeners["http"])
-        lines = lines.replace("curl ", "curl --silent --show-error --fail ")
-        payload = str(new_payload_id(broker.clock.now_ms()))
-        shown = await run("sh", "-e", "-c", lines, cwd=tmp_path, env={"ID": payload, "PATH": "/usr/bin:/bin"})
+
+        async def sh(lines, **environment):
+            lines = lines.replace("127.0.0.1:8000", broker.listeners["http"])
+            lines = lines.replace("curl ", "curl --silent --show-error --fail ")
+            return await run(
+                "sh", "-e", "-c", lines, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", **environment}
+            )
+
+        payload = (await sh(NEW_ID.replace("python", sys.executable, 1))).strip()
+        shown = await sh(LINES, ID=payload)
+        reference = REFERENCE.format(payload, len(film), crc32c(film))
+        sent = await sh(SEND, REFERENCE=reference)
     assert '"method":"PUT"' in shown
+    assert reference in shown or kind == "s3"
+    assert '"number":1' in sent
     assert (tmp_path / "copy.mp4").read_bytes() == film
