@@ -147,7 +147,9 @@ async def test_progress_shows_as_a_group(spark, orders, tmp_path):
         maxOffsetsPerTrigger=1_000,
     )
     with place.database(Place.at(orders)).read() as tx:
-        committed = {each.topic_partition.partition: each.offset for each in groups.committed_offsets(tx, "spark")}
+        committed = {
+            each.topic_partition.partition: each.offset for each in groups.committed_offsets(tx, "spark")
+        }
     assert committed == {0: 1_000, 1: 1_000}
 
 
