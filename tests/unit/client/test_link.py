@@ -63,7 +63,7 @@ async def test_a_broker_that_owns_again_what_it_has_just_lost_gets_one_link(sett
         [former] = subscriber._links.values()
         await subscriber._update_links(set())
         await subscriber._update_links({setting.address})
-        await until(lambda: former._ended)
+        await until(lambda: former._has_ended)
         await until(lambda: any(link.attached for link in subscriber._links.values()))
         assert subscriber._links[setting.address] is not former
         await publish(setting, b"x")
