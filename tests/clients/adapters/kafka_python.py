@@ -1,6 +1,7 @@
 """kafka-python, all of it Python."""
 
 import re
+import socket
 import warnings
 
 from tests.clients.adapters.base import (
@@ -19,6 +20,7 @@ with warnings.catch_warnings():
     )  # it reads its schemas by importlib.resources.read_text
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import KafkaError
+    from kafka.net.inet import KafkaNetSocket
     from kafka.structs import OffsetAndMetadata
 
     import kafka
@@ -28,6 +30,17 @@ BATCH_MAX = 10_000
 FIRST_JOIN_SECONDS = 5.0
 """A poll that ends while kafka-python 3.0 joins a group loses what that join brings: it begins to join anew or, if it
 joined a second time because it had learnt of partitions meanwhile, waits for ever, without heartbeats."""
+
+
+class ClosingSocket(socket.socket):
+    """kafka-python 3.0 does not close the socket of a connection that is being made when the client is closed. Python
+    would warn of it whenever it is collected, during any later test."""
+
+    def __del__(self):
+        self.close()
+
+
+KafkaNetSocket.socket = lambda _, *address: ClosingSocket(*address)
 
 
 def common(address: str) -> dict:
