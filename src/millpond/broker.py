@@ -37,7 +37,7 @@ from millpond.objects.open import folder_of, open_store
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import Metrics
 from millpond.process import tune_process
-from millpond.queues import Pulling, Queues
+from millpond.queues import PullConsumers, Queues
 from millpond.records import Record
 from millpond.service import (
     Administration,
@@ -401,7 +401,7 @@ class Broker:
             metrics=self.metrics.queues,
             copy_body=self.payloads.copy,
         )
-        self.pulling = Pulling(self.queues, settings.queue_limits())
+        self.pulling = PullConsumers(self.queues, settings.queue_limits())
         self._refresh_requests = self._make_refresh_requests()
         self.membership = Membership(
             self.log,

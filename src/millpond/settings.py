@@ -25,8 +25,8 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.addresses import WILDCARD_HOSTS, is_loopback, split_address
 from millpond.model.errors import InvalidSettings
 from millpond.model.units import format_bytes, format_duration, parse_bytes, parse_duration_ms
+from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES
-from millpond.objects.open import url_without_secrets
 from millpond.observability.logs import FORMATS
 from millpond.observability.logs import TEXT as TEXT_LOGS
 from millpond.queues import QueueLimits
@@ -450,12 +450,16 @@ def load(
 
 def _with_current_names(given: Mapping[str, str]) -> dict[str, str]:
     """The values of one source under their current names. Both names with different values are refused: the broker
-    must not guess which data it opens."""
+    must not guess which data it opens. An empty value is as good as none."""
     current = {name: text for name, text in given.items() if name not in RENAMED}
     for old, new in RENAMED.items():
-        if old in given and current.setdefault(new, given[old]) != given[old]:
+        if old not in given:
+            continue
+        former = given[old]
+        if former and current.get(new) not in (None, "", former):
             reason = f"`{new}` is set too, to another value; remove `{old}`"
-            raise InvalidSettings(name=old, value=url_without_secrets(given[old]), reason=reason)
+            raise InvalidSettings(name=old, value=redacted_url(former), reason=reason)
+        current[new] = current.get(new) or former
     return current
 
 

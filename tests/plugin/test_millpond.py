@@ -309,3 +309,9 @@ def test_clients_take_leave_even_of_a_broker_that_was_killed():
         pond.kill()
         late = producer.submit(b"two")
     assert late.result(0).number == 2
+
+
+def test_a_former_name_of_a_setting_is_accepted_with_a_warning():
+    warned = pytest.warns(DeprecationWarning, match="the setting store is now called storage")
+    with warned, Millpond({"store": "memory://", "catalog": "memory://"}) as pond:
+        pond.producer("t").send(b"one")

@@ -12,7 +12,7 @@ from tests.unit.rewriting.paper import PLENTY, Paper
 
 from millpond.model.errors import InvalidInput
 from millpond.records import Codec, Record, build_batch, walk
-from millpond.rewriting.compaction import Sieve
+from millpond.rewriting.compaction import BatchFilter
 from millpond.rewriting.compaction_keys import PlainKeys
 from millpond.spark.kernels import compaction
 from millpond.spark.kernels.compaction import CompiledKeys
@@ -73,7 +73,7 @@ def test_learning_and_sifting_agree_with_the_plain_map(
     plain, compiled = PlainKeys(PLENTY), CompiledKeys(PLENTY)
     assert plain.collect_keys(batches, start, end) == compiled.collect_keys(batches, start, end) == end
     assert len(plain) == len(compiled)
-    sieve = Sieve(log_start, clean, tombstones)
+    sieve = BatchFilter(log_start, clean, tombstones)
     assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
         plain.filter_batches(batches, sieve)
     )
@@ -89,7 +89,7 @@ def test_records_without_a_time_count_with_that_of_their_batch():
     maps = PlainKeys(PLENTY), CompiledKeys(PLENTY)
     for keys in maps:
         keys.collect_keys(batches, 0, 2)
-    plain, compiled = (plain_values(keys.filter_batches(batches, Sieve(0, 2, 0))) for keys in maps)
+    plain, compiled = (plain_values(keys.filter_batches(batches, BatchFilter(0, 2, 0))) for keys in maps)
     assert plain == compiled
     assert [each.newest_timestamp for each in plain] == [5_000, 9]
 
@@ -102,7 +102,7 @@ def test_many_keys_make_it_grow_and_none_is_lost():
     for batch in batches:
         assert plain.collect_keys([batch], 0, 20_000) == compiled.collect_keys([batch], 0, 20_000) == 20_000
     assert len(plain) == len(compiled) > compaction.SLOTS_MIN
-    sieve = Sieve(0, 20_000, 0)
+    sieve = BatchFilter(0, 20_000, 0)
     assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
         plain.filter_batches(batches, sieve)
     )
@@ -117,7 +117,7 @@ def test_it_stops_at_its_bound_and_says_where(bytes_max):
     assert 0 < full_at < 10_000
     held = keys._table.nbytes + keys._arena.nbytes
     assert held <= max(bytes_max, compaction.SLOTS_MIN * compaction.SLOT_BYTES + compaction.ARENA_BYTES_MIN)
-    kept = keys.filter_batches(batches, Sieve(0, full_at, 0))[0]
+    kept = keys.filter_batches(batches, BatchFilter(0, full_at, 0))[0]
     assert kept.kept == 10_000
 
 
@@ -170,10 +170,10 @@ def test_it_is_quick(figures):
     batches = batches_of(*lists)
     warm = CompiledKeys(PLENTY)
     warm.collect_keys(batches[:2], 0, 400)
-    warm.filter_batches(batches[:2], Sieve(0, 400, 0))
+    warm.filter_batches(batches[:2], BatchFilter(0, 400, 0))
     keys, started = CompiledKeys(PLENTY), time.perf_counter()
     keys.collect_keys(batches, 0, records)
-    filtered = keys.filter_batches(batches, Sieve(0, records, 0))
+    filtered = keys.filter_batches(batches, BatchFilter(0, records, 0))
     took = time.perf_counter() - started
     assert sum(each.kept for each in filtered) == 50_000
     figures.append(f"compaction, compiled key map: {records / took / 1e6:.1f} M records/s learned and sifted")

@@ -81,7 +81,7 @@ PUBLIC = {
             "SubscriptionStart",
             "StartAt",
         ),
-        *("SubscriptionStatus", "Pulled", "PullerName", "Pulling"),
+        *("SubscriptionStatus", "PullConsumers", "Pulled", "PullerName"),
     ],
     millpond.groups: [
         *(

@@ -51,7 +51,7 @@ def test_no_text_uses_a_banned_word():
     [
         *[("Nobody foresaw it", 2), ("the HTTP face", 1), ("a broker is told to stop", 1), ("made anew", 1)],
         *[("an interface", 0), ("renew the lease", 0), ("`nobody` is a state", 0)],
-        *[("[x](results/interfaces.md)", 0), ("```\nwhoever\n```", 0)],
+        *[("[x](results/faces.md)", 0), ("```\nwhoever\n```", 0)],
     ],
 )
 def test_banned_words_are_found_outside_of_code(text, banned):

@@ -165,13 +165,26 @@ def test_both_names_in_one_source_must_have_one_value(tmp_path, source):
     same = sources_of_storage(tmp_path, **{source: {"storage": "file:///x", "store": "file:///x"}})
     assert load(*same, renamed.append).storage == "file:///x"
     assert len(renamed) == 1
-    secret = "s3://me:secret@bucket/x?key=secret"
+    secret = "s3://me:se/cret@bucket/x?key=secret"
     different = sources_of_storage(tmp_path, **{source: {"storage": "file:///x", "store": secret}})
     with pytest.raises(InvalidSettings) as raised:
         load(*different)
     assert str(raised.value) == (
         "Setting store cannot be 's3://bucket/x': `storage` is set too, to another value; remove `store`."
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "storage"),
+    [
+        ({"storage": "file:///x", "store": ""}, "file:///x"),
+        ({"storage": "", "store": "file:///x"}, "file:///x"),
+        ({"storage": "", "store": ""}, ""),
+    ],
+)
+def test_an_empty_value_is_not_in_conflict(tmp_path, values, storage):
+    """As `${MILLPOND_STORE:-}` of a compose file gives."""
+    assert load(*sources_of_storage(tmp_path, environment=values)).storage == storage
 
 
 def test_current_names_are_not_reported_and_a_former_one_is_no_attribute(tmp_path):

@@ -8,13 +8,13 @@ from urllib.parse import unquote
 from millpond.catalog.database import Database
 from millpond.catalog.sqlite import SqliteDatabase, SqliteMemoryDatabase
 from millpond.model.errors import InvalidSettings, NotInstalled
+from millpond.model.urls import redacted_url
 
 CATALOG_FILE: Final = "catalog.db"
 """Name of the catalog file in a data directory. The objects are beside it, in `OBJECTS_FOLDER`."""
 OBJECTS_FOLDER: Final = "objects"
 SQLITE: Final = "sqlite://"
 POSTGRES: Final = ("postgresql://", "postgres://")
-REDACTED: Final = "…"
 
 
 def sqlite_url(path: Path) -> str:
@@ -45,20 +45,6 @@ def open_database(
         return _open_postgres(url, name, lock_wait_ms)
     reason = "it is neither memory:// nor sqlite:///… nor postgresql://…"
     raise InvalidSettings(name="catalog", value=redacted_url(url), reason=reason)
-
-
-def redacted_url(url: str) -> str:
-    """The URL without the user, password and parameters it may contain. If these cannot be identified with
-    certainty, the part in question is hidden as a whole."""
-    if url.startswith(SQLITE):
-        return url  # a path, regardless of the characters in it
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return REDACTED if "=" in url else url  # `password=…` is how libpq writes it without a URL
-    rest, _, parameters = rest.partition("?")
-    if "@" in parameters:
-        return f"{scheme}://{REDACTED}"  # the @ may follow a password that contains a question mark
-    return f"{scheme}://{rest.rpartition('@')[2].partition('#')[0]}"
 
 
 def _open_postgres(url: str, name: str, lock_wait_ms: int) -> Database:

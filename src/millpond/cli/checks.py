@@ -25,6 +25,7 @@ from millpond.cli.output import size_text
 from millpond.cli.packages import EXTRAS, install_command, is_installed, listed, missing_from
 from millpond.model.errors import MillpondError, NotInstalled
 from millpond.model.ids import new_session
+from millpond.model.urls import redacted_url
 from millpond.objects.open import open_store
 from millpond.objects.retrying import RetryPolicy
 from millpond.settings import Settings
@@ -214,7 +215,7 @@ def _newest(path: Path) -> Iterator[CheckResult]:
 # -- store and catalog ----------------------------------------------------------------------------------------
 
 
-def of_places(settings: Settings) -> Iterator[CheckResult]:
+def of_storage_and_catalog(settings: Settings) -> Iterator[CheckResult]:
     if settings.storage:
         yield _storage(settings.storage)
     if settings.catalog:
@@ -222,7 +223,7 @@ def of_places(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _storage(url: str) -> CheckResult:
-    shown = url.partition("?")[0]
+    shown = redacted_url(url)
     if url.startswith("file://"):
         return of_data_dir(Path(url.removeprefix("file://")))[0]
     try:

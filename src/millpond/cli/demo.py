@@ -43,7 +43,7 @@ Where to go next
 
 @click.command(epilog="\b\nExample:\n  millpond demo")
 def demo() -> None:
-    """Show the product in a temporary directory: produce, read, Kafka, HTTP, kill -9, expiry,
+    """Show the features in about a minute, in a temporary directory: produce, read, Kafka, HTTP, kill -9, expiry,
     a queue, a Delta table and SQL on Spark (if Spark is installed)."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     watch = Stopwatch()

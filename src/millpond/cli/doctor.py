@@ -54,7 +54,7 @@ def _of(settings: Settings) -> list[CheckResult]:
         CheckResult("settings", "ok", "they can be read"),
         *checks.of_limits(settings.connections_max),
         *(checks.of_data_dir(settings.data_dir) if settings.uses_data_dir() else []),
-        *checks.of_places(settings),
+        *checks.of_storage_and_catalog(settings),
         *ports.check_interface_ports(settings),
     ]
 

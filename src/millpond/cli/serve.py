@@ -20,6 +20,7 @@ from millpond.cli import workers as supervision
 from millpond.cli.options import json_option, load_settings, settings_options
 from millpond.model.addresses import INTERFACES
 from millpond.model.errors import CatalogFailed, InvalidSettings, MillpondError, Unavailable, WriterDead
+from millpond.model.urls import redacted_url
 from millpond.observability.logs import FORMATS, set_up_logging
 from millpond.observability.metrics import Metrics
 from millpond.process import end_with_parent
@@ -302,9 +303,9 @@ def _facts(settings: Settings) -> dict[str, object]:
     return {
         "version": __version__,
         "data": str(settings.data_dir.absolute()) if settings.uses_data_dir() else None,
-        "catalog": _without_secrets(settings.catalog) or "SQLite in the data directory",
-        "storage": settings.storage_url(),
-        "store": settings.storage_url(),  # deprecated: the former name
+        "catalog": redacted_url(settings.catalog) or "SQLite in the data directory",
+        "storage": redacted_url(settings.storage_url()),
+        "store": redacted_url(settings.storage_url()),  # deprecated: the former name
     }
 
 
@@ -313,8 +314,3 @@ def _show(facts: dict[str, object], seconds: float) -> None:
     click.echo(f"  data       {facts['data'] or '(in memory or elsewhere)'}")
     click.echo(f"  catalog    {facts['catalog']}")
     click.echo(f"  storage    {facts['storage']}")
-
-
-def _without_secrets(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,12 +1,12 @@
 """Opens the store that a URL names, with its wrappers. Only this module assembles them."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from millpond.model.errors import InvalidSettings, NotInstalled
 from millpond.model.ids import Session
+from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import Reserve
 from millpond.objects.file_store import FileStore
 from millpond.objects.instrumented import Instrumented
@@ -100,9 +100,4 @@ def _split(url: str) -> SplitResult:
 
 
 def _invalid(url: str, reason: str) -> InvalidSettings:
-    return InvalidSettings(name="storage", value=url_without_secrets(url), reason=reason)
-
-
-def url_without_secrets(url: str) -> str:
-    """The URL without its query and user, for messages: a user may have put a secret there."""
-    return re.sub("//[^/]*@", "//", url.partition("?")[0])
+    return InvalidSettings(name="storage", value=redacted_url(url), reason=reason)

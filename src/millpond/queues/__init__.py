@@ -4,7 +4,7 @@ from millpond.queues.active_subscription import ActiveSubscription
 from millpond.queues.attachment import Attachment, Deliveries, Event, PartitionLost, Revocation
 from millpond.queues.dispatcher_results import AckResult
 from millpond.queues.limits import QueueLimits
-from millpond.queues.pull_consumers import Pulled, PullerName, Pulling
+from millpond.queues.pull_consumers import PullConsumers, Pulled, PullerName
 from millpond.queues.queues import Queues
 from millpond.queues.stored_subscriptions import EARLIEST, StartAt, SubscriptionStart
 from millpond.queues.subscription_status import ConsumerStatus, PartitionStatus, SubscriptionStatus
@@ -19,9 +19,9 @@ __all__ = [
     "Event",
     "PartitionLost",
     "PartitionStatus",
+    "PullConsumers",
     "Pulled",
     "PullerName",
-    "Pulling",
     "QueueLimits",
     "Queues",
     "Revocation",

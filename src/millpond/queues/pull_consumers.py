@@ -131,7 +131,7 @@ class _Puller:
         self.ready = deque(ready)
 
 
-class Pulling:
+class PullConsumers:
     """All pulling consumers of this broker. Lives on the event loop; state changes only between awaits."""
 
     def __init__(self, queues: Queues, limits: QueueLimits) -> None:

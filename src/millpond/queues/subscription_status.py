@@ -59,7 +59,7 @@ class SubscriptionStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredStatus:
     """What the catalog has about a subscription."""
 
     floors: dict[tuple[str, int], int]
@@ -68,9 +68,9 @@ class Stored:
     dead_letters_waiting: int
 
 
-def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> Stored:
+def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> StoredStatus:
     rows = partitions.of_topic(tx, subscription.topic_id)
-    return Stored(
+    return StoredStatus(
         catalog.floors(tx, subscription.id),
         catalog.settled_above_floors(tx, subscription.id),
         {row.topic_partition.partition: row.end_offset for row in rows},
@@ -79,7 +79,7 @@ def read_stored(tx: CatalogTransaction, subscription: StoredSubscription) -> Sto
 
 
 def partition_statuses(
-    stored: Stored, active_queues: dict[tuple[str, int], PartitionQueue], keys_max: int
+    stored: StoredStatus, active_queues: dict[tuple[str, int], PartitionQueue], keys_max: int
 ) -> list[PartitionStatus]:
     known = dict.fromkeys((("", partition) for partition in stored.ends), 0) | stored.floors
     statuses = []

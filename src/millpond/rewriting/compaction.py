@@ -51,7 +51,7 @@ from millpond.reading.runs import Run
 from millpond.reading.visible import PlacedBatch
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, walk
 from millpond.rewriting.compaction_batches import with_records
-from millpond.rewriting.compaction_keys import NO_TOMBSTONE, KeyMap, Sieve, Sifted
+from millpond.rewriting.compaction_keys import NO_TOMBSTONE, BatchFilter, FilteredBatches, KeyMap
 from millpond.rewriting.compaction_segments import SegmentWriter
 from millpond.rewriting.merging import LARGE_BYTES, SEGMENT_BYTES_MAX
 from millpond.segments.keys import segment_key
@@ -274,7 +274,7 @@ class _Deed:
         self._keys = keys
         self._pause = pause
         self._chunk_bytes = chunk_bytes
-        self._sieve = Sieve(0, 0, 0)
+        self._sieve = BatchFilter(0, 0, 0)
         self.records_read = 0
         self.records_kept = 0
         self.unreadable_batches = 0
@@ -292,7 +292,7 @@ class _Deed:
     def rewrite(self, clean_end: int, writer: SegmentWriter) -> None:
         """The second pass."""
         plan = self._plan
-        self._sieve = Sieve(plan.log_start, clean_end, plan.tombstones_end)
+        self._sieve = BatchFilter(plan.log_start, clean_end, plan.tombstones_end)
         for chunk in self._chunks(plan.extents[0].base_offset, plan.extents[-1].end_offset):
             data = [batch for batch, is_data in chunk if is_data and batch[2].base_offset < clean_end]
             filtered = iter(self._filter_batches(data))
@@ -307,7 +307,7 @@ class _Deed:
                     writer.drop(header)
         writer.finish()
 
-    def _filter_batches(self, batches: Sequence[PlacedBatch]) -> Sequence[Sifted | None]:
+    def _filter_batches(self, batches: Sequence[PlacedBatch]) -> Sequence[FilteredBatches | None]:
         """Keeps all tombstones behind the first batch that cannot be decoded."""
         filtered = _filter_batches(self._keys, batches, self._sieve)
         if not self._sieve.tombstones_end or None not in filtered:
@@ -316,7 +316,7 @@ class _Deed:
         self._sieve = dataclasses.replace(self._sieve, tombstones_end=0)
         return (*filtered[:readable], *_filter_batches(self._keys, batches[readable:], self._sieve))
 
-    def _write(self, writer: SegmentWriter, batch: PlacedBatch, filtered: Sifted | None) -> None:
+    def _write(self, writer: SegmentWriter, batch: PlacedBatch, filtered: FilteredBatches | None) -> None:
         header = batch[2]
         if filtered is None:
             self.unreadable_batches += 1
@@ -387,7 +387,9 @@ def _collect_keys(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end:
         return full_at if full_at < end else _collect_keys(keys, batches[half:], start, end)
 
 
-def _filter_batches(keys: KeyMap, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted | None]:
+def _filter_batches(
+    keys: KeyMap, batches: Sequence[PlacedBatch], sieve: BatchFilter
+) -> Sequence[FilteredBatches | None]:
     """Returns None for a batch that cannot be decoded."""
     if not batches:
         return ()

@@ -24,7 +24,7 @@ DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
+class BatchFilter:
     """Which records a compaction drops: those below `log_start`, and below `clean_end` those without a key, those
     that a later record of the same key replaces, and tombstones below `tombstones_end`."""
 
@@ -33,7 +33,7 @@ class Sieve:
     tombstones_end: int
 
 
-class Sifted(NamedTuple):
+class FilteredBatches(NamedTuple):
     """What a sieve leaves of one batch: the number of records; their uncompressed bytes, or None if all of
     them stay; the newest timestamp among them; and the offset of the first tombstone below the clean end."""
 
@@ -55,7 +55,7 @@ class KeyMap(Protocol):
         first record whose key did not fit. One key always fits, so that a compaction makes progress whatever
         its limit is."""
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> Sequence[Sifted]:
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> Sequence[FilteredBatches]:
         """Return what stays of each batch."""
 
 
@@ -86,21 +86,21 @@ class PlainKeys:
             self._offsets[key] = offset
         return end
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> list[FilteredBatches]:
         return [self._filter_batch(batch, sieve) for batch in batches]
 
-    def _filter_batch(self, batch: PlacedBatch, sieve: Sieve) -> Sifted:
+    def _filter_batch(self, batch: PlacedBatch, sieve: BatchFilter) -> FilteredBatches:
         data, fields = self._fields(batch)
         kept = [field for field in fields if self._keeps(data, field, sieve)]
         tombstones = (f.offset for f in kept if f.is_tombstone and f.offset < sieve.clean_end)
-        return Sifted(
+        return FilteredBatches(
             len(kept),
             None if len(kept) == len(fields) else b"".join(data[f.start : f.end] for f in kept),
             max((NO_TIMESTAMP, *(field.timestamp for field in kept))),
             next(tombstones, NO_TOMBSTONE),
         )
 
-    def _keeps(self, data: bytes, field: "_Field", sieve: Sieve) -> bool:
+    def _keeps(self, data: bytes, field: "_Field", sieve: BatchFilter) -> bool:
         if field.offset >= sieve.clean_end:
             return True
         if field.offset < sieve.log_start or field.key_at == NULL_LENGTH:

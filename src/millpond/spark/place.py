@@ -13,12 +13,12 @@ from millpond.catalog.open import (
     OBJECTS_FOLDER,
     SQLITE,
     open_database,
-    redacted_url,
     sqlite_path,
     sqlite_url,
 )
 from millpond.model.errors import InvalidSettings
 from millpond.model.ids import Session, new_session
+from millpond.model.urls import redacted_url
 from millpond.objects.disk_reserve import RESERVE_BYTES, Reserve
 from millpond.objects.open import open_store
 from millpond.objects.store import ObjectStore

@@ -10,6 +10,7 @@ in memory (`/dev/shm`, if it exists). They survive a restart of the broker, but 
 
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from millpond.client.consumer import ConsumerStart
 from millpond.model.addresses import INTERFACES
 from millpond.model.errors import MillpondError
 from millpond.model.units import parse_duration_ms
-from millpond.settings import Settings, load
+from millpond.settings import RenamedSetting, Settings, load
 from millpond.testing.background import run_in_background
 from millpond.testing.faults import Faults, FaultyStore
 from millpond.testing.outages import WRITES, Outages
@@ -196,7 +197,8 @@ class Millpond:
         """Nothing comes from the environment, so that a test behaves the same everywhere."""
         ports = {f"{interface}_listen": address for interface, address in self._listeners.items()}
         assert self._directory is not None, "it is used in a with statement"
-        return load({**DEFAULTS, "data_dir": self._directory.name, **self._given, **ports}, environment={})
+        chosen = {**DEFAULTS, "data_dir": self._directory.name, **self._given, **ports}
+        return load(chosen, environment={}, on_renamed=_warn_of_former_name)
 
     def _close_clients(self) -> None:
         """Closing a client contacts the broker; without a broker it would retry until its timeout."""
@@ -224,3 +226,7 @@ def _close(client: Producer | Consumer | Admin) -> None:
 async def _without_catalog(broker: Broker) -> None:
     """From now on the broker can acknowledge nothing and cannot leave the cluster."""
     broker.database.close()
+
+
+def _warn_of_former_name(renamed: RenamedSetting) -> None:
+    warnings.warn(f"the setting {renamed.old} is now called {renamed.new}", DeprecationWarning, stacklevel=2)

@@ -1,5 +1,6 @@
 """kafka-python, all of it Python."""
 
+import contextlib
 import re
 import socket
 import warnings
@@ -37,7 +38,8 @@ class ClosingSocket(socket.socket):
     would warn of it whenever it is collected, during any later test."""
 
     def __del__(self):
-        self.close()
+        with contextlib.suppress(AttributeError):  # it was never opened
+            self.close()
 
 
 KafkaNetSocket.socket = lambda _, *address: ClosingSocket(*address)

@@ -22,7 +22,7 @@ def attack_results(figures):
 
 @pytest.fixture
 def attacked_broker(attack_results):
-    """`with besieged(title, limit=value) as siege:` is a broker under attack."""
+    """`with attacked_broker(title, limit=value) as siege:` is a broker under attack."""
 
     @contextlib.contextmanager
     def begin(title, settings=None, **limits):

@@ -25,7 +25,7 @@ def attack_results(figures):
 
 @pytest.fixture(scope="session")
 def attacked_broker(attack_results, tmp_path_factory):
-    """`with besieged(title, setting=value) as siege:` is a broker under attack."""
+    """`with attacked_broker(title, setting=value) as siege:` is a broker under attack."""
 
     @contextlib.contextmanager
     def begin(title, **settings):

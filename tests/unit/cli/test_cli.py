@@ -289,8 +289,16 @@ def test_the_default_timeout_is_the_client_librarys():
     assert options.DEFAULT_TIMEOUT_S == admin.TIMEOUT_S
 
 
-def test_no_secret_of_a_catalog_url_is_shown():
-    from millpond.cli.serve import _without_secrets
+def test_no_secret_of_a_url_is_shown():
+    from millpond.cli.serve import _facts
+    from millpond.settings import Settings
 
-    assert _without_secrets("postgresql://me:secret@host/db") == "postgresql://host/db"
-    assert _without_secrets("") == ""
+    shown = _facts(
+        Settings(catalog="postgresql://me:secret@host/db", storage="s3://bucket?secret_access_key=secret")
+    )
+    assert (shown["catalog"], shown["storage"], shown["store"]) == (
+        "postgresql://host/db",
+        "s3://bucket",
+        "s3://bucket",
+    )
+    assert _facts(Settings())["catalog"] == "SQLite in the data directory"

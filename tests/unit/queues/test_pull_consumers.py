@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from millpond.model.errors import InvalidRequest, SubscriptionBusy, SubscriptionReplaced, UnknownConsumer
-from millpond.queues import AckResult, PullerName, Pulling, QueueLimits, StartAt, SubscriptionStart
+from millpond.queues import AckResult, PullConsumers, PullerName, QueueLimits, StartAt, SubscriptionStart
 from millpond.records import Record
 from millpond.testing import SimulatedClock, running_broker
 
@@ -31,7 +31,7 @@ async def broker(clock):
 @pytest.fixture
 def pulling(broker):
     """One that goes over its consumers only when it is told to."""
-    return Pulling(broker.queues, LIMITS)
+    return PullConsumers(broker.queues, LIMITS)
 
 
 async def offsets(pulling, name, wait_ms=0, **more):
@@ -197,7 +197,7 @@ async def test_one_that_was_replaced_hears_it_and_attaches_again(broker, pulling
 
 
 async def test_there_is_a_limit_to_consumers_and_to_ids(broker):
-    pulling = Pulling(broker.queues, replace(LIMITS, pullers_max=1, answers_per_request_max=2))
+    pulling = PullConsumers(broker.queues, replace(LIMITS, pullers_max=1, answers_per_request_max=2))
     await offsets(pulling, ANNE)
     await offsets(pulling, ANNE)
     with pytest.raises(SubscriptionBusy, match="1 consumers"):

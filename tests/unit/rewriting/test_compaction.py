@@ -12,7 +12,7 @@ from millpond.records import Codec, Record, build_batch, check_crc, iter_records
 from millpond.records.batch import seal
 from millpond.rewriting.compaction_batches import emptied, with_records
 from millpond.rewriting.compaction_commit import points_after
-from millpond.rewriting.compaction_keys import PlainKeys, Sieve
+from millpond.rewriting.compaction_keys import BatchFilter, PlainKeys
 from millpond.rewriting.merging import LARGE_BYTES
 
 HOUR = 3_600_000
@@ -241,7 +241,7 @@ def test_a_batch_keeps_its_place_its_producer_and_its_records_bytes(codec):
     [(_, old)] = walk(data)
     keys = PlainKeys(PLENTY)
     assert keys.collect_keys([(data, 0, old)], 0, 111) == 111
-    [filtered] = keys.filter_batches([(data, 0, old)], Sieve(0, 111, 0))
+    [filtered] = keys.filter_batches([(data, 0, old)], BatchFilter(0, 111, 0))
     changed = with_records(old, filtered.kept, filtered.records, filtered.newest_timestamp)
     [(_, new)] = walk(changed)
     check_crc(changed, 0, new)
@@ -265,7 +265,7 @@ def test_a_kept_record_without_a_time_leaves_the_batch_the_time_of_its_append():
         keys = PlainKeys(PLENTY)
         later = build_batch([Record(b"later", gone)], base_offset=10)
         keys.collect_keys([(data, 0, header), (later, 0, next(walk(later))[1])], 0, 11)
-        [filtered] = keys.filter_batches([(data, 0, header)], Sieve(0, 11, 0))
+        [filtered] = keys.filter_batches([(data, 0, header)], BatchFilter(0, 11, 0))
         assert (filtered.kept, filtered.newest_timestamp) == (1, newest)
 
 

@@ -12,7 +12,7 @@ from millpond.frontends.web.hosts import Hosts
 from millpond.frontends.web.limits import WebLimits
 from millpond.frontends.web.request_memory import ClientGone
 from millpond.observability.metrics import AnswerMetrics
-from millpond.queues import Pulling, Queues
+from millpond.queues import PullConsumers, Queues
 from millpond.service import Administration, ClusterAdministration, MessageWriter, PayloadTransfers, Poller
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class WebServices:
     poller: Poller
     payloads: PayloadTransfers
     queues: Queues
-    pulling: Pulling
+    pulling: PullConsumers
     administration: Administration
     cluster: ClusterAdministration
     default_partitions: int

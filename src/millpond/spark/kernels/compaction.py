@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from millpond.reading.visible import PlacedBatch
-from millpond.rewriting.compaction_keys import Sieve, Sifted
+from millpond.rewriting.compaction_keys import BatchFilter, FilteredBatches
 from millpond.spark.kernels.copying import copy_bytes
 from millpond.spark.kernels.scan import Scan, scan
 from millpond.spark.kernels.sections import Sections, to_sections
@@ -70,7 +70,7 @@ class CompiledKeys:
             if not self._grow(int(found.key_length[row])):
                 return int(found.offset[row])
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: Sieve) -> list[Sifted]:
+    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> list[FilteredBatches]:
         sections, found = self._scan(batches)
         keep = np.empty(len(found.offset), dtype=np.bool_)
         facts = np.empty((len(batches), 4), dtype=np.int64)
@@ -136,7 +136,7 @@ def _times(found: Scan, batches: Sequence[PlacedBatch]) -> Any:
     return np.where(found.timestamp < 0, newest[found.section], found.timestamp)
 
 
-def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Sifted]:
+def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[FilteredBatches]:
     """The kept records of each batch that loses some, copied one after another."""
     counts, sizes, newest, tombstones = (facts[:, column] for column in range(4))
     changed = counts < sections.count
@@ -154,7 +154,7 @@ def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Sifted]
         strict=True,
     )
     return [
-        Sifted(count, view[end - size : end] if is_changed else None, timestamp, tombstone)
+        FilteredBatches(count, view[end - size : end] if is_changed else None, timestamp, tombstone)
         for count, size, timestamp, tombstone, is_changed, end in rows
     ]
 
