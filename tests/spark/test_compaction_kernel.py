@@ -73,9 +73,9 @@ def test_learning_and_sifting_agree_with_the_plain_map(
     plain, compiled = PlainKeys(PLENTY), CompiledKeys(PLENTY)
     assert plain.collect_keys(batches, start, end) == compiled.collect_keys(batches, start, end) == end
     assert len(plain) == len(compiled)
-    sieve = BatchFilter(log_start, clean, tombstones)
-    assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
-        plain.filter_batches(batches, sieve)
+    batch_filter = BatchFilter(log_start, clean, tombstones)
+    assert plain_values(compiled.filter_batches(batches, batch_filter)) == plain_values(
+        plain.filter_batches(batches, batch_filter)
     )
 
 
@@ -102,9 +102,9 @@ def test_many_keys_make_it_grow_and_none_is_lost():
     for batch in batches:
         assert plain.collect_keys([batch], 0, 20_000) == compiled.collect_keys([batch], 0, 20_000) == 20_000
     assert len(plain) == len(compiled) > compaction.SLOTS_MIN
-    sieve = BatchFilter(0, 20_000, 0)
-    assert plain_values(compiled.filter_batches(batches, sieve)) == plain_values(
-        plain.filter_batches(batches, sieve)
+    batch_filter = BatchFilter(0, 20_000, 0)
+    assert plain_values(compiled.filter_batches(batches, batch_filter)) == plain_values(
+        plain.filter_batches(batches, batch_filter)
     )
 
 

@@ -51,7 +51,7 @@ from millpond.reading.runs import Run
 from millpond.reading.visible import PlacedBatch
 from millpond.records import NO_TIMESTAMP, BatchHeader, Buffer, walk
 from millpond.rewriting.compaction_batches import with_records
-from millpond.rewriting.compaction_keys import NO_TOMBSTONE, BatchFilter, FilteredBatches, KeyMap
+from millpond.rewriting.compaction_keys import NO_TOMBSTONE, BatchFilter, FilteredBatch, KeyMap
 from millpond.rewriting.compaction_segments import SegmentWriter
 from millpond.rewriting.merging import LARGE_BYTES, SEGMENT_BYTES_MAX
 from millpond.segments.keys import segment_key
@@ -59,7 +59,7 @@ from millpond.segments.keys import segment_key
 EXTENTS_MAX: Final = 100_000
 """Maximum number of extents of one partition per compaction; later extents wait for the next one."""
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""Number of bytes read and sifted at a time."""
+"""Number of bytes read and filtered at a time."""
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 ReadRuns = Callable[[TopicPartition, int, int], list[Run]]
@@ -307,7 +307,7 @@ class _Deed:
                     writer.drop(header)
         writer.finish()
 
-    def _filter_batches(self, batches: Sequence[PlacedBatch]) -> Sequence[FilteredBatches | None]:
+    def _filter_batches(self, batches: Sequence[PlacedBatch]) -> Sequence[FilteredBatch | None]:
         """Keeps all tombstones behind the first batch that cannot be decoded."""
         filtered = _filter_batches(self._keys, batches, self._sieve)
         if not self._sieve.tombstones_end or None not in filtered:
@@ -316,7 +316,7 @@ class _Deed:
         self._sieve = dataclasses.replace(self._sieve, tombstones_end=0)
         return (*filtered[:readable], *_filter_batches(self._keys, batches[readable:], self._sieve))
 
-    def _write(self, writer: SegmentWriter, batch: PlacedBatch, filtered: FilteredBatches | None) -> None:
+    def _write(self, writer: SegmentWriter, batch: PlacedBatch, filtered: FilteredBatch | None) -> None:
         header = batch[2]
         if filtered is None:
             self.unreadable_batches += 1
@@ -388,15 +388,18 @@ def _collect_keys(keys: KeyMap, batches: Sequence[PlacedBatch], start: int, end:
 
 
 def _filter_batches(
-    keys: KeyMap, batches: Sequence[PlacedBatch], sieve: BatchFilter
-) -> Sequence[FilteredBatches | None]:
+    keys: KeyMap, batches: Sequence[PlacedBatch], batch_filter: BatchFilter
+) -> Sequence[FilteredBatch | None]:
     """Returns None for a batch that cannot be decoded."""
     if not batches:
         return ()
     try:
-        return keys.filter_batches(batches, sieve)
+        return keys.filter_batches(batches, batch_filter)
     except InvalidInput:
         if len(batches) == 1:
             return (None,)
         half = len(batches) // 2
-        return (*_filter_batches(keys, batches[:half], sieve), *_filter_batches(keys, batches[half:], sieve))
+        return (
+            *_filter_batches(keys, batches[:half], batch_filter),
+            *_filter_batches(keys, batches[half:], batch_filter),
+        )

@@ -1,7 +1,7 @@
-"""Key maps: the last offset of each key, and the sieve that uses it.
+"""Key maps: the last offset of each key, and the filter that uses it.
 
 A compaction uses a key map in two steps, with several batches per call: it learns the keys of a dirty range,
-then sifts batches by what it learned. `PlainKeys` here is a dictionary and needs nothing but Python; the
+then filters batches by what it learned. `PlainKeys` here is a dictionary and needs nothing but Python; the
 compiled map in `millpond.spark.kernels.compaction` does the same for some millions of records a second. A
 property test compares their results.
 """
@@ -33,8 +33,8 @@ class BatchFilter:
     tombstones_end: int
 
 
-class FilteredBatches(NamedTuple):
-    """What a sieve leaves of one batch: the number of records; their uncompressed bytes, or None if all of
+class FilteredBatch(NamedTuple):
+    """What a filter leaves of one batch: the number of records; their uncompressed bytes, or None if all of
     them stay; the newest timestamp among them; and the offset of the first tombstone below the clean end."""
 
     kept: int
@@ -55,7 +55,9 @@ class KeyMap(Protocol):
         first record whose key did not fit. One key always fits, so that a compaction makes progress whatever
         its limit is."""
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> Sequence[FilteredBatches]:
+    def filter_batches(
+        self, batches: Sequence[PlacedBatch], batch_filter: BatchFilter
+    ) -> Sequence[FilteredBatch]:
         """Return what stays of each batch."""
 
 
@@ -86,26 +88,28 @@ class PlainKeys:
             self._offsets[key] = offset
         return end
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> list[FilteredBatches]:
-        return [self._filter_batch(batch, sieve) for batch in batches]
+    def filter_batches(
+        self, batches: Sequence[PlacedBatch], batch_filter: BatchFilter
+    ) -> list[FilteredBatch]:
+        return [self._filter_batch(batch, batch_filter) for batch in batches]
 
-    def _filter_batch(self, batch: PlacedBatch, sieve: BatchFilter) -> FilteredBatches:
+    def _filter_batch(self, batch: PlacedBatch, batch_filter: BatchFilter) -> FilteredBatch:
         data, fields = self._fields(batch)
-        kept = [field for field in fields if self._keeps(data, field, sieve)]
-        tombstones = (f.offset for f in kept if f.is_tombstone and f.offset < sieve.clean_end)
-        return FilteredBatches(
+        kept = [field for field in fields if self._keeps(data, field, batch_filter)]
+        tombstones = (f.offset for f in kept if f.is_tombstone and f.offset < batch_filter.clean_end)
+        return FilteredBatch(
             len(kept),
             None if len(kept) == len(fields) else b"".join(data[f.start : f.end] for f in kept),
             max((NO_TIMESTAMP, *(field.timestamp for field in kept))),
             next(tombstones, NO_TOMBSTONE),
         )
 
-    def _keeps(self, data: bytes, field: "_Field", sieve: BatchFilter) -> bool:
-        if field.offset >= sieve.clean_end:
+    def _keeps(self, data: bytes, field: "_Field", batch_filter: BatchFilter) -> bool:
+        if field.offset >= batch_filter.clean_end:
             return True
-        if field.offset < sieve.log_start or field.key_at == NULL_LENGTH:
+        if field.offset < batch_filter.log_start or field.key_at == NULL_LENGTH:
             return False
-        if field.is_tombstone and field.offset < sieve.tombstones_end:
+        if field.is_tombstone and field.offset < batch_filter.tombstones_end:
             return False
         return self._offsets.get(data[field.key_at : field.key_end], -1) <= field.offset
 
@@ -130,7 +134,7 @@ class _Field(NamedTuple):
 
 
 def _walk_fields(data: bytes, header: BatchHeader) -> Iterator[_Field]:
-    """Like `iter_records`, without creating records: only the fields that a sieve needs."""
+    """Like `iter_records`, without creating records: only the fields that a filter needs."""
     at, before = 0, -1
     for _ in range(header.record_count):
         start = at

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from millpond.reading.visible import PlacedBatch
-from millpond.rewriting.compaction_keys import BatchFilter, FilteredBatches
+from millpond.rewriting.compaction_keys import BatchFilter, FilteredBatch
 from millpond.spark.kernels.copying import copy_bytes
 from millpond.spark.kernels.scan import Scan, scan
 from millpond.spark.kernels.sections import Sections, to_sections
@@ -70,7 +70,9 @@ class CompiledKeys:
             if not self._grow(int(found.key_length[row])):
                 return int(found.offset[row])
 
-    def filter_batches(self, batches: Sequence[PlacedBatch], sieve: BatchFilter) -> list[FilteredBatches]:
+    def filter_batches(
+        self, batches: Sequence[PlacedBatch], batch_filter: BatchFilter
+    ) -> list[FilteredBatch]:
         sections, found = self._scan(batches)
         keep = np.empty(len(found.offset), dtype=np.bool_)
         facts = np.empty((len(batches), 4), dtype=np.int64)
@@ -84,9 +86,9 @@ class CompiledKeys:
             found.value_length,
             found.start,
             found.end,
-            sieve.log_start,
-            sieve.clean_end,
-            sieve.tombstones_end,
+            batch_filter.log_start,
+            batch_filter.clean_end,
+            batch_filter.tombstones_end,
             self._table,
             self._arena,
             keep,
@@ -136,7 +138,7 @@ def _times(found: Scan, batches: Sequence[PlacedBatch]) -> Any:
     return np.where(found.timestamp < 0, newest[found.section], found.timestamp)
 
 
-def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[FilteredBatches]:
+def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[FilteredBatch]:
     """The kept records of each batch that loses some, copied one after another."""
     counts, sizes, newest, tombstones = (facts[:, column] for column in range(4))
     changed = counts < sections.count
@@ -154,7 +156,7 @@ def _cut(sections: Sections, found: Scan, keep: Any, facts: Any) -> list[Filtere
         strict=True,
     )
     return [
-        FilteredBatches(count, view[end - size : end] if is_changed else None, timestamp, tombstone)
+        FilteredBatch(count, view[end - size : end] if is_changed else None, timestamp, tombstone)
         for count, size, timestamp, tombstone, is_changed, end in rows
     ]
 
