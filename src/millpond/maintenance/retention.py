@@ -11,7 +11,15 @@ from millpond.log.log import Log
 from millpond.maintenance.examination import Examination
 from millpond.maintenance.retention_pause import RetentionPause
 from millpond.model.clock import Clock
-from millpond.model.errors import ExtentsChanged, MillpondError, ObjectMissing, StoreFull, Unavailable
+from millpond.model.errors import (
+    ExtentsChanged,
+    MillpondError,
+    ObjectMissing,
+    StoreFull,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import TopicConfig
@@ -120,6 +128,8 @@ class Retention:
             return self._log.partition(topic_partition).log_start > log_start
         except Unavailable:
             raise  # the other partitions would fail, too
+        except (UnknownPartition, UnknownTopic):
+            return False  # deleted since this broker last read the catalog
         except MillpondError as error:  # a damaged object here must not stop expiry in other partitions
             logger.warning(
                 "retention failed; will retry",

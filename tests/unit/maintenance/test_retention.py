@@ -6,7 +6,7 @@ import pytest
 from tests.batches import batch_with_header
 
 from millpond.catalog import extents as catalog_extents
-from millpond.catalog import partitions
+from millpond.catalog import partitions, topics
 from millpond.catalog.appends import FOREIGN, AppendShare, append
 from millpond.catalog.objects import NewObject
 from millpond.maintenance import examination
@@ -223,6 +223,21 @@ async def test_a_config_change_takes_effect_at_once(start):
     await kept.log.alter_config("orders", {"retention.ms": "-1"})
     assert await kept.expire(400 * DAY) == 0
     assert await kept.values() == [b"b"]
+
+
+async def test_a_topic_that_another_broker_has_just_deleted_is_not_a_failure(start, caplog):
+    """This broker still knows the topic, and its rows are gone."""
+    kept = await start(topic={"retention.ms": "1000"})
+    await kept.append(b"old")
+    await kept.log.in_pool(lambda: _delete_as_another_broker(kept))
+    assert await kept.expire(after_ms=2000) == 0
+    assert caplog.messages == []
+
+
+def _delete_as_another_broker(kept):
+    with kept.log.database.write() as tx:
+        topics.delete(tx, "orders", now_ms=kept.clock.now_ms())
+        tx.rows("DELETE FROM partitions WHERE topic_id = ?", (kept.topic_id,))
 
 
 async def test_compacted_topics_do_not_expire_unless_they_say_so(start):
