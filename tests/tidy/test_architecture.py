@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.each import for_each
 
 import millpond
 import millpond.client
@@ -238,7 +239,7 @@ def test_every_error_is_drawn_in_the_tree_below_its_family():
         assert drawn[kind.__name__] == family.__name__
 
 
-@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+@for_each("kind", error_classes())
 def test_every_error_makes_a_sentence_even_without_its_facts(kind):
     message = str(kind())
     assert message[0].isupper() or message[0] == "<"

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.each import for_each
 from tests.tidy.test_documents import GENERATOR, REFERENCE, ROOT
 
 from millpond.observability.events import EVENTS, FIELDS
@@ -99,7 +100,7 @@ def test_an_event_has_one_level():
     assert [event for event, found in levels.items() if len(found) > 1] == []
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@for_each("event", EVENTS)
 def test_an_explanation_is_whole_plain_sentences(event):
     for text in EVENTS[event]:
         assert text[0].isupper() or text.startswith("`")

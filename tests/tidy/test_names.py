@@ -56,7 +56,10 @@ def test_a_class_name_is_defined_once():
 def test_a_topics_partition_is_not_called_where():
     found = set()
     for path in modules():
-        tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+        text = path.read_text()
+        if not re.search(r"\bwheres?\b", text):
+            continue  # reading tokens is slow
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         if any(token.type == tokenize.NAME and token.string in ("where", "wheres") for token in tokens):
             found.add(str(path.relative_to(SRC / "millpond")))
     assert found == set(WHERE)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.each import for_each
 
 from millpond.model.errors import (
     CorruptObject,
@@ -318,7 +319,7 @@ BAD_KEYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", BAD_KEYS)
+@for_each("key", BAD_KEYS)
 def test_what_is_no_key_is_refused(store: ObjectStore, key: str) -> None:
     for call in (
         lambda: store.put(key, [b"x"]),

@@ -1,6 +1,6 @@
 """Every error of the engine has a number of Kafka's, and only bugs are told as unknown errors."""
 
-import pytest
+from tests.each import for_each
 
 from millpond.frontends.kafka.errors import CODES, KafkaError, code_and_message, code_of
 from millpond.model import errors
@@ -20,12 +20,12 @@ def mapped_by(kind):
     return next((each for each in kind.__mro__ if each in CODES), None)
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_every_leaf_has_a_number_of_its_own_or_its_familys(kind):
     assert mapped_by(kind) in (kind, *BRANCHES)
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_only_bugs_are_unknown_errors(kind):
     is_unknown = code_of(kind()) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert is_unknown == issubclass(kind, (Defect, CannotStart))
@@ -40,7 +40,7 @@ RETRIED = {
 """What Kafka's clients send again."""
 
 
-@pytest.mark.parametrize("kind", [kind for kind in LEAVES if kind.retriable], ids=lambda kind: kind.__name__)
+@for_each("kind", [kind for kind in LEAVES if kind.retriable])
 def test_what_may_succeed_later_is_told_so(kind):
     assert code_of(kind()) in RETRIED
 

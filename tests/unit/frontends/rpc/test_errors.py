@@ -6,6 +6,7 @@ import urllib.parse
 
 import grpc
 import pytest
+from tests.each import for_each
 from tests.unit.frontends.rpc.wire import details_in, details_of, serving
 
 from millpond.client.errors import BY_REASON, error_of_result
@@ -32,12 +33,12 @@ def details(error):
     return details_in(status_of(refusal_of(error), RETRY_AFTER_MS))
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_every_leaf_is_mapped_by_itself_or_its_family_and_not_by_the_root(kind):
     assert next(each for each in kind.__mro__ if each in CODES) is not MillpondError
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_only_bugs_are_internal_and_only_damage_is_data_loss(kind):
     code = code_of(kind())
     assert (code is grpc.StatusCode.INTERNAL) == issubclass(kind, BUGS)
@@ -45,7 +46,7 @@ def test_only_bugs_are_internal_and_only_damage_is_data_loss(kind):
     assert code is not grpc.StatusCode.UNKNOWN
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_the_details_say_what_it_is_and_whether_to_try_again(kind):
     status, info, retry = details(kind())
     assert (info.domain, info.reason) == ("millpond", reason_of(kind()))
@@ -56,16 +57,12 @@ def test_the_details_say_what_it_is_and_whether_to_try_again(kind):
         assert retry.retry_delay.ToMilliseconds() == RETRY_AFTER_MS
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind for kind in LEAVES if kind.retriable and not issubclass(kind, errors.Fenced)],
-    ids=lambda kind: kind.__name__,
-)
+@for_each("kind", [kind for kind in LEAVES if kind.retriable and not issubclass(kind, errors.Fenced)])
 def test_what_may_succeed_later_has_a_code_that_is_tried_again(kind):
     assert code_of(kind()) in RETRIED
 
 
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_our_client_makes_the_same_error_of_it(kind):
     """The same reason in a status and in a result of a stream."""
     refusal = refusal_of(kind())
@@ -130,7 +127,7 @@ async def test_a_name_of_any_length_and_letters_gets_a_whole_answer(letter, leng
 
 
 @pytest.mark.parametrize("letter", ["x", "\0", "é", "\U0001f4a3"], ids=ascii)
-@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+@for_each("kind", LEAVES)
 def test_a_refusal_fits_the_metadata_that_every_client_takes(kind, letter):
     """As it travels: the message percent-encoded, the details in base64."""
     names = re.findall(r"\{(\w+)", kind.__doc__)

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from tests.each import for_each
 
 from millpond.frontends.web.errors import HttpError, code_of, owner_of, problem_of, refusal_of, status_of
 from millpond.model import errors
@@ -19,7 +20,7 @@ def leaves():
 OUR_FAULT = (errors.Defect, errors.Damaged, errors.CannotStart, errors.ObjectMissing)
 
 
-@pytest.mark.parametrize("kind", leaves(), ids=lambda kind: kind.__name__)
+@for_each("kind", leaves())
 def test_every_error_has_a_status_that_says_whose_fault_it_is_and_whether_to_retry(kind):
     status = status_of(kind())
     if issubclass(kind, OUR_FAULT):
