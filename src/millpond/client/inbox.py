@@ -162,6 +162,13 @@ class Inbox:
         (`wake` makes it check again), or the inbox is closed."""
         return self._wait_for(self._next_unclaimed, None, is_over)
 
+    def put_back(self, deliveries: Iterable[BaseDelivery]) -> None:
+        """Deliveries that were returned by `next_unclaimed` and not claimed can be taken again, before all others."""
+        with self._changed:
+            self._waiting.extendleft(reversed([each for each in deliveries if each.is_live]))
+            self._changed.notify_all()
+        self._on_released()
+
     def wake(self) -> None:
         """Make blocked threads call their `is_over` again."""
         with self._changed:
@@ -175,10 +182,12 @@ class Inbox:
     ) -> BaseDelivery | None:
         with self._changed:
             deadline = None if timeout_s is None else self._now() + timeout_s
-            while (found := find()) is None and not self.closed and not is_over():
+            while not is_over():
+                if (found := find()) is not None or self.closed:
+                    return found
                 if not self._changed.wait(None if deadline is None else deadline - self._now()):
                     return None
-            return found
+            return None
 
     def claim(self, delivery: BaseDelivery) -> bool:
         """Take this delivery. Returns whether it may be handed to the application now."""

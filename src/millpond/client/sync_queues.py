@@ -179,7 +179,7 @@ class ThreadWorkers:
 
     def run(self) -> None:
         """Run until the inbox is closed, the calling thread is interrupted, or a handler raises an exception
-        such as `SystemExit`. Handlers that have started run to their end."""
+        such as `SystemExit`. Handlers that have started run to their end; what has not started can be taken again."""
         for thread in self._threads:
             thread.start()
         try:
@@ -195,6 +195,7 @@ class ThreadWorkers:
                 self._changed.notify_all()
             for thread in self._threads:
                 thread.join()
+            self._inbox.put_back(self._lanes.not_started())
         if self._fatal is not None:
             raise self._fatal
 
@@ -221,7 +222,7 @@ class ThreadWorkers:
 
     def _next(self, number: int) -> BaseDelivery | None:
         with self._changed:
-            while not self._ended:
+            while not self._ended and not self._is_over():
                 if (delivery := self._lanes.next(number)) is not None:
                     return delivery
                 self._changed.wait()

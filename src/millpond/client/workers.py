@@ -46,6 +46,10 @@ class WorkerLanes:
         """The delivery that `next` returned is finished."""
         self._busy[number] -= 1
 
+    def not_started(self) -> list[BaseDelivery]:
+        """The deliveries that no worker has taken, in the order of each lane."""
+        return [delivery for lane in self.lanes for delivery in lane]
+
 
 def conclude(delivery: BaseDelivery, failure: BaseException | None) -> None:
     """Acknowledge or nack the delivery, unless the handler has done so."""
@@ -75,16 +79,20 @@ class AsyncWorkers:
         self._woken = [asyncio.Event() for _ in range(count)]
 
     async def run(self, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
-        """Run until the inbox is closed. Handlers that have started run to their end."""
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(self._count):
-                tasks.create_task(self._work(number, handler))
-            while not self._inbox.closed:
-                while (delivery := self._inbox.next_unclaimed()) is not None:
-                    self._woken[self._lanes.add(delivery, self._inbox.order)].set()
-                await self._wait_for_delivery()
-            for woken in self._woken:
-                woken.set()
+        """Run until the inbox is closed. Handlers that have started run to their end. What has not started when
+        this ends in another way can be taken again."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(self._count):
+                    tasks.create_task(self._work(number, handler))
+                while not self._inbox.closed:
+                    while (delivery := self._inbox.next_unclaimed()) is not None:
+                        self._woken[self._lanes.add(delivery, self._inbox.order)].set()
+                    await self._wait_for_delivery()
+                for woken in self._woken:
+                    woken.set()
+        finally:
+            self._inbox.put_back(self._lanes.not_started())
 
     async def _work(self, number: int, handler: Callable[[Any], Awaitable[Any] | None]) -> None:
         while True:
