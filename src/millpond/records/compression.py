@@ -2,10 +2,12 @@
 
 A few kilobytes can claim to hold gigabytes, so no size found in the input is ever trusted: output goes into
 buffers that end at the caller's limit. Peak memory is at most twice the limit (the buffer and its final copy)
-plus a constant that depends on the codec: about 9 MiB for lz4's largest block, less for the others.
+plus a constant that depends on the codec: about 9 MiB for lz4's largest block, less for the others. Each thread
+that decompresses keeps one buffer of `SCRATCH_BYTES`.
 """
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
@@ -23,11 +25,14 @@ GZIP_MEMBERS_MAX = 64
 """Producers write one member. Each further member copies the rest of the input: many would cost quadratic time."""
 OUTPUT_BYTES_MIN = 16 * 1024
 OUTPUT_GROWTH = 4
+SCRATCH_BYTES = 2 * 1024 * 1024
+"""A buffer of this size is kept per thread and tried first: clearing a fresh one costs a third of lz4's own work."""
 LZ4_LEVEL = 1
 ZSTD_LEVEL = 3
 
 _BLOCK_LENGTH = struct.Struct(">i")
 _GZIP_WINDOW_BITS = 31  # zlib's way to ask for gzip framing
+_THREAD = threading.local()
 
 
 class Codec(IntEnum):
@@ -44,6 +49,8 @@ EXPANSION_MAX = (1, 1032, 22, 255, 32768)
 """Maximum expansion of one byte, by codec: deflate's 258 for two bits, snappy's 64 for three bytes, lz4's
 length bytes of 255, zstd's 128 KiB for a four-byte block. No valid batch is denser."""
 
+
+DecompressInto = Callable[[Buffer, memoryview], int]
 
 _KNOWN = {int(codec): codec for codec in Codec}  # a look-up costs a tenth of Codec(number)
 
@@ -166,24 +173,31 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     return bytes(out)
 
 
-def _decompress_growing(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
-) -> bytes:
+def _decompress_growing(decompress_into: DecompressInto, data: Buffer, limit: int) -> bytes:
     """Try increasingly large buffers up to the limit. All attempts together cost a third more than the last one."""
     capacity = min(limit, max(OUTPUT_BYTES_MIN, len(data) * OUTPUT_GROWTH))
+    if capacity <= OUTPUT_GROWTH * SCRATCH_BYTES // 2:
+        capacity = min(limit, SCRATCH_BYTES)
     while True:
-        out = bytearray(capacity)
+        out = memoryview(_scratch() if capacity <= SCRATCH_BYTES else bytearray(capacity))[:capacity]
         try:
             written = decompress_into(data, out)
         except cramjam.DecompressionError as error:
             if not _is_full(error):
                 raise CorruptBatch(reason=f"compressed data: {error}") from error
         else:
-            del out[written:]
-            return bytes(out)
+            return bytes(out[:written])
         if capacity == limit:
             raise _too_large(limit)
         capacity = min(limit, capacity * OUTPUT_GROWTH)
+
+
+def _scratch() -> bytearray:
+    try:
+        buffer: bytearray = _THREAD.buffer
+    except AttributeError:
+        buffer = _THREAD.buffer = bytearray(SCRATCH_BYTES)
+    return buffer
 
 
 def _is_full(error: Exception) -> bool:

@@ -4,8 +4,7 @@ Only lengths and timestamp deltas are read, without creating an object for each 
 skipped by means of the record's length.
 """
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -18,14 +17,17 @@ from millpond.records.varint import VARLONG_BYTES_MAX, read_unsigned, read_varin
 
 BODY_BYTES_MIN: Final = 6
 """Attributes, timestamp, offset, key length, value length, header count: at least one byte each."""
-COLUMN_MIN: Final = 16
+COLUMN_MIN: Final = 64
 """Fewer adjacent records of equal length than this are read one by one."""
 COLUMNS_MAX: Final = 8
 """Maximum number of bytes of a delta that is read by columns."""
-HEIGHT_MIN: Final = 4 * COLUMN_MIN
+HEIGHT_FIRST: Final = 1024
 HEIGHT_MAX: Final = 16_384
-"""Maximum length of a column. It is shorter if the previous column ended early: lengths that change often
-must not make every attempt look far ahead."""
+"""Maximum length of a column. It is at most `HEIGHT_GROWTH` times what the previous one had: lengths that change
+often must not make every attempt look far ahead."""
+HEIGHT_GROWTH: Final = 16
+BISECTED_MIN: Final = 64
+"""Of fewer bytes than this `max` finds the highest sooner than bisection."""
 STRETCH_MAX: Final = 256
 """Maximum number of records that are read one by one before columns are tried again."""
 RAW_LIMIT: Final = 1 << 64
@@ -41,6 +43,9 @@ LAST_BYTES: Final = bytes(range(0x80))
 MORE_BYTES: Final = bytes(range(0x80, 0x100))
 IS_ODD: Final = bytes(raw & 1 for raw in range(0x100))
 IS_ZERO: Final = bytes(raw == 0 for raw in range(0x100))
+INVERTED: Final = bytes(range(0xFF, -1, -1))
+BELOW: Final = tuple(bytes(range(limit)) for limit in range(0x100))
+EQUALS: Final = tuple(bytes(raw == byte for raw in range(0x100)) for byte in range(0x100))
 
 
 class RecordTimes(NamedTuple):
@@ -86,12 +91,12 @@ def _delta_range(data: bytes, count: int) -> tuple[int, int]:
     backfill often has thousands in a row, are read by columns. All others are read one by one, a growing
     number of them before the next attempt to read columns."""
     extremes: list[int] = []
-    at, left, stretch, height = 0, count, 1, HEIGHT_MIN
+    at, left, stretch, height = 0, count, 1, HEIGHT_FIRST
     while left:
         end, taken = _read_columns(data, at, min(height, left), extremes)
         if taken:
             stretch = 1
-            height = min(4 * height, HEIGHT_MAX) if taken == height else HEIGHT_MIN
+            height = min(HEIGHT_GROWTH * taken, HEIGHT_MAX)
         else:
             taken = min(stretch, left)
             end = _read_one_by_one(data, at, taken, extremes)
@@ -193,33 +198,58 @@ def _first_length(data: bytes, at: int) -> tuple[int, int]:
 def _extremes(columns: list[bytes], count: int) -> Iterator[int]:
     """The lowest and the highest delta, of either sign. Numbers with equally many bytes compare like these
     bytes, the last byte first, so they are compared without decoding them."""
-    keys = _keys(columns, count)
-    odd = columns[0][:count].translate(IS_ODD)
-    if 1 not in odd:
-        yield from (_from_key(min(keys)), _from_key(max(keys)))
-        return
+    columns = [column[:count] for column in columns]
+    odd = columns[0].translate(IS_ODD)
     for wanted in (odd, odd.translate(IS_ZERO)):
-        chosen = list(compress(keys, wanted))
-        if chosen:
-            yield from (_from_key(min(chosen)), _from_key(max(chosen)))
+        chosen = _rows(columns, wanted)
+        if chosen[0]:
+            yield from (_decode(_lowest(chosen)), _decode(_highest(chosen)))
 
 
-def _keys(columns: list[bytes], count: int) -> Sequence[int]:
-    """The bytes of each number as one integer, with the first byte as the lowest."""
-    if len(columns) == 1:
-        return columns[0][:count]
-    size = 4 if len(columns) <= 4 else 8
-    out = bytearray(size * count)
-    for place, column in enumerate(columns):
-        out[(place if sys.byteorder == "little" else size - 1 - place) :: size] = column[:count]
-    keys = memoryview(out)
-    return keys.cast("I") if size == 4 else keys.cast("Q")
+def _rows(columns: list[bytes], wanted: bytes) -> list[bytes]:
+    """The columns without the rows whose byte in `wanted` is 0. Rows that are neighbours, as in a batch whose
+    times rise, are cut out with a slice."""
+    first, end = wanted.find(1), wanted.rfind(1) + 1
+    if first < 0:
+        return [b""]
+    if 0 not in wanted[first:end]:
+        return [column[first:end] for column in columns]
+    return [bytes(compress(column, wanted)) for column in columns]
 
 
-def _from_key(key: int) -> int:
+def _lowest(columns: list[bytes]) -> bytes:
+    """The bytes of the lowest number. XOR with 0xff reverses the order of bytes, so the highest can be sought."""
+    return _highest([column.translate(INVERTED) for column in columns]).translate(INVERTED)
+
+
+def _highest(columns: list[bytes]) -> bytes:
+    """The bytes of the highest number: the last column decides, and then the others among the rows that have
+    its highest byte."""
+    *columns, last = columns
+    byte = _highest_byte(last)
+    if not columns:
+        return bytes((byte,))
+    return _highest(_rows(columns, last.translate(EQUALS[byte]))) + bytes((byte,))
+
+
+def _highest_byte(column: bytes) -> int:
+    """By bisection over the values of a byte: `translate` removes lower bytes at the speed of a copy, `max`
+    takes ten times as long."""
+    low, high = 0, 0xFF
+    while low < high and len(column) > BISECTED_MIN:
+        middle = (low + high + 1) // 2
+        rest = column.translate(None, BELOW[middle])
+        if rest:
+            low, column = middle, rest
+        else:
+            high = middle - 1
+    return low if low == high else max(column)
+
+
+def _decode(number: bytes) -> int:
     raw = 0
-    for place in range(COLUMNS_MAX):
-        raw |= (key >> 8 * place & 0x7F) << 7 * place
+    for place, byte in enumerate(number):
+        raw |= (byte & 0x7F) << 7 * place
     return raw >> 1 ^ -(raw & 1)
 
 

@@ -17,6 +17,7 @@ from millpond.records import (
     with_append_time,
 )
 from millpond.records.batch import HEADER_SIZE
+from millpond.records.times import BISECTED_MIN, COLUMN_MIN, COLUMNS_MAX
 from millpond.records.varint import varint, varlong
 
 LIMIT = 1 << 20
@@ -54,7 +55,7 @@ def test_the_times_are_those_of_the_records_whatever_the_header_claims(shapes, b
 
 
 run = st.tuples(
-    st.integers(1, 150),
+    st.integers(1, 3 * COLUMN_MIN),
     sizes,
     times_of_records,
     st.sampled_from([0, 1, -1, 40, -40, 1_000, 10**6, -(10**9), 10**12]),
@@ -76,7 +77,10 @@ def test_records_of_equal_length_in_a_row_are_read_as_any_others(runs, base, cho
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(times_of_records, st.integers(1, 40)), min_size=1, max_size=8), times_of_records)
+@given(
+    st.lists(st.tuples(times_of_records, st.integers(1, 2 * COLUMN_MIN)), min_size=1, max_size=4),
+    times_of_records,
+)
 def test_records_of_equal_length_whose_times_take_different_numbers_of_bytes(repeated, base):
     """Their values make up for it, so that only the times themselves tell where a column ends."""
     stamps = [stamp for stamp, count in repeated for _ in range(count)]
@@ -88,9 +92,22 @@ def test_records_of_equal_length_whose_times_take_different_numbers_of_bytes(rep
     assert read(batch) == naive(batch)
 
 
+@given(
+    st.integers(1, COLUMNS_MAX).flatmap(
+        lambda width: st.lists(st.binary(min_size=width, max_size=width), min_size=1)
+    ),
+    st.integers(1, BISECTED_MIN),
+)
+def test_the_highest_and_the_lowest_row_are_found_without_decoding_any(rows, repeated):
+    """A row is a number, its last byte the highest; `repeated` makes columns long enough for bisection."""
+    columns = [bytes(column) for column in zip(*rows * repeated, strict=True)]
+    assert times._highest(columns) == max(rows, key=lambda row: row[::-1])
+    assert times._lowest(columns) == min(rows, key=lambda row: row[::-1])
+
+
 def test_lengths_that_change_after_every_few_records_cost_no_more_than_a_look_at_each():
     """By the bytes that are sliced, not by the clock: a try looks at a few records, unless the last one paid."""
-    data = encoded([Record(b"v" * (40 + n // 16 % 2), timestamp=0) for n in range(64_000)], 0)
+    data = encoded([Record(b"v" * (40 + n // COLUMN_MIN % 2), timestamp=0) for n in range(64_000)], 0)
     sliced = SlicedBytes(data)
     assert times._delta_range(sliced, 64_000) == (0, 0)
     assert sliced.taken < 20 * 64_000
