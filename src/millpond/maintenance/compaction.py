@@ -32,9 +32,11 @@ from millpond.model.topics import TopicConfig
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import MaintenanceMetrics
 from millpond.records import Buffer
-from millpond.rewriting.compaction import Compacted, CompactionPlan, compact, plan_compaction, read_state
-from millpond.rewriting.compaction_commit import points_after, register
+from millpond.rewriting.commits import commit_compaction
+from millpond.rewriting.compaction import Compacted, CompactionPlan, compact, plan_compaction
 from millpond.rewriting.compaction_keys import PlainKeys
+from millpond.rewriting.compaction_points import points_after
+from millpond.rewriting.inputs import read_state
 
 DUTY: Final = "compaction"
 CHUNK_BYTES: Final = 256 * 1024
@@ -214,7 +216,7 @@ class Compaction:
                 if done is None:
                     return None
                 expired = await self._log.write(
-                    lambda tx: register(tx, done, now_ms=self._clock.now_ms()), own_commit=True
+                    lambda tx: commit_compaction(tx, done, now_ms=self._clock.now_ms()), own_commit=True
                 )
             except (OutcomeUnknown, CatalogFailed):
                 raise  # the catalog may refer to the segments, or may do so when it is opened again

@@ -24,13 +24,13 @@ from millpond.model.errors import (
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
+from millpond.rewriting.inputs import read_group
 from millpond.rewriting.merging import (
     LARGE_BYTES,
     MergedSegment,
     build_segment,
     last_small_run,
     plan_merges,
-    read_group,
     size_of_merged,
 )
 

@@ -28,8 +28,8 @@ from millpond.rewriting.expiry import (
     ExpiryPoint,
     expired_by_age,
     expired_by_size,
-    expiry_point_inside,
 )
+from millpond.rewriting.inputs import expiry_point_inside
 
 EXTENTS_PER_PAGE: Final = 500
 CHECK_AT_LEAST_MS: Final = 1_000

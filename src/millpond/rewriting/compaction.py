@@ -26,7 +26,7 @@ that they delete. Records at or past the clean end stay.
 removed, so that a slow reader receives it. The catalog keeps points (`millpond.catalog.compactions`):
 tombstones below a point of that age are removed. The batches themselves do not change for this.
 
-The commit is `millpond.rewriting.compaction_commit`.
+`millpond.rewriting.inputs` reads what the plan needs; `millpond.rewriting.commits` commits the result.
 """
 
 import dataclasses
@@ -35,10 +35,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from millpond.catalog import compactions, partitions, transactions
-from millpond.catalog import extents as catalog_extents
 from millpond.catalog.compactions import TOMBSTONES_REMOVED, CompactionPoint
-from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.extents import NewExtent
 from millpond.catalog.objects import NewObject
 from millpond.catalog.partitions import PartitionRow
@@ -104,17 +101,6 @@ class CompactionPlan:
     now_ms: int
     dirty_bytes: int
     total_bytes: int
-
-
-def read_state(tx: CatalogTransaction, topic_partition: TopicPartition) -> PartitionState:
-    """The order of these reads matters: a transaction that was aborted before the stable offset was read is
-    in the list of aborted ones that is read afterwards, whatever happens between the statements."""
-    points = compactions.read(tx, topic_partition)
-    row = partitions.read(tx, topic_partition)
-    stable = transactions.last_stable_offset(tx, topic_partition, row.end_offset)
-    aborted = transactions.aborted(tx, topic_partition, row.log_start, stable)
-    extents = catalog_extents.outlines(tx, topic_partition, EXTENTS_MAX)
-    return PartitionState(row, tuple(extents), stable, tuple(aborted), points)
 
 
 def plan_compaction(

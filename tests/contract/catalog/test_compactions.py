@@ -12,9 +12,10 @@ from millpond.catalog.extents import NewExtent
 from millpond.catalog.transactions import last_stable_offset
 from millpond.model.errors import ExtentsChanged
 from millpond.model.topics import TopicConfig
-from millpond.rewriting.compaction import Compacted, CompactedSegment, plan_compaction, read_state
-from millpond.rewriting.compaction_commit import register
+from millpond.rewriting.commits import commit_compaction
+from millpond.rewriting.compaction import Compacted, CompactedSegment, plan_compaction
 from millpond.rewriting.compaction_keys import NO_TOMBSTONE
+from millpond.rewriting.inputs import read_state
 
 
 def filled(catalog, times=(9, 3, 12, 4, 5), **named):
@@ -77,7 +78,7 @@ def test_several_segments_take_the_place_of_several_extents_and_the_rest_stays(c
     done = compacted(
         catalog, topic_partition, segment(catalog, old[:2], "s1"), segment(catalog, old[3:], "s2", 0)
     )
-    catalog.write(register, done, now_ms=9)
+    catalog.write(commit_compaction, done, now_ms=9)
     found = [(e.base_offset, e.end_offset, e.key, e.length) for e in facts(catalog, topic_partition)]
     assert found == [(0, 10, "s1", 30), (10, 15, None, 100), (15, 25, "s2", 0)]
     assert catalog.partition(topic_partition).bytes == 130
@@ -90,7 +91,7 @@ def test_what_is_newest_up_to_an_extent_never_falls(catalog):
     done = compacted(
         catalog, topic_partition, segment(catalog, old[:2], "s1"), segment(catalog, old[3:], "s2")
     )
-    catalog.write(register, done, now_ms=9)
+    catalog.write(commit_compaction, done, now_ms=9)
     highs = catalog.rows("SELECT high_timestamp FROM extents ORDER BY base_offset")
     assert [row[0] for row in highs] == [9, 12, 12]
     found = catalog.read(extents.first_with_timestamp, topic_partition, 10)
@@ -107,7 +108,7 @@ def test_objects_that_nothing_refers_to_any_more_are_released(catalog):
     done = compacted(
         catalog, topic_partition, segment(catalog, old[:3], "s1"), segment(catalog, old[3:4], "s2")
     )
-    catalog.write(register, done, now_ms=9)
+    catalog.write(commit_compaction, done, now_ms=9)
     counts = dict(catalog.rows("SELECT key, extents FROM objects"))
     assert counts == {"j1": 0, "j2": 1, "s1": 1, "s2": 1}
     assert [key for _, key in catalog.read(objects.collectable, dead_before_ms=9, limit=9)] == ["j1"]
@@ -133,7 +134,7 @@ def test_if_anything_changed_nothing_is_done(catalog, change):
         catalog.write(topics.forget, topic_partition.topic_id)
     before = state(catalog, topic_partition) if change != "deleted" else None
     with pytest.raises(ExtentsChanged):
-        catalog.write(register, done, now_ms=9)
+        catalog.write(commit_compaction, done, now_ms=9)
     if before is not None:
         assert state(catalog, topic_partition) == before
     assert catalog.rows("SELECT key FROM objects WHERE key IN (?, ?)", "s1", "s2") == []
@@ -153,7 +154,7 @@ def test_what_expired_meanwhile_does_not_undo_it(catalog, is_removed):
     catalog.write(partitions.advance_log_start, topic_partition, 12)
     if is_removed:
         assert catalog.write(extents.remove_below, topic_partition, 12, limit=9, now_ms=1) == 2
-    assert catalog.write(register, done, now_ms=9) == ["s1"]
+    assert catalog.write(commit_compaction, done, now_ms=9) == ["s1"]
     found = [(e.base_offset, e.end_offset, e.key, e.length) for e in facts(catalog, topic_partition)]
     assert found == [(5, 15, "s2", 30), (15, 20, "j1", 100), (20, 25, "s3", 30)]
     assert catalog.partition(topic_partition).bytes == 160
@@ -167,7 +168,7 @@ def test_when_everything_has_expired_no_row_is_left(catalog):
     topic_partition = filled(catalog)
     done = compacted(catalog, topic_partition, segment(catalog, facts(catalog, topic_partition), "s1"))
     catalog.write(partitions.advance_log_start, topic_partition, 25)
-    assert catalog.write(register, done, now_ms=9) == ["s1"]
+    assert catalog.write(commit_compaction, done, now_ms=9) == ["s1"]
     assert (facts(catalog, topic_partition), catalog.partition(topic_partition).bytes) == ([], 0)
     assert catalog.rows("SELECT key FROM objects") == []
 
@@ -180,7 +181,7 @@ def test_an_extent_that_holds_the_log_start_must_be_as_it_was(catalog):
     catalog.write(extents.remove_below, topic_partition, 15, limit=9, now_ms=1)
     before = state(catalog, topic_partition)
     with pytest.raises(ExtentsChanged):
-        catalog.write(register, done, now_ms=9)
+        catalog.write(commit_compaction, done, now_ms=9)
     assert state(catalog, topic_partition) == before
 
 
@@ -201,9 +202,9 @@ def test_configs_must_still_ask_for_it(catalog, changes, is_refused):
     catalog.write(topics.alter_config, "orders", changes)
     if is_refused:
         with pytest.raises(ExtentsChanged):
-            catalog.write(register, done, now_ms=9)
+            catalog.write(commit_compaction, done, now_ms=9)
     else:
-        catalog.write(register, done, now_ms=9)
+        catalog.write(commit_compaction, done, now_ms=9)
     assert (catalog.read(compactions.read, topic_partition) == ()) == is_refused
 
 
@@ -211,10 +212,12 @@ def test_what_a_topic_does_not_set_is_what_its_broker_says(catalog):
     topic_partition = filled(catalog)
     defaults = {"cleanup.policy": "compact", "delete.retention.ms": "5"}
     catalog.write(topics.alter_config, "orders", {"cleanup.policy": None})
-    catalog.write(register, compacted(catalog, topic_partition, clean_end=20, defaults=defaults), now_ms=9)
+    catalog.write(
+        commit_compaction, compacted(catalog, topic_partition, clean_end=20, defaults=defaults), now_ms=9
+    )
     done = compacted(catalog, topic_partition, defaults=defaults)
     catalog.write(topics.alter_config, "orders", {"delete.retention.ms": "5"})
-    catalog.write(register, done, now_ms=9)
+    catalog.write(commit_compaction, done, now_ms=9)
     assert catalog.read(compactions.read, topic_partition)[-1] == (25, 9)
 
 
@@ -224,7 +227,7 @@ def test_points_alone_are_not_written_for_a_topic_that_is_gone(catalog):
     catalog.write(topics.delete, "orders", now_ms=1)
     catalog.write(topics.forget, topic_partition.topic_id)
     with pytest.raises(ExtentsChanged):
-        catalog.write(register, done, now_ms=9)
+        catalog.write(commit_compaction, done, now_ms=9)
     assert catalog.rows("SELECT * FROM compactions") == []
 
 
@@ -233,7 +236,7 @@ def test_a_compaction_that_changed_no_extent_still_moves_the_point(catalog):
     before = facts(catalog, topic_partition)
     for clean_end, first_tombstone, now_ms in ((10, NO_TOMBSTONE, 8), (25, 12, 9)):
         done = compacted(catalog, topic_partition, clean_end=clean_end, first_tombstone=first_tombstone)
-        assert catalog.write(register, done, now_ms=now_ms) == []
+        assert catalog.write(commit_compaction, done, now_ms=now_ms) == []
     assert catalog.read(compactions.read, topic_partition) == ((10, TOMBSTONES_REMOVED), (25, 9))
     assert facts(catalog, topic_partition) == before
 
@@ -253,7 +256,7 @@ def test_of_two_compactions_of_the_same_state_one_wins(durable_catalog):
     def commit(done):
         together.wait()
         try:
-            catalog.write(register, done, now_ms=9)
+            catalog.write(commit_compaction, done, now_ms=9)
             outcomes.append(((done.clean_end, 9),))
         except ExtentsChanged:
             outcomes.append(None)
@@ -273,7 +276,7 @@ def test_appends_go_on_around_it(catalog):
     old = facts(catalog, topic_partition)
     done = compacted(catalog, topic_partition, segment(catalog, old, "s1", 10))
     assert catalog.append_one(topic_partition, 2).base_offset == 25
-    catalog.write(register, done, now_ms=9)
+    catalog.write(commit_compaction, done, now_ms=9)
     assert catalog.append_one(topic_partition, 2).base_offset == 27
     assert catalog.partition(topic_partition).bytes == 210
 

@@ -19,9 +19,10 @@ from millpond.maintenance.service import MaintenanceLimits
 from millpond.model.errors import Stopping, StoreUnavailable
 from millpond.reading.reader import StoreReader
 from millpond.records import Codec, Record, build_batch, iter_records, walk
-from millpond.rewriting.compaction import compact, plan_compaction, read_state
-from millpond.rewriting.compaction_commit import register
+from millpond.rewriting.commits import commit_compaction
+from millpond.rewriting.compaction import compact, plan_compaction
 from millpond.rewriting.compaction_keys import PlainKeys
+from millpond.rewriting.inputs import read_state
 from millpond.segments.segment import check_segment
 
 KIB, MIB = 1024, 1024 * 1024
@@ -236,7 +237,7 @@ async def test_compactions_of_other_processes_are_noticed(start, tmp_path):
             put=kept.store.put,
         )
         with database.write() as tx:
-            register(tx, done, now_ms=kept.clock.now_ms())
+            commit_compaction(tx, done, now_ms=kept.clock.now_ms())
         kept.clock.advance(1)
     database.close()
     async with asyncio.timeout(60):

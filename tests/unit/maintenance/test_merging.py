@@ -18,6 +18,7 @@ from millpond.model.errors import CatalogUnavailable, StoreUnavailable
 from millpond.model.extents import Extent
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.records import Codec, Record
+from millpond.rewriting.inputs import read_group
 from millpond.rewriting.merging import (
     FAN_IN,
     LARGE_BYTES,
@@ -26,7 +27,6 @@ from millpond.rewriting.merging import (
     build_segment,
     last_small_run,
     plan_merges,
-    read_group,
     size_of_merged,
 )
 from millpond.segments.segment import check_segment

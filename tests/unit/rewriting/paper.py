@@ -26,8 +26,8 @@ from millpond.records import (
     walk,
 )
 from millpond.rewriting.compaction import PartitionState, compact, plan_compaction
-from millpond.rewriting.compaction_commit import points_after
 from millpond.rewriting.compaction_keys import PlainKeys
+from millpond.rewriting.compaction_points import points_after
 from millpond.segments.frame import FRAME_BYTES
 from millpond.segments.segment import check_segment
 

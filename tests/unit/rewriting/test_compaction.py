@@ -11,8 +11,8 @@ from millpond.model.errors import ExtentsChanged
 from millpond.records import Codec, Record, build_batch, check_crc, iter_records, walk, with_append_time
 from millpond.records.batch import seal
 from millpond.rewriting.compaction_batches import emptied, with_records
-from millpond.rewriting.compaction_commit import points_after
 from millpond.rewriting.compaction_keys import BatchFilter, PlainKeys
+from millpond.rewriting.compaction_points import points_after
 from millpond.rewriting.merging import LARGE_BYTES
 
 HOUR = 3_600_000

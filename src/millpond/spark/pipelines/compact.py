@@ -22,9 +22,10 @@ from millpond.catalog.database import CatalogTransaction
 from millpond.model.errors import Damaged, ExtentsChanged, InvalidRequest, UnknownPartition, WriterDead
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
-from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compaction, read_state
+from millpond.rewriting.commits import commit_compaction
+from millpond.rewriting.compaction import Compacted, CompactionPlan, plan_compaction
 from millpond.rewriting.compaction import compact as perform_compaction
-from millpond.rewriting.compaction_commit import register
+from millpond.rewriting.inputs import read_state
 from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.commit import commit, mark_dead
 from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
@@ -199,7 +200,7 @@ def _commit(job: PipelineJob, result: CompactResult, tally: CompactTotals) -> bo
         return False
 
     def replace(tx: CatalogTransaction) -> None:
-        register(tx, compacted, now_ms=job.clock.now_ms())
+        commit_compaction(tx, compacted, now_ms=job.clock.now_ms())
 
     try:
         commit(job.database, [result.session], replace, clock=job.clock)

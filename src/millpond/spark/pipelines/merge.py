@@ -17,7 +17,8 @@ from millpond.model.errors import Damaged, ExtentsChanged, ObjectMissing, Writer
 from millpond.model.extents import Extent
 from millpond.model.ids import Session, TopicId, TopicPartition
 from millpond.model.topics import Topic
-from millpond.rewriting.merging import build_segment, last_small_run, plan_merges, read_group
+from millpond.rewriting.inputs import read_group
+from millpond.rewriting.merging import build_segment, last_small_run, plan_merges
 from millpond.spark.pipelines.commit import StoredSegment, commit, mark_dead
 from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform

@@ -34,9 +34,9 @@ from millpond.rewriting.expiry import (
     AgeLimit,
     expired_by_age,
     expired_by_size,
-    expiry_point_inside,
     must_be_examined,
 )
+from millpond.rewriting.inputs import expiry_point_inside
 from millpond.spark.pipelines.clock import checked_clock
 from millpond.spark.pipelines.job import PipelineJob, Report, run_recorded
 from millpond.spark.pipelines.tasks import perform
