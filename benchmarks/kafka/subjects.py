@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.sources import environment
 from peers import kafka
 
 TICKS_PER_SECOND = 100
@@ -38,16 +39,17 @@ class Subject:
 
 
 @contextmanager
-def millpond(folder: Path) -> Iterator[Subject]:
+def millpond(folder: Path, source: Path | None = None, interface: str = "kafka") -> Iterator[Subject]:
+    """The installed version, or that of a checkout. The subject has the address of one interface."""
     command = [sys.executable, "-m", "millpond", "serve", "--json", "--data-dir", str(folder)]
-    interfaces = [f"{interface}_listen=127.0.0.1:0" for interface in ("kafka", "grpc", "http")]
+    interfaces = [f"{each}_listen=127.0.0.1:0" for each in ("kafka", "grpc", "http")]
     options = [*interfaces, "garbage_grace=1s", "group_initial_rebalance_delay=0ms"]
     command += [part for option in options for part in ("--set", option)]
     begun = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(source))
     try:
         assert process.stdout is not None
-        address = json.loads(process.stdout.readline())["listeners"]["kafka"]
+        address = json.loads(process.stdout.readline())["listeners"][interface]
         yield Subject("millpond", address, process.pid, time.perf_counter() - begun)
     finally:
         process.terminate()

@@ -1,0 +1,1 @@
+"""One version of Millpond compared with another, in one run."""
