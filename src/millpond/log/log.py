@@ -1,7 +1,7 @@
 """The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
-Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `commit_results` (the write path);
-`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions` and `catalog_view` (which
+Reading order for a newcomer: `appender`, `buffer`, `flusher`, `flights`, `flush`, `writer`,
+`commit_results` (the write path); `fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions` and `catalog_view` (which
 partitions this broker serves, and how it learns of changes); `catalog_changes` (topics). Lives on one event loop; its
 state changes only between awaits.
 """
