@@ -6,7 +6,7 @@ full or has waited long enough, and several uploads run concurrently. With eithe
 is stored inline in the catalog as long as the byte budget lasts and merging keeps up.
 
 `flights` holds the rules: in which order flights are committed, and which appends fail with a failed one. `flush`
-is what the writer thread does with a flight.
+is what the writer thread does with a flight. `backpressure` decides whether more may be accepted.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from millpond.catalog.appends import FOREIGN, AppendedShare
 from millpond.catalog.commits import CommitOperation, OperationResult
+from millpond.log.backpressure import Backpressure
 from millpond.log.budget import ByteBudget
 from millpond.log.buffer import FlushBuffer, Pending, lay_out, lay_out_inline
 from millpond.log.flights import Flight, Flights, Phase
@@ -25,7 +26,7 @@ from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.writer import WriteJob, Writer
 from millpond.model.clock import Clock
-from millpond.model.errors import FlushFailed, MillpondError, Overloaded, Stopping, Unavailable
+from millpond.model.errors import FlushFailed, MillpondError, Unavailable
 from millpond.model.extents import Location
 from millpond.model.ids import Session, TopicPartition
 from millpond.objects.store import ObjectStore
@@ -36,8 +37,6 @@ OnFailed = Callable[[TopicPartition, list[Pending], MillpondError], None]
 EpochOf = Callable[[TopicPartition], int]
 EndOf = Callable[[TopicPartition], int]
 
-FAILURE_SHOWN_S = 10.0
-"""How long after a failed flush the broker reports that it is not ready, unless a later flush succeeds."""
 LOCAL_FLIGHTS_MAX = 2
 """One flush being written and, if another buffer is already full, one queued right behind it."""
 
@@ -90,7 +89,6 @@ class Flusher:
         self._inline = inline
         self._on_committed = on_committed
         self._on_failed = on_failed
-        self._check_disk_space = check_disk_space
         self._committer = FlushCommitter(store, session, clock, check_disk_space)
         self._loop = asyncio.get_running_loop()
         self._budget = ByteBudget(limits.inline_bytes_per_second)
@@ -98,57 +96,23 @@ class Flusher:
         self._full: deque[FlushBuffer] = deque()
         self._open: FlushBuffer | None = None
         self._flights: Flights[Flush] = Flights()
+        self.backpressure = Backpressure(limits, self._flights, check_disk_space)
         self._timer: asyncio.TimerHandle | None = None
-        self._held_bytes = 0
-        self._room_lock = asyncio.Lock()
-        self._room_freed: asyncio.Future[None] | None = None
-        self._refusal: Unavailable | None = None
-        self._refuse_until = 0.0
-        self._failure: Unavailable | None = None
-        self._failed_at = 0.0
         self._drained: asyncio.Event | None = None
         self._flush_now = False
         """Whether the open buffer is flushed without waiting for more appends, because a caller of `finish` waits."""
         self._finishing: asyncio.Future[None] | None = None
         self.flushes = 0
         self.appended_bytes = 0
-        metrics.held_bytes.set_function(lambda: self._held_bytes)
+        metrics.held_bytes.set_function(lambda: self.backpressure.held_bytes)
 
     # -- accepting --------------------------------------------------------------------------------------------
-
-    def check_available(self, topic_partition: TopicPartition) -> None:
-        """Raises if the append must be refused before it is buffered: the broker drains, a recent flush failed,
-        or flushes of this partition are still failing because of an earlier one."""
-        if self._drained is not None:
-            raise Stopping
-        if topic_partition in self._flights.condemned:
-            raise FlushFailed
-        if self._refusal is not None:
-            if self._loop.time() < self._refuse_until:
-                raise self._refusal.copy()
-            self._refusal = None
-
-    def check_disk_space(self) -> None:
-        """Raises `StoreFull` while the disk is so full that the broker has released its reserve."""
-        self._check_disk_space()
-
-    async def wait_for_room(self, size: int) -> None:
-        """Wait until `size` bytes fit into the buffers' memory limit; first come, first served."""
-        if self._fits(size) and not self._room_lock.locked():
-            return
-        try:
-            async with asyncio.timeout(self._limits.buffer_wait_ms / 1000), self._room_lock:
-                while not self._fits(size):
-                    self._room_freed = self._loop.create_future()
-                    await self._room_freed
-        except TimeoutError:
-            raise Overloaded(waiting=self._held_bytes, limit=self._limits.buffer_bytes_max) from None
 
     def add(self, pending: Pending) -> None:
         if self._open is None:
             self._open = FlushBuffer(self._loop.time())
         self._open.add(pending)
-        self._held_bytes += pending.size
+        self.backpressure.hold(pending.size)
         if self._open.bytes >= self._limits.flush_bytes:
             self._full.append(self._open)
             self._open = None
@@ -161,7 +125,7 @@ class Flusher:
         buffer = FlushBuffer(self._loop.time())
         for pending in pendings:
             buffer.add(pending)
-        self._held_bytes += buffer.bytes
+        self.backpressure.hold(buffer.bytes)
         self._launch(buffer, joint_operation)
 
     def launch_buffered(self, topic_partitions: AbstractSet[TopicPartition]) -> None:
@@ -192,23 +156,12 @@ class Flusher:
     async def drain(self) -> None:
         """Refuse new appends, flush what is buffered, and wait until every append has its result."""
         self._drained = asyncio.Event()
+        self.backpressure.stop()
         self._launch_ready()
         self._check_drained()
         await self._drained.wait()
         if self._uploads is not None:
             self._uploads.shutdown(wait=False)
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
-
-    @property
-    def failure(self) -> Unavailable | None:
-        """Why the last flush failed; None if it succeeded, or failed more than `FAILURE_SHOWN_S` ago. Without
-        producers it is unknown whether the next flush would fail, too."""
-        if self._failure is not None and self._loop.time() - self._failed_at > FAILURE_SHOWN_S:
-            self._failure = None
-        return self._failure
 
     # -- launching --------------------------------------------------------------------------------------------
 
@@ -343,13 +296,11 @@ class Flusher:
                     self._metrics.refusals.inc(len(pendings))
                     self._fail_buffered(share.topic_partition)
         self._count(flush, outcome)
-        self._release(flush.buffer.bytes)
+        self.backpressure.release(flush.buffer.bytes)
         if isinstance(outcome.error, Unavailable) and not _is_isolated_failure(flight, outcome.error):
-            self._refusal = self._failure = outcome.error
-            self._failed_at = self._loop.time()
-            self._refuse_until = self._failed_at + self._limits.refuse_ms / 1000
+            self.backpressure.flush_failed(outcome.error)
         elif outcome.error is None:
-            self._failure = None
+            self.backpressure.flush_succeeded()
         self._submit_ready()
         self._launch_ready()
         self._check_drained()
@@ -366,20 +317,12 @@ class Flusher:
         if buffered:
             self._on_failed(topic_partition, buffered, FlushFailed())
             self._metrics.refusals.inc(len(buffered))
-            self._release(sum(pending.size for pending in buffered))
+            self.backpressure.release(sum(pending.size for pending in buffered))
 
     def _count(self, flush: Flush, outcome: OperationResult) -> None:
         if outcome.error is None:
             (self._metrics.inline_flushes if flush.inline else self._metrics.stored_flushes).inc()
             self._metrics.flush_seconds.observe(self._loop.time() - flush.sealed_at)
-
-    def _release(self, size: int) -> None:
-        self._held_bytes -= size
-        if self._room_freed is not None and not self._room_freed.done():
-            self._room_freed.set_result(None)
-
-    def _fits(self, size: int) -> bool:
-        return self._held_bytes == 0 or self._held_bytes + size <= self._limits.buffer_bytes_max
 
     def _check_drained(self) -> None:
         if self._drained is not None and not self._flights and not self._full and self._open is None:
