@@ -73,6 +73,8 @@ class Flight(Generic[C]):
 
     def refused_earlier(self) -> AbstractSet[TopicPartition]:
         """Its partitions whose share of an earlier flight was refused. Their shares must not be committed."""
+        if not self.predecessors:
+            return NONE
         return self.partitions.intersection(
             [topic_partition for earlier in self.predecessors for topic_partition in earlier.refused]
         )
@@ -89,6 +91,8 @@ class Flights(Generic[C]):
         self._order: list[Flight[C]] = []
         self.condemned = NONE
         """Partitions that accept no append, because shares in flight are about to be refused."""
+        self.ordinary = 0
+        """The number of flights that are not joint. Counted, because each append asks for it."""
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -100,6 +104,7 @@ class Flights(Generic[C]):
             [each for each in self._order if not each.is_joint and not partitions.isdisjoint(each.partitions)]
         )
         self._order.append(flight)
+        self.ordinary += not is_joint
         return flight
 
     def uploaded(self, flight: Flight[C]) -> None:
@@ -130,6 +135,7 @@ class Flights(Generic[C]):
         partitions whose buffered appends fail with it."""
         assert flight.phase is not Phase.WAITING, "a flight ends with its upload or its commit"
         self._order.remove(flight)
+        self.ordinary -= not flight.is_joint
         if flight.phase is Phase.UPLOADING:
             flight.record_refusals(refused)  # the writer thread never sees this flight, only the later ones
         flight.phase = Phase.ENDED
@@ -146,10 +152,6 @@ class Flights(Generic[C]):
 
     def __len__(self) -> int:
         return len(self._order)
-
-    def ordinary(self) -> int:
-        """The number of flights that are not joint."""
-        return sum([not flight.is_joint for flight in self._order])
 
     def uploading(self) -> int:
         """The number of flights that use an upload slot. Joint flights use none."""
@@ -176,6 +178,7 @@ class Flights(Generic[C]):
         flight.partitions -= partitions
         flight.condemned -= partitions
         self._order.insert(self._order.index(flight), part)
+        self.ordinary += 1
         for later in self._order:
             if flight in later.predecessors and not partitions.isdisjoint(later.partitions):
                 later.predecessors += (part,)

@@ -172,7 +172,7 @@ class Flusher:
     def _next_buffer(self) -> FlushBuffer | None:
         if self._store.appends_are_uploads:
             return self._next_for_upload()
-        in_flight = self._flights.ordinary()
+        in_flight = self._flights.ordinary
         if self._full and in_flight < LOCAL_FLIGHTS_MAX:
             return self._full.popleft()
         return self._take_open() if not in_flight and not self._full else None

@@ -18,7 +18,7 @@ from tests.unit.log.flight_histories import FlightHistory
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS = "src/millpond/log/flights.py"
-HISTORIES_MAX = 600
+HISTORIES_MAX = 2_000
 """Before a mistake counts as not found."""
 
 
@@ -146,10 +146,14 @@ MUTANTS = (
         "flight.phase is Phase.UPLOADING",
     ),
     _flights(
-        "joint flights are counted as ordinary ones",
-        "sum([not flight.is_joint for flight",
-        "sum([True for flight",
+        "joint flights are counted as ordinary ones", "self.ordinary += not is_joint", "self.ordinary += 1"
     ),
+    _flights(
+        "joint flights are taken from the ordinary ones",
+        "self.ordinary -= not flight.is_joint",
+        "self.ordinary -= 1",
+    ),
+    _flights("a flight that is split off is not counted", "self.ordinary += 1\n", "pass\n"),
     _flights(
         "inline flights overtake those that wait",
         "if flight.phase is not Phase.COMMITTING\n",
