@@ -40,8 +40,8 @@ def mutant(name: str, path: str, code: str, instead: str) -> Mutant:
 
 OUT_OF_ORDER = mutant(
     "a flush is committed before an earlier one of its partition",
-    "log/flusher.py",
-    "held_up.update(flight.buffer.appends)",
+    "log/flights.py",
+    "held_up.update(flight.partitions)",
     "held_up.clear()",
 )
 NO_EPOCH = mutant(

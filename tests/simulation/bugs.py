@@ -7,7 +7,9 @@ from unittest import mock
 
 from millpond.catalog import appends, writers
 from millpond.log.buffer import AppendResult
-from millpond.log.flusher import Flight, Flusher
+from millpond.log.flights import Flight, Flights, Phase
+from millpond.log.flush import Flush
+from millpond.log.flusher import Flusher
 from millpond.queues.dispatcher_state import TrackedKey
 
 
@@ -16,8 +18,8 @@ def ack_before_commit() -> Iterator[None]:
     """Producers are answered when their flush is handed to the writer, with the offsets it will probably get."""
     submit = Flusher._submit
 
-    def answer_and_submit(self: Flusher, flight: Flight) -> None:
-        for topic_partition, pendings in flight.buffer.appends.items():
+    def answer_and_submit(self: Flusher, flight: Flight[Flush]) -> None:
+        for topic_partition, pendings in flight.cargo.buffer.appends.items():
             offset = self._end_of(topic_partition)
             for pending in pendings:
                 if not pending.future.done():
@@ -47,12 +49,13 @@ def no_epoch_compare() -> Iterator[None]:
 def commit_out_of_order() -> Iterator[None]:
     """A flush that is uploaded is committed, although an earlier one of the same partitions is not."""
 
-    def submit_whatever_is_uploaded(self: Flusher) -> None:
-        for flight in list(self._flights):
-            if flight.uploaded and not flight.submitted:
-                self._submit(flight)
+    def take_whatever_is_uploaded(self: Flights[Flush]) -> list[Flight[Flush]]:
+        uploaded = [flight for flight in self if flight.phase is Phase.WAITING]
+        for flight in uploaded:
+            flight.phase = Phase.COMMITTING
+        return uploaded
 
-    with mock.patch.object(Flusher, "_submit_ready", submit_whatever_is_uploaded):
+    with mock.patch.object(Flights, "take_ready", take_whatever_is_uploaded):
         yield
 
 

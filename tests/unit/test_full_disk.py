@@ -53,7 +53,7 @@ async def broker(tmp_path):
 
 
 async def refused(broker):
-    broker.log._flusher._refuse_until = 0.0  # it is tried again at once
+    broker.log._flusher.backpressure._refuse_until = 0.0  # it is tried again at once
     with pytest.raises(StoreFull, match="is full, and nothing is appended until 2MiB are free"):
         await broker.produce("other", b"more")
 
@@ -74,7 +74,7 @@ async def test_on_a_full_disk_topics_can_be_deleted_and_appends_are_refused_unti
     await refused(broker)
     assert [record.value for record in await broker.read("other")] == [b"kept"]
     disk.make_room()
-    broker.log._flusher._refuse_until = 0.0
+    broker.log._flusher.backpressure._refuse_until = 0.0
     assert (await broker.produce("other", b"more")).base_offset == 1
     assert not (tmp_path / RELEASED).exists()
 
@@ -106,7 +106,7 @@ async def test_without_a_reserve_a_full_catalog_is_an_error_and_nothing_more(tmp
         assert isinstance(error, CatalogFull)
         assert not any(path.name.startswith(RESERVE) for path in tmp_path.iterdir())
         broker.database._writer.pragma("max_page_count", 2**31)
-        broker.log._flusher._refuse_until = 0.0
+        broker.log._flusher.backpressure._refuse_until = 0.0
         await broker.produce("orders", b"again")
 
 

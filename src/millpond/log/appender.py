@@ -39,6 +39,7 @@ class Appender:
         decompressed_bytes_max: int,
     ) -> None:
         self._flusher = flusher
+        self._backpressure = flusher.backpressure
         self._owned = owned
         self._topics = topics
         self._threads = threads
@@ -72,8 +73,8 @@ class Appender:
     async def check_planned(self, topic: Topic, data: Buffer) -> None:
         """See `Log.check_planned`."""
         config = topic.config()
-        self._flusher.check_available(TopicPartition(topic.id, 0))
-        self._flusher.check_disk_space()
+        self._backpressure.check_available(TopicPartition(topic.id, 0))
+        self._backpressure.check_disk_space()
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if needs_inspection(admitted, config):
             await self._inspect_records(admitted, config)
@@ -81,12 +82,12 @@ class Appender:
     async def _accept(self, partition: LogPartition, admitted: Admitted) -> "asyncio.Future[AppendResult]":
         """Add admitted batches to a buffer, unless they repeat earlier ones."""
         topic_partition = partition.topic_partition
-        self._flusher.check_available(topic_partition)
-        await self._flusher.wait_for_room(len(admitted.data))
+        self._backpressure.check_available(topic_partition)
+        await self._backpressure.wait_for_room(len(admitted.data))
         sequence = sequence_of(admitted.headers[0][1])
         if sequence is not None and (sequence.transactional or partition.sequences.stale):
             await partition.load_state_for(sequence, self._threads.read)
-        self._flusher.check_available(topic_partition)
+        self._backpressure.check_available(topic_partition)
         if not self._owned.serves(partition):
             raise NotOwner
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
@@ -129,14 +130,14 @@ class Appender:
         admitted = admit(data, config, now_ms=self._clock.now_ms())
         if not admitted.is_trusted:
             check_times(admitted, config, self._decompressed_bytes_max)
-        self._flusher.check_available(topic_partition)
+        self._backpressure.check_available(topic_partition)
 
     async def _admit_jointly(self, appends: Mapping[TopicPartition, Buffer]) -> list[Pending]:
         pendings = [await self._joint(topic_partition, data) for topic_partition, data in appends.items()]
-        await self._flusher.wait_for_room(sum(pending.size for pending in pendings))
+        await self._backpressure.wait_for_room(sum(pending.size for pending in pendings))
         for pending in pendings:
             self._owned.check_not_halted(pending.topic_partition)
-            self._flusher.check_available(pending.topic_partition)
+            self._backpressure.check_available(pending.topic_partition)
         return pendings
 
     async def _joint(self, topic_partition: TopicPartition, data: Buffer) -> Pending:

@@ -1,9 +1,9 @@
 """The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
-Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `commit_results` (the write path);
-`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions` and `catalog_view` (which
-partitions this broker serves, and how it learns of changes); `catalog_changes` (topics). Lives on one event loop; its
-state changes only between awaits.
+Reading order for a newcomer: `appender`, `backpressure`, `buffer`, `flusher`, `flights`, `flush`, `writer`,
+`commit_results` (the write path); `fetcher`, and `plan` and `reader` of `reading/` (the read path);
+`owned_partitions` and `catalog_view` (which partitions this broker serves, and how it learns of changes);
+`catalog_changes` (topics). Lives on one event loop; its state changes only between awaits.
 """
 
 import asyncio
@@ -259,12 +259,12 @@ class Log:
     @property
     def held_bytes(self) -> int:
         """Bytes accepted and not yet acknowledged."""
-        return self._flusher.held_bytes
+        return self._flusher.backpressure.held_bytes
 
     @property
     def failure(self) -> Unavailable | None:
-        """Why appends are refused, according to the last flush; None if it succeeded. See `Flusher.failure`."""
-        return self._flusher.failure
+        """Why appends are refused, according to the last flush; None if it succeeded. See `Backpressure.failure`."""
+        return self._flusher.backpressure.failure
 
     # -- reading ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
-from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
 from millpond.log.partition import LogPartition, Seen
 from millpond.log.tail import TailCache
@@ -22,6 +21,8 @@ from millpond.observability.metrics import LogMetrics
 
 CompactionMark = tuple[int, int]
 """A value that changes with each compaction of a partition; see `compactions.marks`."""
+NOT_OWNED = 0
+"""The epoch of a partition that this broker does not own. A partition that has an owner has a higher one."""
 
 logger = logging.getLogger(__name__)
 

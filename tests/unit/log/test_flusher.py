@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 from tests.unit.log.conftest import hold_and_fail, reached
 
-import millpond.log.flusher
+import millpond.log.flights
 from millpond.log.budget import ByteBudget
-from millpond.log.flusher import Flight
+from millpond.log.flights import Flight, Phase
 from millpond.log.limits import LogLimits
 from millpond.model.errors import (
     FlushFailed,
@@ -339,6 +339,30 @@ async def test_a_failure_does_not_hand_itself_on_from_flush_to_flush(start, loop
     assert await engine.values() == [b"0", b"1"]
 
 
+async def test_a_partition_accepts_appends_when_its_last_share_has_failed_whatever_else_was_in_that_flush(
+    start, loop_time, eventually
+):
+    engine = await start(uploads=True, **DIRECT, flush_delay=600_000, partitions=2)
+    failing = hold_and_fail(engine.faults)
+    lost = await engine.submit(b"lost")
+    loop_time.advance(600)
+    await reached(failing)
+    slow = engine.faults.hold("append")
+    first = await engine.submit(b"first", partition=1)
+    loop_time.advance(600)
+    await reached(slow)
+    doomed, behind = await engine.submit(b"doomed"), await engine.submit(b"behind", partition=1)
+    loop_time.advance(600)
+    await eventually(lambda: [*engine.log._flusher._flights][-1].phase is Phase.WAITING)
+    failing.release()
+    assert [type(each) for each in await outcomes([lost, doomed])] == [StoreUnavailable, FlushFailed]
+    loop_time.advance(REFUSED_S)
+    again = await engine.submit(b"again")  # while the rest of the flush still waits for the slow upload
+    slow.release()
+    loop_time.advance(600)
+    assert await outcomes([first, behind, again]) == [0, 1, 0]
+
+
 async def test_a_later_upload_that_fails_first_leaves_the_earlier_ones_sequences_alone(start, loop_time):
     """The second of three uploads fails while the first is still under way; then all are sent again."""
     engine = await start(uploads=True, **DIRECT, flush_bytes=1)
@@ -393,12 +417,12 @@ async def test_flushes_that_are_done_are_given_back_to_memory(start):
     class Traced(Flight):
         __slots__ = ("__weakref__",)
 
-        def __init__(self, *arguments):
-            make(self, *arguments)
+        def __init__(self, *arguments, **named):
+            make(self, *arguments, **named)
             seen.add(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(millpond.log.flusher, "Flight", Traced)
+        patch.setattr(millpond.log.flights, "Flight", Traced)
         hold = engine.faults.hold("append")
         answers = [await engine.submit(b"x")]
         await reached(hold)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from millpond import Broker, Record, Settings, TopicPartition
+from millpond.log.flights import Phase
 from millpond.model.errors import FlushFailed, MillpondError, StoreUnavailable, Unavailable
 from millpond.objects.memory import MemoryStore
 from millpond.records import build_batch
@@ -146,7 +147,10 @@ async def test_a_failed_upload_takes_what_follows_it_in_its_partition_and_nothin
         elsewhere = await soon(broker.produce("topic", b"elsewhere", partition=1))
         second = asyncio.create_task(broker.produce("topic", b"second"))
         async with asyncio.timeout(10):
-            while [flight.uploaded for flight in broker.log._flusher._flights] != [False, True]:
+            while [flight.phase for flight in broker.log._flusher._flights] != [
+                Phase.UPLOADING,
+                Phase.WAITING,
+            ]:
                 await asyncio.sleep(0.01)
         held._released.set = lambda: None  # it never comes back: the held call raises instead
         broker.store._store.close()

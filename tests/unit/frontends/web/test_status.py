@@ -8,7 +8,7 @@ import pytest
 
 from millpond.frontends.web.openapi import document_of, refusals
 from millpond.frontends.web.operations import NO_BODY, OPERATIONS
-from millpond.log.flusher import FAILURE_SHOWN_S
+from millpond.log.backpressure import FAILURE_SHOWN_S
 from millpond.model.errors import StoreFull
 from millpond.objects.disk_reserve import Reserve
 from millpond.testing import Faults, running_broker
@@ -89,7 +89,7 @@ async def test_a_broker_whose_last_flush_failed_is_not_ready_until_one_succeeds(
         reason, message = await why_not_ready(client)
         assert reason == "writes_refused"
         assert "no space left" in message
-        broker.log._flusher._refuse_until = 0.0  # it is tried again at once
+        broker.log._flusher.backpressure._refuse_until = 0.0  # it is tried again at once
         await broker.produce("orders", b"a")
         assert await why_not_ready(client) is None
 
@@ -104,7 +104,7 @@ async def test_a_failed_flush_is_forgotten_if_no_other_follows(connected_to):
         faults.fail_before("append", StoreFull(reason="no space left"))
         with pytest.raises(StoreFull):
             await broker.produce("orders", b"a")
-        broker.log._flusher._failed_at -= FAILURE_SHOWN_S
+        broker.log._flusher.backpressure._failed_at -= FAILURE_SHOWN_S
         assert await why_not_ready(client) is None
 
 
