@@ -14,7 +14,7 @@ from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
-from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, RefreshRequests, Shards, join, leave
+from millpond.cluster import BrokerIdentity, Handover, Membership, join, leave
 from millpond.data_directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -50,6 +50,7 @@ from millpond.service import (
     Workers,
 )
 from millpond.settings import Settings
+from millpond.topology import Lease, RefreshRequests, Shards
 from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"

@@ -17,15 +17,13 @@ from typing import Final
 from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import Ownership, Topology, topic_of
-from millpond.cluster.joining import addresses_of
-from millpond.cluster.lease import Lease, Shards
-from millpond.cluster.refresh_requests import RefreshRequests
 from millpond.log import Log
 from millpond.model.clock import Clock
 from millpond.model.errors import MillpondError, Unavailable, WriterDead
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.placement import Unit, has_too_many, moves
 from millpond.observability.metrics import ClusterMetrics
+from millpond.topology import Lease, RefreshRequests, Shards, addresses_of
 
 HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5

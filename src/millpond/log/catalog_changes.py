@@ -12,12 +12,12 @@ from millpond.catalog.commits import CommitOperation
 from millpond.catalog.database import CatalogTransaction
 from millpond.log.catalog_view import CatalogView
 from millpond.log.partition import LogPartition
-from millpond.log.topics import TopicRegistry
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
 from millpond.model.errors import ExtentsChanged, OffsetOutOfRange, TopicExists
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
+from millpond.topology.topics import TopicRegistry
 
 EVERYTHING = -1
 REMOVED_PER_STEP = 1_000

@@ -16,10 +16,10 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.topology import Ownership, Topology
 from millpond.log.owned_partitions import CompactionMark, OwnedPartitions
 from millpond.log.threads import Threads
-from millpond.log.topics import TopicRegistry
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
+from millpond.topology.topics import TopicRegistry
 
 REFRESH_RETRY_S = 1.0
 CATCH_UP_EVERY_S = 0.1

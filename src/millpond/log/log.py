@@ -30,7 +30,6 @@ from millpond.log.partition import LogPartition
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
-from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
@@ -42,6 +41,7 @@ from millpond.observability.metrics import LogMetrics
 from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.records import Buffer
+from millpond.topology.topics import TopicRegistry
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
 from millpond.log.partition import LogPartition, Seen
 from millpond.log.tail import TailCache
-from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
 from millpond.model.errors import NotOwner, PartitionHalted, UnknownPartition
 from millpond.model.ids import Session, TopicPartition
 from millpond.observability.metrics import LogMetrics
+from millpond.topology.topics import TopicRegistry
 
 CompactionMark = tuple[int, int]
 """A value that changes with each compaction of a partition; see `compactions.marks`."""

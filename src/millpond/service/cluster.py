@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import LiveBroker, Topology
-from millpond.cluster import Membership, addresses_of, machine_of
+from millpond.cluster import Membership
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
 from millpond.service.owners import InterfaceAddresses
+from millpond.topology import addresses_of, machine_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from millpond.catalog import coordinators
 from millpond.catalog.topology import LiveBroker
-from millpond.cluster import addresses_of
 from millpond.log import Log
 from millpond.model.errors import MillpondError, NotCoordinator, NotOwner
 from millpond.model.ids import Session, TopicPartition
+from millpond.topology import addresses_of
 
 InterfaceAddresses = Mapping[str, str]
 """The address of each interface of a broker: `{"kafka": "host:port", "grpc": …, "http": …}`."""

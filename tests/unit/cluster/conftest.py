@@ -7,8 +7,8 @@ import pytest
 
 from millpond.broker import Broker
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import refresh_requests
 from millpond.settings import Settings
+from millpond.topology import refresh_requests
 
 HANG_S = 60.0
 

@@ -10,7 +10,7 @@ from tests.unit.cluster.conftest import owned, until
 from millpond.catalog import published_settings, topology, writers
 from millpond.catalog.published_settings import PublishedSettings
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import addresses_of, membership
+from millpond.cluster import membership
 from millpond.model.errors import (
     Fenced,
     InvalidSettings,
@@ -21,6 +21,7 @@ from millpond.model.errors import (
     WriterDead,
 )
 from millpond.testing import running_broker
+from millpond.topology import addresses_of
 
 
 def lease_rest(broker):

@@ -1,0 +1,16 @@
+"""Which broker owns what, as this broker last read it from the catalog; its lease; and its requests to other brokers
+to read the catalog."""
+
+from millpond.topology.addresses import addresses_of, machine_of
+from millpond.topology.lease import Lease, Shards
+from millpond.topology.refresh_requests import RefreshRequests
+from millpond.topology.topics import TopicRegistry
+
+__all__ = [
+    "Lease",
+    "RefreshRequests",
+    "Shards",
+    "TopicRegistry",
+    "addresses_of",
+    "machine_of",
+]
