@@ -37,7 +37,7 @@ class View:
 
 
 async def view_of(broker: SimBroker) -> View:
-    topology = broker.log.topology
+    topology = broker.topology.current
     names = {session: addresses_of(member)["grpc"] for session, member in topology.members.items()}
     return View(
         {

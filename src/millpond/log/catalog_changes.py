@@ -4,7 +4,7 @@ A change that has started is completed even if the caller is gone: a committed c
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from millpond.catalog import extents, partitions, topics, topology, transactions
@@ -17,7 +17,7 @@ from millpond.model.clock import Clock
 from millpond.model.errors import ExtentsChanged, OffsetOutOfRange, TopicExists
 from millpond.model.ids import TopicPartition
 from millpond.model.topics import Topic
-from millpond.topology.topics import TopicRegistry
+from millpond.topology import Peers, TopicRegistry
 
 EVERYTHING = -1
 REMOVED_PER_STEP = 1_000
@@ -32,15 +32,15 @@ class CatalogChanges:
         writer: Writer,
         view: CatalogView,
         topics: TopicRegistry,
+        peers: Peers,
         *,
         clock: Clock,
-        notify_brokers: Callable[[], Awaitable[None]],
     ) -> None:
         self._writer = writer
         self._view = view
         self._topics = topics
         self._clock = clock
-        self._notify_brokers = notify_brokers
+        self._peers = peers
         self._in_flight: set[asyncio.Task[Any]] = set()
 
     @property
@@ -90,13 +90,13 @@ class CatalogChanges:
 
         version: int = await self._writer.run(write, own_commit=True)
         known = await self._view.reload_topic(name, version)
-        await self._notify_brokers()
+        await self._peers.notify_all_and_wait()
         return known
 
     async def _change_all(self, operation: CommitOperation) -> None:
         await self._writer.run(operation, own_commit=True)
         await self._view.refresh()
-        await self._notify_brokers()
+        await self._peers.notify_all_and_wait()
 
     # -- records ----------------------------------------------------------------------------------------------
 

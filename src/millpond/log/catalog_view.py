@@ -7,7 +7,7 @@ another process has written, and when it receives a request for an unknown topic
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import compactions, partitions, topics, topology
@@ -19,7 +19,7 @@ from millpond.log.threads import Threads
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
-from millpond.topology.topics import TopicRegistry
+from millpond.topology import TopicRegistry, TopologyView
 
 REFRESH_RETRY_S = 1.0
 CATCH_UP_EVERY_S = 0.1
@@ -33,19 +33,18 @@ class CatalogView:
         self,
         threads: Threads,
         session: Session,
+        view: TopologyView,
         topics: TopicRegistry,
         owned: OwnedPartitions,
         *,
-        on_topology: Callable[[Topology], None],
         shares_catalog: bool,
     ) -> None:
         """With `shares_catalog`, other brokers may create topics, too."""
-        self.topology = Topology()
         self._threads = threads
         self._session = session
         self._topics = topics
         self._owned = owned
-        self._on_topology = on_topology
+        self._view = view
         self._shares_catalog = shares_catalog
         self._read_lock = asyncio.Lock()
         self._catching_up: asyncio.Future[None] | None = None
@@ -58,11 +57,11 @@ class CatalogView:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         async with self._read_lock:
             seen = self._owned.seen()
-            known = self.topology
+            known = self._view.current
             found = await self._threads.read(lambda tx: _read_all(tx, self._session, known))
             if found.new_topology is not None:
                 self._topics.replace_all(found.new_topology.topics)
-                self._apply_topology(found.new_topology.topology)
+                self._view.apply(found.new_topology.topology)
             self._owned.apply_all(found.rows, seen)
             self._owned.apply_compactions(found.marks)
 
@@ -75,13 +74,9 @@ class CatalogView:
             for row in rows:
                 if row.owner == self._session:
                     self._owned.apply(row)
-            if version == self.topology.version + 1:
-                self._apply_topology(_with_rows(self.topology, version, rows))
+            if version == self._view.current.version + 1:
+                self._view.apply(_with_rows(self._view.current, version, rows))
         return known
-
-    def _apply_topology(self, found: Topology) -> None:
-        self.topology = found
-        self._on_topology(found)
 
     # -- changes by other brokers -----------------------------------------------------------------------------
 
@@ -99,7 +94,7 @@ class CatalogView:
         await asyncio.sleep(self._catch_up_at - loop.time())
         self._catch_up_at = loop.time() + CATCH_UP_EVERY_S
         self._catching_up = None
-        if await self._threads.read(topology.version) != self.topology.version:
+        if await self._threads.read(topology.version) != self._view.current.version:
             await self.refresh()
 
     # -- writes by other processes ----------------------------------------------------------------------------

@@ -7,14 +7,13 @@ state changes only between awaits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
 from millpond.catalog.commits import CommitOperation, Committer
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.partitions import PartitionRow
-from millpond.catalog.topology import Topology
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
@@ -41,13 +40,9 @@ from millpond.observability.metrics import LogMetrics
 from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.records import Buffer
-from millpond.topology.topics import TopicRegistry
+from millpond.topology import Lease, Peers, TopicRegistry, TopologyView
 
 T = TypeVar("T")
-
-
-async def _no_other_brokers() -> None:
-    """The default for a log that shares its catalog with no other broker."""
 
 
 class Log:
@@ -64,18 +59,15 @@ class Log:
         broker_defaults: Mapping[str, str],
         metrics: LogMetrics,
         on_failure: Callable[[MillpondError], None],
-        has_lease: Callable[[], bool] = lambda: True,
-        on_topology: Callable[[Topology], None] = lambda _: None,
-        notify_brokers: Callable[[], Awaitable[None]] = _no_other_brokers,
-        notify_owner: Callable[[TopicPartition], None] = lambda _: None,
-        shares_catalog: bool = False,
+        view: TopologyView,
+        lease: Lease,
+        peers: Peers,
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
         check_disk_space: Callable[[], None] = lambda: None,
     ) -> None:
-        """`has_lease` returns whether the broker's lease still excludes that another broker owns its
-        partitions. With `shares_catalog`, other brokers may create topics, too. `check_disk_space` raises the error
-        with which appends are refused while the disk is full."""
+        """The log serves its partitions while `lease` is held: until then no other broker owns them.
+        `check_disk_space` raises the error with which appends are refused while the disk is full."""
         self.database = database
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
@@ -95,17 +87,17 @@ class Log:
             self.waiters,
             self._tails,
             self.inline,
+            lease,
             metrics,
-            has_lease=has_lease,
             drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
-        self._view = CatalogView(
+        self._catalog_view = CatalogView(
             self._threads,
             session,
+            view,
             self.topics,
             self._owned,
-            on_topology=on_topology,
-            shares_catalog=shares_catalog,
+            shares_catalog=peers.may_exist,
         )
         self._fetcher = Fetcher(
             self.reader,
@@ -124,15 +116,15 @@ class Log:
             database,
             Committer(database, session, random=random),
             foreign_check_ms=limits.foreign_check_ms,
-            on_change=self._view.on_foreign_change,
+            on_change=self._catalog_view.on_foreign_change,
             on_failure=on_failure,
         )
         self._commit_results = CommitResults(
             self._owned,
             self._tails,
             metrics,
-            notify_owner=notify_owner,
-            on_not_owner=self._view.on_foreign_change,
+            peers,
+            on_not_owner=self._catalog_view.on_foreign_change,
         )
         self._flusher = Flusher(
             store,
@@ -157,9 +149,7 @@ class Log:
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
-        self._changes = CatalogChanges(
-            self.writer, self._view, self.topics, clock=clock, notify_brokers=notify_brokers
-        )
+        self._changes = CatalogChanges(self.writer, self._catalog_view, self.topics, peers, clock=clock)
 
     async def start(self) -> None:
         """Load the partitions that the session owns. The session is already registered in the catalog."""
@@ -175,7 +165,7 @@ class Log:
     async def stop(self) -> None:
         """Drain, then stop the threads. Each thread finishes its current task."""
         await self.drain()
-        await self._view.stop()
+        await self._catalog_view.stop()
         self.waiters.close()
         await self._threads.stop()
         await asyncio.to_thread(self.reader.close)
@@ -381,15 +371,10 @@ class Log:
 
     # -- catalog changes --------------------------------------------------------------------------------------
 
-    @property
-    def topology(self) -> Topology:
-        """The brokers and owners at the last read of the catalog."""
-        return self._view.topology
-
     async def refresh(self) -> None:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
-        await self._view.refresh()
+        await self._catalog_view.refresh()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""
-        await self._view.catch_up()
+        await self._catalog_view.catch_up()

@@ -43,7 +43,7 @@ class Brokers:
         """Or is dead by now."""
         if broker._stopping is not None or broker._services is None or broker._services.done():
             return True
-        return newcomer.session in broker.log.topology.members
+        return newcomer.session in broker.topology.current.members
 
 
 async def two(brokers, partitions=0):

@@ -116,13 +116,13 @@ async def test_a_change_during_a_refresh_is_not_missed(start, tmp_path, eventual
         return answer
 
     log._threads.read = slow
-    log._view.on_foreign_change()
+    log._catalog_view.on_foreign_change()
     await read.wait()
     other = SqliteDatabase(tmp_path / "catalog.db")
     with other.write() as tx:
         catalog_topics.create(tx, "foreign", 1, {}, now_ms=1, owner=engine.broker.session)
     other.close()
-    log._view.on_foreign_change()  # the first refresh has read, and has not yet applied what it read
+    log._catalog_view.on_foreign_change()  # the first refresh has read, and has not yet applied what it read
     log._threads.read = real
     go_on.set()
     await eventually(lambda: log.topics.knows("foreign"))
