@@ -1,9 +1,9 @@
 """The log: append, fetch, find offsets, manage topics. Every interface uses the log through this class.
 
 Reading order for a newcomer: `appender`, `buffer`, `flusher`, `writer`, `commit_results` (the write path);
-`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions` and `catalog_view` (which
-partitions this broker serves, and how it learns of changes); `catalog_changes` (topics). Lives on one event loop; its
-state changes only between awaits.
+`fetcher`, and `plan` and `reader` of `reading/` (the read path); `owned_partitions`, and `catalog_view` and
+`topic_changes` of `topology/` (which partitions this broker serves, how it learns of changes, and how it changes
+topics). Lives on one event loop; its state changes only between awaits.
 """
 
 import asyncio
@@ -17,8 +17,6 @@ from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
-from millpond.log.catalog_changes import CatalogChanges
-from millpond.log.catalog_view import CatalogView
 from millpond.log.commit_results import CommitResults
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
@@ -26,6 +24,7 @@ from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
+from millpond.log.record_deletion import RecordDeletion
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
@@ -40,7 +39,15 @@ from millpond.observability.metrics import LogMetrics
 from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.records import Buffer
-from millpond.topology import Lease, Peers, TopicRegistry, TopologyView
+from millpond.topology import (
+    CatalogView,
+    ChangesInFlight,
+    Lease,
+    Peers,
+    TopicChanges,
+    TopicRegistry,
+    TopologyView,
+)
 
 T = TypeVar("T")
 
@@ -92,7 +99,7 @@ class Log:
             drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
         self._catalog_view = CatalogView(
-            self._threads,
+            self._threads.read,
             session,
             view,
             self.topics,
@@ -149,7 +156,11 @@ class Log:
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
-        self._changes = CatalogChanges(self.writer, self._catalog_view, self.topics, peers, clock=clock)
+        self._changes_in_flight = ChangesInFlight()
+        self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)
+        self._topic_changes = TopicChanges(
+            self.writer.run, self._catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
+        )
 
     async def start(self) -> None:
         """Load the partitions that the session owns. The session is already registered in the catalog."""
@@ -159,7 +170,7 @@ class Log:
     async def drain(self) -> None:
         """Accept no more writes, and complete the accepted ones. Afterwards no write needs the store."""
         await self._flusher.drain()
-        await self._changes.finish()
+        await self._changes_in_flight.finish()
         await self.writer.stop()
 
     async def stop(self) -> None:
@@ -217,7 +228,7 @@ class Log:
         """Delete all records below `offset` (-1: all records); returns the new log start. A caller that
         deletes because the partition has `bytes_seen` bytes receives `ExtentsChanged` if the partition has
         become smaller."""
-        return await self._changes.delete_records(self.partition(topic_partition), offset, bytes_seen)
+        return await self._record_deletion.delete_below(self.partition(topic_partition), offset, bytes_seen)
 
     async def write(
         self,
@@ -345,16 +356,16 @@ class Log:
     async def create_topic(
         self, name: str, partitions: int = 1, overrides: Mapping[str, str] | None = None
     ) -> Topic:
-        return await self._changes.create_topic(name, partitions, overrides or {})
+        return await self._topic_changes.create(name, partitions, overrides or {})
 
     async def add_partitions(self, name: str, total: int) -> Topic:
-        return await self._changes.add_partitions(name, total)
+        return await self._topic_changes.add_partitions(name, total)
 
     async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
-        return await self._changes.alter_config(name, changes)
+        return await self._topic_changes.alter_config(name, changes)
 
     async def delete_topic(self, name: str) -> None:
-        await self._changes.delete_topic(name)
+        await self._topic_changes.delete(name)
 
     async def topic(self, name: str) -> Topic:
         """Reads the catalog if the topic is not known here: another broker may have created it a moment ago."""

@@ -12,16 +12,13 @@ from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.flusher import NOT_OWNED
 from millpond.log.inline import InlineBytes
-from millpond.log.partition import LogPartition, Seen
+from millpond.log.partition import LogPartition
 from millpond.log.tail import TailCache
 from millpond.log.waiters import Waiters
 from millpond.model.errors import NotOwner, PartitionHalted, UnknownPartition
 from millpond.model.ids import Session, TopicPartition
 from millpond.observability.metrics import LogMetrics
-from millpond.topology import Lease, TopicRegistry
-
-CompactionMark = tuple[int, int]
-"""A value that changes with each compaction of a partition; see `compactions.marks`."""
+from millpond.topology import CompactionMark, Lease, Seen, TopicRegistry
 
 logger = logging.getLogger(__name__)
 
