@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -13,8 +13,7 @@ from millpond.catalog import open as catalog_open
 from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
-from millpond.catalog.topology import Topology
-from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, RefreshRequests, Shards, join, leave
+from millpond.cluster import BrokerIdentity, Membership, join, leave
 from millpond.data_directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -31,7 +30,7 @@ from millpond.model.errors import (
     PortUnavailable,
     StoreFull,
 )
-from millpond.model.ids import TopicPartition, new_session
+from millpond.model.ids import new_session
 from millpond.objects.disk_reserve import Reserve, part_of_disk, space_of
 from millpond.objects.open import folder_of, open_store
 from millpond.objects.store import ObjectStore
@@ -50,6 +49,7 @@ from millpond.service import (
     Workers,
 )
 from millpond.settings import Settings
+from millpond.topology import Lease, Peers, RefreshRequests, ShardOwnership, Shards, TopologyView
 from millpond.version import __version__
 
 KAFKA, GRPC, HTTP = "kafka", "grpc", "http"
@@ -329,6 +329,10 @@ class Broker:
     async def _start_parts(self) -> None:
         settings = self.settings
         self._failure = asyncio.get_running_loop().create_future()
+        self.topology = TopologyView()
+        self.peers = Peers(
+            self.topology, self.session, self._make_refresh_requests(), may_exist=not self._is_sole_broker()
+        )
         self.log = Log(
             self.database,
             self.store,
@@ -338,18 +342,18 @@ class Broker:
             broker_defaults=settings.topic_defaults(),
             metrics=self.metrics.log,
             on_failure=self._on_failure,
-            has_lease=lambda: self.lease.held,
-            on_topology=self._on_topology,
-            notify_brokers=self._notify_brokers,
-            notify_owner=lambda topic_partition: self.membership.notify_owner(topic_partition),
-            shares_catalog=not self._is_sole_broker(),
+            view=self.topology,
+            lease=self.lease,
+            peers=self.peers,
             make_writer=self._make_writer,
             random=self._random,
             check_disk_space=self._check_disk_space,
         )
         self.coordinator_epochs = Shards(self.lease)
+        shard_ownership = ShardOwnership(self.coordinator_epochs, self.topology, self.session)
         self.maintenance = Maintenance(
             self.log,
+            self.topology,
             self.store,
             self.session,
             clock=self.clock,
@@ -374,7 +378,7 @@ class Broker:
             limits=settings.group_limits(),
             trusts_clock=self.maintenance.guard.trusts_clock,
         )
-        self.owners = owners = Owners(self.log, self.session)
+        self.owners = owners = Owners(self.topology, self.session)
         self._workers = Workers()
         self.messages = MessageWriter(
             self.log,
@@ -402,25 +406,30 @@ class Broker:
             copy_body=self.payloads.copy,
         )
         self.pulling = PullConsumers(self.queues, settings.queue_limits())
-        self._refresh_requests = self._make_refresh_requests()
         self.membership = Membership(
             self.log,
+            self.topology,
+            self.peers,
             self.session,
             self.lease,
-            self.coordinator_epochs,
-            Handover(self._prepare_handover, self._end_handover, self.groups.prepare_handover),
-            self._refresh_requests,
+            partition_holders=(self.queues, self.log),
+            shard_holders=(shard_ownership, self.groups),
             clock=self.clock,
             lease_ms=settings.lease,
             metrics=self.metrics.cluster,
         )
-        self.cluster = ClusterAdministration(self.log, self.membership, self.session)
+        self.cluster = ClusterAdministration(
+            self.log, self.topology, self.peers, self.membership, self.session
+        )
+        self.topology.subscribe(shard_ownership.apply)
+        self.topology.subscribe(self.groups.drop_lost)
+        self.topology.subscribe(self.membership.on_topology)
         try:
             await self.log.start()
         except BaseException:
             await self.log.stop()
             raise
-        self.membership.notify_brokers()
+        self.peers.notify_all()
         self._services = asyncio.create_task(self._run_services())
         self._services.add_done_callback(self._on_services_ended)
 
@@ -470,22 +479,7 @@ class Broker:
         if not self._catalog_went_back():
             with contextlib.suppress(MillpondError):
                 leave(self.database, self.session, clock=self.clock)
-        await self._refresh_requests.close()
-
-    async def _prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        await self.queues.prepare_handover(topic_partitions)
-        await self.log.prepare_handover(topic_partitions)
-
-    def _end_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        self.log.end_handover(topic_partitions)
-        self.queues.end_handover(topic_partitions)
-
-    async def _notify_brokers(self) -> None:
-        await self.membership.notify_brokers_and_wait()
-
-    def _on_topology(self, found: Topology) -> None:
-        self.membership.apply(found)
-        self.groups.drop_lost()
+        await self.peers.close()
 
     async def failed(self) -> MillpondError:
         """Wait until the broker can no longer write, and return the reason."""

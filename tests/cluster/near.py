@@ -43,7 +43,7 @@ class Near:
             while True:
                 standing = await self.brokers[0].cluster.status()
                 owned = [len(each.log.partitions()) for each in self.brokers]
-                versions = {each.log.topology.version for each in self.brokers}
+                versions = {each.topology.current.version for each in self.brokers}
                 shards = [len(dict.keys(each.coordinator_epochs)) for each in self.brokers]
                 if (
                     sum(owned) == standing.partitions

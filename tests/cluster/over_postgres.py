@@ -67,7 +67,7 @@ def owned(broker):
 
 async def shared_topic(brokers, name="t", partitions=4):
     """A topic of which every broker owns the same number of partitions."""
-    await until(lambda: all(len(each.log.topology.members) == len(brokers) for each in brokers))
+    await until(lambda: all(len(each.topology.current.members) == len(brokers) for each in brokers))
     topic = await brokers[0].log.create_topic(name, partitions)
     share = partitions // len(brokers)
     await until(lambda: all(len(owned(each)) == share for each in brokers))

@@ -91,7 +91,7 @@ def minimal(shares, brokers):
 async def standing(near):
     """Partitions by owner, and the sum of all epochs."""
     found = await near.settled()
-    topology = near.brokers[0].log.topology
+    topology = near.brokers[0].topology.current
     shares = {each.session: each.partitions for each in found.brokers}
     return shares, sum(each.epoch for each in topology.partitions.values())
 

@@ -179,7 +179,7 @@ async def test_a_broker_that_goes_away_for_good(cluster):
         await first.produce("t", b"a")
         async with cluster():
             async with asyncio.timeout(30):
-                while len(first.log.topology.members) < 2:
+                while len(first.topology.current.members) < 2:
                     await asyncio.sleep(0.01)
             consumer = AsyncConsumer("t", address=address, timeout=30.0)
             async with AsyncProducer("t", address=address, timeout=30.0) as producer:

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millpond.broker import Broker
 from millpond.catalog import appends
 from millpond.catalog.sqlite import SqliteDatabase
-from millpond.log import FetchRequest, catalog_changes
+from millpond.log import FetchRequest, record_deletion
 from millpond.maintenance import merging, retention
 from millpond.model.errors import OffsetOutOfRange, OutOfOrderSequence
 from millpond.model.ids import TopicPartition
@@ -46,7 +46,7 @@ SMALL = (
     mock.patch.object(merging, "LARGE_BYTES", 24 * KIB),
     mock.patch.object(merging, "EXTENTS_PER_PAGE", 12),
     mock.patch.object(retention, "EXTENTS_PER_PAGE", 4),
-    mock.patch.object(catalog_changes, "REMOVED_PER_STEP", 3),
+    mock.patch.object(record_deletion, "REMOVED_PER_STEP", 3),
     mock.patch.object(index.build_index, "__defaults__", (2 * KIB,)),
     mock.patch("millpond.log.buffer.INDEX_EVERY_BYTES", 2 * KIB),
     mock.patch("millpond.reading.plan.GAP_BYTES_MAX", 4 * KIB),

@@ -12,12 +12,12 @@ from tests.simulation.network import CLIENTS, Unreachable
 from tests.simulation.node import BORN_MS, Node, SimBroker
 
 from millpond.catalog.coordinators import shard_of
-from millpond.cluster import addresses_of
 from millpond.log import AppendResult
 from millpond.log.fetcher import FetchRequest
 from millpond.model.errors import MillpondError, OutOfOrderSequence
 from millpond.model.ids import TopicPartition
 from millpond.records import Record, build_batch, iter_records
+from millpond.topology import addresses_of
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -37,7 +37,7 @@ class View:
 
 
 async def view_of(broker: SimBroker) -> View:
-    topology = broker.log.topology
+    topology = broker.topology.current
     names = {session: addresses_of(member)["grpc"] for session, member in topology.members.items()}
     return View(
         {

@@ -317,4 +317,4 @@ class Nemesis:
     async def _ask_for_balance(self, node: Node) -> None:
         broker = node.broker
         if node.loop is not None and broker is not None:
-            node.loop.call_soon(broker.membership.notify_brokers)
+            node.loop.call_soon(broker.peers.notify_all)

@@ -14,10 +14,10 @@ from tests.simulation.store import BrokersStore
 from tests.simulation.writer import SimWriter
 
 from millpond.broker import Broker
-from millpond.cluster import RefreshRequests
-from millpond.cluster.refresh_requests import REFRESH_TIMEOUT_S
 from millpond.model.errors import MillpondError, WriterDead
 from millpond.settings import Settings
+from millpond.topology import RefreshRequests
+from millpond.topology.refresh_requests import REFRESH_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

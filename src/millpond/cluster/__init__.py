@@ -1,19 +1,6 @@
-"""Cluster membership: brokers and their leases, ownership of partitions and coordinator shards, and handovers."""
+"""Cluster membership: how brokers join and leave, renew their leases, take over from dead brokers, and hand over."""
 
-from millpond.cluster.joining import BrokerIdentity, addresses_of, join, leave, machine_of
-from millpond.cluster.lease import Lease, Shards
-from millpond.cluster.membership import Handover, Membership
-from millpond.cluster.refresh_requests import RefreshRequests
+from millpond.cluster.joining import BrokerIdentity, join, leave
+from millpond.cluster.membership import Membership
 
-__all__ = [
-    "BrokerIdentity",
-    "Handover",
-    "Lease",
-    "Membership",
-    "RefreshRequests",
-    "Shards",
-    "addresses_of",
-    "join",
-    "leave",
-    "machine_of",
-]
+__all__ = ["BrokerIdentity", "Membership", "join", "leave"]

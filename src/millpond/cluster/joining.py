@@ -1,10 +1,9 @@
 """How a broker joins and leaves. On joining it gets a node id, registers, and adopts what has no live owner. On
 leaving it is marked dead."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from millpond.catalog import published_settings, topology, writers
 from millpond.catalog.database import CatalogTransaction, Database
@@ -13,10 +12,9 @@ from millpond.catalog.topology import LiveBroker
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidSettings
 from millpond.model.ids import Session
+from millpond.topology.addresses import addresses_of, bound_of, encode_address, machine_of
 
 ANY_NODE_ID: Final = 0
-MACHINE: Final = "machine"
-BOUND: Final = "bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,7 @@ def join(
             tx,
             identity.session,
             kind="broker",
-            address=json.dumps(
-                {**identity.addresses, MACHINE: identity.machine, BOUND: dict(identity.bound)}
-            ),
+            address=encode_address(identity.addresses, machine=identity.machine, bound=identity.bound),
             lease_ms=lease_ms,
             wall_ms=now_ms,
             node_id=node_id,
@@ -79,26 +75,6 @@ def leave(database: Database, session: Session, *, clock: Clock) -> None:
         topology.adopt(tx)
 
 
-def addresses_of(member: LiveBroker) -> dict[str, str]:
-    """The address of each interface of a broker."""
-    return {name: value for name, value in _decode_address(member).items() if name not in (MACHINE, BOUND)}
-
-
-def machine_of(member: LiveBroker) -> str:
-    machine: str = _decode_address(member).get(MACHINE, "")
-    return machine
-
-
-def _bound_of(member: LiveBroker) -> dict[str, str]:
-    bound: dict[str, str] = _decode_address(member).get(BOUND, {})
-    return bound
-
-
-def _decode_address(member: LiveBroker) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(member.address) if member.address else {}
-    return found
-
-
 def _predecessors(tx: CatalogTransaction, identity: BrokerIdentity) -> list[LiveBroker]:
     """Registered brokers that this one replaces: they have the same machine, listen on the same addresses and advertise
     the same addresses. Two processes of a machine cannot listen on the same ports, so such a broker is dead. The
@@ -110,7 +86,7 @@ def _predecessors(tx: CatalogTransaction, identity: BrokerIdentity) -> list[Live
     return [
         other
         for other in topology.members(tx)
-        if (machine_of(other), _bound_of(other), addresses_of(other)) == endpoint
+        if (machine_of(other), bound_of(other), addresses_of(other)) == endpoint
     ]
 
 

@@ -10,22 +10,20 @@ progress on it does not fail.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
-from millpond.catalog.topology import Ownership, Topology, topic_of
-from millpond.cluster.joining import addresses_of
-from millpond.cluster.lease import Lease, Shards
-from millpond.cluster.refresh_requests import RefreshRequests
+from millpond.catalog.topology import Ownership, topic_of
+from millpond.cluster.handover import Holder, prepared
 from millpond.log import Log
 from millpond.model.clock import Clock
-from millpond.model.errors import MillpondError, Unavailable, WriterDead
+from millpond.model.errors import MillpondError, WriterDead
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.placement import Unit, has_too_many, moves
 from millpond.observability.metrics import ClusterMetrics
+from millpond.topology import Lease, Peers, TopologyView
 
 HEARTBEATS_PER_LEASE: Final = 5
 RETRY_S: Final = 0.5
@@ -40,45 +38,35 @@ LEAVE_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Callbacks that prepare and end a handover in other components. `partitions` and `shards` stop the work on what is
-    handed over, and return when nothing is in flight."""
-
-    partitions: Callable[[Sequence[TopicPartition]], Awaitable[None]]
-    done: Callable[[Sequence[TopicPartition]], None]
-    """Called after the handover has completed or failed."""
-    shards: Callable[[Sequence[int]], Awaitable[None]]
-
-
 class Membership:
     def __init__(
         self,
         log: Log,
+        view: TopologyView,
+        peers: Peers,
         session: Session,
         lease: Lease,
-        shards: Shards,
-        handover: Handover,
-        refresh_requests: RefreshRequests,
         *,
+        partition_holders: Sequence[Holder[TopicPartition]],
+        shard_holders: Sequence[Holder[int]],
         clock: Clock,
         lease_ms: int,
         metrics: ClusterMetrics,
     ) -> None:
+        """The holders of partitions and of coordinator shards are prepared for a handover in the given order."""
         self._log = log
+        self._view = view
+        self._peers = peers
         self._session = session
         self._lease = lease
-        self._shards = shards
-        self._handover = handover
-        self._refresh_requests = refresh_requests
+        self._partition_holders = partition_holders
+        self._shard_holders = shard_holders
         self._clock = clock
         self._lease_ms = lease_ms
         self._metrics = metrics
         self._woken = asyncio.Event()
         self._balanced_version = -1
         """The topology version for which this broker has handed over all that it should."""
-        self._shards_in_handover: set[int] = set()
-        """`apply` does not add these to `_shards` before their handover has ended."""
         self._balance_lock = asyncio.Lock()
         self._refreshing: asyncio.Future[None] | None = None
         self._refresh_lock = asyncio.Lock()
@@ -91,14 +79,9 @@ class Membership:
             tasks.create_task(self._repeat_renewal())
             tasks.create_task(self._repeat_balance())
 
-    def apply(self, found: Topology) -> None:
-        """Apply the topology that the log has just read."""
-        for shard, owner in found.shards.items():
-            if owner.session == self._session and shard not in self._shards_in_handover:
-                self._shards[shard] = owner.epoch
-            else:
-                self._shards.pop(shard, None)
-        self._metrics.brokers.set(len(found.members))
+    def on_topology(self) -> None:
+        """The topology has changed: check what to hand over."""
+        self._metrics.brokers.set(len(self._view.current.members))
         self._woken.set()
 
     async def refresh(self) -> None:
@@ -112,25 +95,6 @@ class Membership:
         async with self._refresh_lock:
             self._refreshing = None
             await self._log.refresh()
-
-    def notify_brokers(self) -> None:
-        """Request a refresh of all other brokers, without waiting."""
-        self._refresh_requests.send_soon(self._others())
-
-    def notify_owner(self, topic_partition: TopicPartition) -> None:
-        """Request a refresh of the owner of a partition to which this broker has appended."""
-        owner = self._log.topology.partitions.get(topic_partition)
-        member = self._log.topology.member(owner.session) if owner is not None else None
-        if member is not None and (address := addresses_of(member).get("grpc")):
-            self._refresh_requests.send_one_soon(address)
-
-    async def notify_brokers_and_wait(self) -> None:
-        """Returns when all other brokers have refreshed, or did not respond."""
-        await self._refresh_requests.send(self._others())
-
-    def _others(self) -> list[str]:
-        members = [each for each in self._log.topology.members.values() if each.session != self._session]
-        return [address for each in members if (address := addresses_of(each).get("grpc"))]
 
     # -- lease renewal ----------------------------------------------------------------------------------------
 
@@ -165,7 +129,7 @@ class Membership:
 
     def _node_id_of(self, session: str) -> int | str:
         """The broker's node id, or its session if this broker has not read its row."""
-        member = self._log.topology.member(session)
+        member = self._view.current.member(session)
         return member.node_id if member is not None else session
 
     async def _take_over(self, expired: Sequence[Session]) -> None:
@@ -185,7 +149,7 @@ class Membership:
                 extra={"broker": self._node_id_of(session)},
             )
         await self._log.refresh()
-        self.notify_brokers()
+        self._peers.notify_all()
 
     # -- balancing --------------------------------------------------------------------------------------------
 
@@ -207,8 +171,8 @@ class Membership:
         topology has changed since the last time."""
         async with self._balance_lock:
             handed_over = 0
-            while self._balanced_version != self._log.topology.version:
-                version = self._log.topology.version
+            while self._balanced_version != self._view.current.version:
+                version = self._view.current.version
                 step = await self._hand_over_shards() + await self._hand_over_partitions()
                 handed_over += step
                 if step == 0:
@@ -217,7 +181,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Hand everything over, if there is another broker."""
-        if self._log.topology.members.keys() <= {self._session}:
+        if self._view.current.members.keys() <= {self._session}:
             return
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -232,12 +196,12 @@ class Membership:
             )
 
     def _receivers(self) -> list[str]:
-        return [each.session for each in self._log.topology.members.values() if not each.leaving]
+        return [each.session for each in self._view.current.members.values() if not each.leaving]
 
     def _movable_partitions(self) -> Mapping[TopicPartition, Ownership]:
         """The owners of the partitions to balance, without partitions that are halted here: a new owner would not know
         of the halt and would continue to write."""
-        owners = self._log.topology.partitions
+        owners = self._view.current.partitions
         halted = {partition.topic_partition for partition in self._log.partitions() if partition.halted}
         return (
             {
@@ -265,14 +229,11 @@ class Membership:
             for topic_partition in mine
         }
         began = self._clock.monotonic_ms()
-        try:
-            await self._prepare_handover(mine)
+        async with prepared(self._partition_holders, mine, HANDOVER_S):
             handed_over: int = await self._log.write(
                 lambda tx: _hand_over(tx, self._session, handovers), own_commit=True
             )
             await self._announce_handover(handed_over)
-        finally:
-            self._handover.done(mine)
         self._metrics.handed_over.inc(handed_over)
         logger.info(
             "partitions handed over",
@@ -280,39 +241,27 @@ class Membership:
         )
         return handed_over
 
-    async def _prepare_handover(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        try:
-            async with asyncio.timeout(HANDOVER_S):
-                await self._handover.partitions(topic_partitions)
-        except TimeoutError:
-            reason = f"{len(topic_partitions)} partitions still had work in flight after {HANDOVER_S:g} s"
-            raise Unavailable(reason) from None
-
     async def _hand_over_shards(self) -> int:
-        owners = self._log.topology.shards
+        owners = self._view.current.shards
         planned = moves(_by_session(owners), self._receivers())
         mine = [shard for shard in planned if owners[shard].session == self._session]
         if not mine:
             return 0
         handovers = {shard: (owners[shard].epoch, planned[shard]) for shard in mine}
-        self._shards_in_handover.update(mine)
-        for shard in mine:
-            self._shards.pop(shard, None)
         try:
-            await self._handover.shards(mine)
-            handed_over: int = await self._log.write(
-                lambda tx: _hand_over_shards(tx, self._session, handovers), own_commit=True
-            )
-            await self._announce_handover(handed_over)
+            async with prepared(self._shard_holders, mine):
+                handed_over: int = await self._log.write(
+                    lambda tx: _hand_over_shards(tx, self._session, handovers), own_commit=True
+                )
+                await self._announce_handover(handed_over)
         finally:
-            self._shards_in_handover.clear()
-            self.apply(self._log.topology)
+            self._woken.set()  # a handover that failed is tried again
         return handed_over
 
     async def _announce_handover(self, handed_over: int) -> None:
         await self._log.refresh()
         if handed_over:
-            self.notify_brokers()
+            self._peers.notify_all()
 
 
 def _by_session(owners: Mapping[Unit, Ownership]) -> dict[Unit, str]:

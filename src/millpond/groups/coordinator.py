@@ -297,6 +297,10 @@ class Groups:
                 await self._loaded_groups.wait_until_saved(loaded)
                 self._loaded_groups.drop(loaded)
 
+    def end_handover(self, shards: Collection[int]) -> None:
+        """The handover has completed or failed. The next request for a group loads it again, if this broker still
+        coordinates it."""
+
     def drop_lost(self) -> None:
         """Drop groups that this broker no longer coordinates, after shards have moved."""
         self._loaded_groups.drop_lost()

@@ -14,13 +14,13 @@ from millpond.log.flusher import Flusher
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
 from millpond.log.threads import Threads
-from millpond.log.topics import TopicRegistry
 from millpond.model.clock import Clock
 from millpond.model.errors import InvalidRequest, NotOwner, RecordTooLarge
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import CommittedBatch
 from millpond.model.topics import Topic, TopicConfig
 from millpond.records import Buffer
+from millpond.topology.topics import TopicRegistry
 
 INSPECTED_ON_LOOP_BYTES = 64 * 1024
 """Batches whose records the broker must read: above this decompressed size it does so on a thread."""

@@ -26,6 +26,7 @@ from millpond.model.ids import TopicPartition
 from millpond.observability.metrics import LogMetrics
 from millpond.reading.runs import stamped
 from millpond.records import walk
+from millpond.topology import Peers
 
 
 class CommitResults:
@@ -34,8 +35,8 @@ class CommitResults:
         owned: OwnedPartitions,
         tails: TailCache,
         metrics: LogMetrics,
+        peers: Peers,
         *,
-        notify_owner: Callable[[TopicPartition], None],
         on_not_owner: Callable[[], None],
     ) -> None:
         """`on_not_owner` is called when a refused commit shows that another broker owns a partition that this
@@ -43,7 +44,7 @@ class CommitResults:
         self._owned = owned
         self._tails = tails
         self._metrics = metrics
-        self._notify_owner = notify_owner
+        self._peers = peers
         self._on_not_owner = on_not_owner
 
     # -- flushes ----------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class CommitResults:
         if partition is not None:
             self._owned.grow(partition, appended.base_offset, offset)
         else:
-            self._notify_owner(pendings[0].topic_partition)
+            self._peers.notify_owner(pendings[0].topic_partition)
 
     def failed(self, topic_partition: TopicPartition, pendings: list[Pending], error: MillpondError) -> None:
         partition = self._owned.get(topic_partition)
@@ -109,7 +110,7 @@ class CommitResults:
         for marker in markers.partition_markers:
             partition = self._owned.get(marker.topic_partition)
             if partition is None:
-                self._notify_owner(marker.topic_partition)
+                self._peers.notify_owner(marker.topic_partition)
                 continue
             run = stamped(data, headers, marker.offset, marker.leader_epoch)
             self._tails.push(partition.tail, run)

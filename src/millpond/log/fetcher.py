@@ -18,7 +18,6 @@ from millpond.log.cache import ReadCache
 from millpond.log.limits import LogLimits
 from millpond.log.memory_reservation import MemoryReservation
 from millpond.log.partition import LogPartition
-from millpond.log.threads import ReadCatalog
 from millpond.log.waiters import Waiters
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
@@ -26,6 +25,7 @@ from millpond.observability.metrics import LogMetrics
 from millpond.reading.reader import READ_S_MAX, StoreReader
 from millpond.reading.runs import Run, take
 from millpond.records import Buffer
+from millpond.topology import ReadCatalog
 
 UNKNOWN_OFFSET = -1
 REQUESTS_PER_TURN = 200

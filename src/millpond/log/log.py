@@ -2,24 +2,21 @@
 
 Reading order for a newcomer: `appender`, `backpressure`, `buffer`, `flusher`, `flights`, `flush`, `writer`,
 `commit_results` (the write path); `fetcher`, and `plan` and `reader` of `reading/` (the read path);
-`owned_partitions` and `catalog_view` (which partitions this broker serves, and how it learns of changes);
-`catalog_changes` (topics). Lives on one event loop; its state changes only between awaits.
+`owned_partitions`, and `catalog_view` and `topic_changes` of `topology/` (which partitions this broker serves, how it
+learns of changes, and how it changes topics). Lives on one event loop; its state changes only between awaits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
 from millpond.catalog.commits import CommitOperation, Committer
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.catalog.partitions import PartitionRow
-from millpond.catalog.topology import Topology
 from millpond.catalog.transactions import Markers, TransactionalProducer
 from millpond.log.appender import Appender
 from millpond.log.buffer import AppendResult
-from millpond.log.catalog_changes import CatalogChanges
-from millpond.log.catalog_view import CatalogView
 from millpond.log.commit_results import CommitResults
 from millpond.log.fetcher import Fetcher, FetchRequest, FetchResult
 from millpond.log.flusher import Flusher
@@ -27,10 +24,10 @@ from millpond.log.inline import InlineBytes
 from millpond.log.limits import LogLimits
 from millpond.log.owned_partitions import OwnedPartitions
 from millpond.log.partition import LogPartition
+from millpond.log.record_deletion import RecordDeletion
 from millpond.log.remote_reader import RemoteReader
 from millpond.log.tail import TailCache
 from millpond.log.threads import Threads
-from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
 from millpond.log.writer import Writer
 from millpond.model.clock import Clock
@@ -42,12 +39,17 @@ from millpond.observability.metrics import LogMetrics
 from millpond.reading.offsets import OffsetFinder, TimedOffset
 from millpond.reading.reader import StoreReader
 from millpond.records import Buffer
+from millpond.topology import (
+    CatalogView,
+    ChangesInFlight,
+    Lease,
+    Peers,
+    TopicChanges,
+    TopicRegistry,
+    TopologyView,
+)
 
 T = TypeVar("T")
-
-
-async def _no_other_brokers() -> None:
-    """The default for a log that shares its catalog with no other broker."""
 
 
 class Log:
@@ -64,18 +66,15 @@ class Log:
         broker_defaults: Mapping[str, str],
         metrics: LogMetrics,
         on_failure: Callable[[MillpondError], None],
-        has_lease: Callable[[], bool] = lambda: True,
-        on_topology: Callable[[Topology], None] = lambda _: None,
-        notify_brokers: Callable[[], Awaitable[None]] = _no_other_brokers,
-        notify_owner: Callable[[TopicPartition], None] = lambda _: None,
-        shares_catalog: bool = False,
+        view: TopologyView,
+        lease: Lease,
+        peers: Peers,
         make_writer: Callable[..., Writer] = Writer,
         random: Random | None = None,
         check_disk_space: Callable[[], None] = lambda: None,
     ) -> None:
-        """`has_lease` returns whether the broker's lease still excludes that another broker owns its
-        partitions. With `shares_catalog`, other brokers may create topics, too. `check_disk_space` raises the error
-        with which appends are refused while the disk is full."""
+        """The log serves its partitions while `lease` is held: until then no other broker owns them.
+        `check_disk_space` raises the error with which appends are refused while the disk is full."""
         self.database = database
         self.topics = TopicRegistry(broker_defaults)
         self.waiters = Waiters()
@@ -95,17 +94,17 @@ class Log:
             self.waiters,
             self._tails,
             self.inline,
+            lease,
             metrics,
-            has_lease=has_lease,
             drop_cached_reads=lambda topic_partition: self._fetcher.forget(topic_partition),
         )
-        self._view = CatalogView(
-            self._threads,
+        self._catalog_view = CatalogView(
+            self._threads.read,
             session,
+            view,
             self.topics,
             self._owned,
-            on_topology=on_topology,
-            shares_catalog=shares_catalog,
+            shares_catalog=peers.may_exist,
         )
         self._fetcher = Fetcher(
             self.reader,
@@ -124,15 +123,15 @@ class Log:
             database,
             Committer(database, session, random=random),
             foreign_check_ms=limits.foreign_check_ms,
-            on_change=self._view.on_foreign_change,
+            on_change=self._catalog_view.on_foreign_change,
             on_failure=on_failure,
         )
         self._commit_results = CommitResults(
             self._owned,
             self._tails,
             metrics,
-            notify_owner=notify_owner,
-            on_not_owner=self._view.on_foreign_change,
+            peers,
+            on_not_owner=self._catalog_view.on_foreign_change,
         )
         self._flusher = Flusher(
             store,
@@ -157,8 +156,10 @@ class Log:
             clock=clock,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
-        self._changes = CatalogChanges(
-            self.writer, self._view, self.topics, clock=clock, notify_brokers=notify_brokers
+        self._changes_in_flight = ChangesInFlight()
+        self._record_deletion = RecordDeletion(self.writer.run, self._changes_in_flight, clock)
+        self._topic_changes = TopicChanges(
+            self.writer.run, self._catalog_view, self.topics, peers, self._changes_in_flight, clock=clock
         )
 
     async def start(self) -> None:
@@ -169,13 +170,13 @@ class Log:
     async def drain(self) -> None:
         """Accept no more writes, and complete the accepted ones. Afterwards no write needs the store."""
         await self._flusher.drain()
-        await self._changes.finish()
+        await self._changes_in_flight.finish()
         await self.writer.stop()
 
     async def stop(self) -> None:
         """Drain, then stop the threads. Each thread finishes its current task."""
         await self.drain()
-        await self._view.stop()
+        await self._catalog_view.stop()
         self.waiters.close()
         await self._threads.stop()
         await asyncio.to_thread(self.reader.close)
@@ -227,7 +228,7 @@ class Log:
         """Delete all records below `offset` (-1: all records); returns the new log start. A caller that
         deletes because the partition has `bytes_seen` bytes receives `ExtentsChanged` if the partition has
         become smaller."""
-        return await self._changes.delete_records(self.partition(topic_partition), offset, bytes_seen)
+        return await self._record_deletion.delete_below(self.partition(topic_partition), offset, bytes_seen)
 
     async def write(
         self,
@@ -355,16 +356,16 @@ class Log:
     async def create_topic(
         self, name: str, partitions: int = 1, overrides: Mapping[str, str] | None = None
     ) -> Topic:
-        return await self._changes.create_topic(name, partitions, overrides or {})
+        return await self._topic_changes.create(name, partitions, overrides or {})
 
     async def add_partitions(self, name: str, total: int) -> Topic:
-        return await self._changes.add_partitions(name, total)
+        return await self._topic_changes.add_partitions(name, total)
 
     async def alter_config(self, name: str, changes: Mapping[str, str | None]) -> Topic:
-        return await self._changes.alter_config(name, changes)
+        return await self._topic_changes.alter_config(name, changes)
 
     async def delete_topic(self, name: str) -> None:
-        await self._changes.delete_topic(name)
+        await self._topic_changes.delete(name)
 
     async def topic(self, name: str) -> Topic:
         """Reads the catalog if the topic is not known here: another broker may have created it a moment ago."""
@@ -381,15 +382,10 @@ class Log:
 
     # -- catalog changes --------------------------------------------------------------------------------------
 
-    @property
-    def topology(self) -> Topology:
-        """The brokers and owners at the last read of the catalog."""
-        return self._view.topology
-
     async def refresh(self) -> None:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
-        await self._view.refresh()
+        await self._catalog_view.refresh()
 
     async def catch_up(self) -> None:
         """Apply what other brokers changed before this call. See `CatalogView.catch_up`."""
-        await self._view.catch_up()
+        await self._catalog_view.catch_up()

@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from millpond.catalog.appends import FOREIGN
 from millpond.catalog.partitions import PartitionRow
 from millpond.log.inline import InlineBytes
-from millpond.log.partition import LogPartition, Seen
+from millpond.log.partition import LogPartition
 from millpond.log.tail import TailCache
-from millpond.log.topics import TopicRegistry
 from millpond.log.waiters import Waiters
 from millpond.model.errors import NotOwner, PartitionHalted, UnknownPartition
 from millpond.model.ids import Session, TopicPartition
 from millpond.observability.metrics import LogMetrics
+from millpond.topology import CompactionMark, Lease, Seen, TopicRegistry
 
-CompactionMark = tuple[int, int]
-"""A value that changes with each compaction of a partition; see `compactions.marks`."""
 NOT_OWNED = 0
 """The epoch of a partition that this broker does not own. A partition that has an owner has a higher one."""
 
@@ -35,9 +33,9 @@ class OwnedPartitions:
         waiters: Waiters,
         tails: TailCache,
         inline: InlineBytes,
+        lease: Lease,
         metrics: LogMetrics,
         *,
-        has_lease: Callable[[], bool],
         drop_cached_reads: Callable[[TopicPartition], None],
     ) -> None:
         """`drop_cached_reads` drops the records of a partition that were read from the store."""
@@ -47,7 +45,7 @@ class OwnedPartitions:
         self._tails = tails
         self._inline = inline
         self._metrics = metrics
-        self._has_lease = has_lease
+        self._lease = lease
         self._drop_cached_reads = drop_cached_reads
         self._partitions: dict[TopicPartition, LogPartition] = {}
         self._grown: dict[TopicPartition, int] = {}
@@ -75,7 +73,7 @@ class OwnedPartitions:
         raise NotOwner
 
     def serves(self, partition: LogPartition) -> bool:
-        return not partition.fenced and not partition.in_handover and self._has_lease()
+        return not partition.fenced and not partition.in_handover and self._lease.held
 
     def check_not_halted(self, topic_partition: TopicPartition) -> None:
         """For appends that any broker accepts, whichever broker owns the partition. Only the broker that owned it

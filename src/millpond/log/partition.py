@@ -1,7 +1,6 @@
 """One partition as its owner sees it: row, tail, producers and transactions. State changes only between awaits."""
 
 import asyncio
-from typing import NamedTuple
 
 from millpond.catalog import producers, transactions
 from millpond.catalog.partitions import PartitionRow
@@ -10,22 +9,9 @@ from millpond.log.buffer import AppendResult
 from millpond.log.open_transactions import ABORTED_MAX, OpenTransactions
 from millpond.log.producers import Sequences
 from millpond.log.tail import Tail
-from millpond.log.threads import ReadCatalog
 from millpond.model.ids import TopicPartition
 from millpond.model.producers import SequencedBatch
-
-
-class Seen(NamedTuple):
-    """The epoch and end offset of a partition last read from the catalog. Neither may go back."""
-
-    epoch: int
-    end_offset: int
-
-    def is_ahead_of(self, row: PartitionRow) -> bool:
-        return row.epoch < self.epoch or (row.epoch == self.epoch and row.end_offset < self.end_offset)
-
-    def __str__(self) -> str:
-        return f"{self.epoch} and {self.end_offset}"
+from millpond.topology import ReadCatalog, Seen
 
 
 class LogPartition:

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from millpond.catalog import partitions, transactions
 from millpond.catalog.database import CatalogTransaction
 from millpond.log.fetcher import UNKNOWN_OFFSET, FetchRequest, FetchResult, failed
-from millpond.log.threads import ReadCatalog
 from millpond.model.errors import MillpondError, OffsetOutOfRange
 from millpond.model.ids import TopicPartition
 from millpond.reading.reader import StoreReader
 from millpond.reading.runs import Run, take
+from millpond.topology import ReadCatalog
 
 
 class RemoteReader:

@@ -4,18 +4,12 @@ pools: a slow store must not delay groups and producers."""
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from millpond.catalog.database import CatalogTransaction, Database
 from millpond.model.errors import Stopping
 
 T = TypeVar("T")
-
-
-class ReadCatalog(Protocol):
-    """Runs a catalog read without blocking the event loop."""
-
-    async def __call__(self, function: Callable[[CatalogTransaction], T], /) -> T: ...
 
 
 class Threads:

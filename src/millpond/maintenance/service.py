@@ -23,6 +23,7 @@ from millpond.model.errors import MillpondError
 from millpond.model.ids import Session
 from millpond.objects.store import ObjectStore
 from millpond.observability.metrics import MaintenanceMetrics
+from millpond.topology import TopologyView
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Maintenance:
     def __init__(
         self,
         log: Log,
+        view: TopologyView,
         store: ObjectStore,
         session: Session,
         *,
@@ -76,6 +78,7 @@ class Maintenance:
         resumed = resumed or ResumedGuard(ClockGuard(clock), False)
         self._metrics = metrics
         self._log = log
+        self._view = view
         self._session = session
         self._clock = clock
         self._limits = limits
@@ -150,7 +153,7 @@ class Maintenance:
     async def collect_if_first(self) -> int:
         """Garbage belongs to all brokers. Collecting it twice does no harm, but a hundred brokers need not
         list the same objects, so only the first member does."""
-        is_first = next(iter(self._log.topology.members), self._session) == self._session
+        is_first = next(iter(self._view.current.members), self._session) == self._session
         return await self.garbage.run_once() if is_first else 0
 
     async def compact_unless_busy(self) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import LiveBroker, Topology
-from millpond.cluster import Membership, addresses_of, machine_of
+from millpond.cluster import Membership
 from millpond.log import Log
 from millpond.model.errors import InvalidRequest
 from millpond.model.ids import Session
 from millpond.service.owners import InterfaceAddresses
+from millpond.topology import Peers, TopologyView, addresses_of, machine_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,18 @@ class ClusterStatus:
 
 
 class ClusterAdministration:
-    def __init__(self, log: Log, membership: Membership, session: Session) -> None:
+    def __init__(
+        self, log: Log, view: TopologyView, peers: Peers, membership: Membership, session: Session
+    ) -> None:
         self._log = log
+        self._view = view
+        self._peers = peers
         self._membership = membership
         self._session = session
 
     def members(self) -> list[LiveBroker]:
         """Sorted by node id, as this broker last read them."""
-        return list(self._log.topology.members.values())
+        return list(self._view.current.members.values())
 
     async def refresh(self) -> None:
         """Read the catalog's changes now."""
@@ -76,7 +81,7 @@ class ClusterAdministration:
 
     async def _changed(self) -> ClusterStatus:
         await self._log.refresh()
-        await self._membership.notify_brokers_and_wait()
+        await self._peers.notify_all_and_wait()
         return await self.status()
 
 

@@ -1,7 +1,7 @@
 """Owners of partitions and coordinators of groups, for clients that asked the wrong broker.
 
-A broker stores the addresses of its interfaces in the catalog when it joins. All lookups here use the cluster topology
-that the log read last.
+A broker stores the addresses of its interfaces in the catalog when it joins. All lookups here use the topology that
+this broker last read.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from millpond.catalog import coordinators
 from millpond.catalog.topology import LiveBroker
-from millpond.cluster import addresses_of
-from millpond.log import Log
 from millpond.model.errors import MillpondError, NotCoordinator, NotOwner
 from millpond.model.ids import Session, TopicPartition
+from millpond.topology import TopologyView, addresses_of
 
 InterfaceAddresses = Mapping[str, str]
 """The address of each interface of a broker: `{"kafka": "host:port", "grpc": …, "http": …}`."""
@@ -24,8 +23,8 @@ class Leader(NamedTuple):
 
 
 class Owners:
-    def __init__(self, log: Log, session: Session) -> None:
-        self._log = log
+    def __init__(self, view: TopologyView, session: Session) -> None:
+        self._view = view
         self._session = session
 
     def explain(self, error: MillpondError, topic_partition: TopicPartition) -> MillpondError:
@@ -37,27 +36,27 @@ class Owners:
 
     def addresses(self, topic_partition: TopicPartition) -> InterfaceAddresses:
         """The addresses of the broker that owns a partition; empty if that is this broker or is unknown."""
-        owner = self._log.topology.partitions.get(topic_partition)
-        return self._remote_addresses(self._log.topology.member(owner.session)) if owner is not None else {}
+        owner = self._view.current.partitions.get(topic_partition)
+        return self._remote_addresses(self._view.current.member(owner.session)) if owner is not None else {}
 
     def owner(self, topic_partition: TopicPartition) -> str | None:
         """The session that owns a partition."""
-        owner = self._log.topology.partitions.get(topic_partition)
+        owner = self._view.current.partitions.get(topic_partition)
         return owner.session if owner is not None else None
 
     def by_session(self) -> dict[str, InterfaceAddresses]:
-        return {each.session: addresses_of(each) for each in self._log.topology.members.values()}
+        return {each.session: addresses_of(each) for each in self._view.current.members.values()}
 
     def leader(self, topic_partition: TopicPartition) -> Leader | None:
         """The node id and epoch of the owner of a partition, if it is known."""
-        owner = self._log.topology.partitions.get(topic_partition)
-        member = self._log.topology.member(owner.session) if owner is not None else None
+        owner = self._view.current.partitions.get(topic_partition)
+        member = self._view.current.member(owner.session) if owner is not None else None
         return Leader(member.node_id, owner.epoch) if owner is not None and member is not None else None
 
     def coordinator(self, name: str) -> LiveBroker | None:
         """The broker that coordinates a group or a transactional id."""
-        owner = self._log.topology.shards.get(coordinators.shard_of(name))
-        return self._log.topology.member(owner.session) if owner is not None else None
+        owner = self._view.current.shards.get(coordinators.shard_of(name))
+        return self._view.current.member(owner.session) if owner is not None else None
 
     def _remote_addresses(self, member: LiveBroker | None) -> InterfaceAddresses:
         return addresses_of(member) if member is not None and member.session != self._session else {}

@@ -7,8 +7,8 @@ import pytest
 
 from millpond.broker import Broker
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import refresh_requests
 from millpond.settings import Settings
+from millpond.topology import refresh_requests
 
 HANG_S = 60.0
 
@@ -43,7 +43,7 @@ class Brokers:
         """Or is dead by now."""
         if broker._stopping is not None or broker._services is None or broker._services.done():
             return True
-        return newcomer.session in broker.log.topology.members
+        return newcomer.session in broker.topology.current.members
 
 
 async def two(brokers, partitions=0):

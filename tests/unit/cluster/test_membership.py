@@ -1,7 +1,6 @@
 """Brokers that come, share, leave and die, with the real log under them."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from tests.loop_time import LoopClock
@@ -10,7 +9,7 @@ from tests.unit.cluster.conftest import owned, until
 from millpond.catalog import published_settings, topology, writers
 from millpond.catalog.published_settings import PublishedSettings
 from millpond.catalog.schema import COORDINATOR_SHARDS
-from millpond.cluster import addresses_of, membership
+from millpond.cluster import membership
 from millpond.model.errors import (
     Fenced,
     InvalidSettings,
@@ -21,6 +20,7 @@ from millpond.model.errors import (
     WriterDead,
 )
 from millpond.testing import running_broker
+from millpond.topology import addresses_of
 
 
 def lease_rest(broker):
@@ -216,8 +216,8 @@ async def test_brokers_of_a_machine_may_share_an_address_of_what_stands_before_t
     shared = {"http_listen": "127.0.0.1:0", "http_advertise": "balancer.example:80", "lease": 600_000}
     first, second = await brokers.add(**shared), await brokers.add(**shared)
     assert first.listeners["http"] == second.listeners["http"]
-    assert second.log.topology.members.keys() == {first.session, second.session}
-    members = second.log.topology.members
+    assert second.topology.current.members.keys() == {first.session, second.session}
+    members = second.topology.current.members
     assert addresses_of(members[first.session]) == first.listeners
 
 
@@ -229,7 +229,7 @@ async def test_brokers_may_share_all_their_addresses_if_they_listen_on_ports_of_
     }
     first, second = await brokers.add(**shared), await brokers.add(**shared)
     assert first.listeners == second.listeners
-    assert second.log.topology.members.keys() == {first.session, second.session}
+    assert second.topology.current.members.keys() == {first.session, second.session}
 
 
 async def test_draining_by_request_and_back(brokers):
@@ -259,7 +259,7 @@ async def test_a_refresh_does_not_take_back_shards_that_are_being_handed_over(br
         await first.log.create_topic("made-meanwhile")
         kept.extend(shard for shard in shards if shard in first.coordinator_epochs)
 
-    first.membership._handover = replace(first.membership._handover, shards=let_go_while_the_topology_changes)
+    first.groups.prepare_handover = let_go_while_the_topology_changes
     second = await brokers.add()
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
     assert first.log.topics.knows("made-meanwhile")
@@ -268,26 +268,26 @@ async def test_a_refresh_does_not_take_back_shards_that_are_being_handed_over(br
 
 async def test_shards_that_could_not_be_handed_over_are_kept(brokers):
     first = await brokers.add()
-    handover, refused = first.membership._handover, []
+    prepare_handover, refused = first.groups.prepare_handover, []
 
     async def refuse(shards):
         refused.append(shards)
         raise Unavailable
 
-    first.membership._handover = replace(handover, shards=refuse)
+    first.groups.prepare_handover = refuse
     second = await brokers.add()
     await until(lambda: refused)
     with pytest.raises(Unavailable):
         await first.membership.balance()
     assert len(first.coordinator_epochs) == COORDINATOR_SHARDS
-    first.membership._handover = handover
+    first.groups.prepare_handover = prepare_handover
     await until(lambda: len(second.coordinator_epochs) == COORDINATOR_SHARDS // 2)
 
 
 async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is_renewed(brokers):
     first = await brokers.add()
     await first.log.create_topic("t", 8)
-    refresh, served = first.log._view.refresh, []
+    refresh, served = first.log._catalog_view.refresh, []
 
     async def look_first():
         owners = await first.log.read(topology.owners)
@@ -298,7 +298,7 @@ async def test_a_partition_that_was_handed_over_is_not_served_before_the_view_is
         )
         await refresh()
 
-    first.log._view.refresh = look_first
+    first.log._catalog_view.refresh = look_first
     second = await brokers.add()
     await until(lambda: len(owned(second)) == 4)
     assert not served

@@ -31,7 +31,7 @@ async def test_a_halted_partition_is_given_to_nobody(brokers):
     await broker.log.refresh()
     other = await brokers.add()
     await until(lambda: len(other.log.partitions()) == 1)
-    await until(lambda: broker.membership._balanced_version == broker.log.topology.version)
+    await until(lambda: broker.membership._balanced_version == broker.topology.current.version)
     assert halted < {partition.topic_partition for partition in broker.log.partitions()}
 
 

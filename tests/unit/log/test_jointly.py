@@ -172,7 +172,7 @@ async def test_what_is_appended_jointly_while_it_is_handed_over_tells_the_new_ow
 ):
     """The commit comes after the hand-over, of which this broker has not heard yet."""
     told = []
-    monkeypatch.setattr(engine.log._commit_results, "_notify_owner", told.append)
+    monkeypatch.setattr(engine.broker.peers, "notify_owner", told.append)
     await engine.log.prepare_handover([engine.topic_partition()])
     give_to_another(engine)
     placed = await engine.log.append_jointly({engine.topic_partition(): make_batch(b"a")}, note("done"))

@@ -19,6 +19,7 @@ async def service(start):
     kept = await start(inline_bytes_max=0, topic={"retention.ms": "60000"})
     return kept, Maintenance(
         kept.log,
+        kept.broker.topology,
         kept.store,
         kept.broker.session,
         clock=kept.clock,

@@ -134,7 +134,7 @@ async def test_offset_at(broker, admin):
 
 async def test_owners_are_named_to_whom_asked_the_wrong_broker(broker, tmp_path):
     await broker.produce("t", b"x")
-    owners, topic_partition = Owners(broker.log, "another"), broker.log.topics.partition("t", 0)
+    owners, topic_partition = Owners(broker.topology, "another"), broker.log.topics.partition("t", 0)
     explained = owners.explain(NotOwner(), topic_partition)
     assert explained.facts["owner_grpc"] == broker.listeners["grpc"]
     other = StoreUnavailable(reason="")
@@ -145,12 +145,14 @@ async def test_owners_are_named_to_whom_asked_the_wrong_broker(broker, tmp_path)
 
 async def test_nobody_is_sent_to_the_broker_that_was_asked(broker):
     await broker.produce("t", b"x")
-    owners, topic_partition = Owners(broker.log, broker.session), broker.log.topics.partition("t", 0)
+    owners, topic_partition = Owners(broker.topology, broker.session), broker.log.topics.partition("t", 0)
     assert owners.explain(NotOwner(), topic_partition).facts == {}
 
 
 async def test_who_asks_the_wrong_coordinator_is_told_the_right_one(broker):
-    admin = Administration(broker.log, broker.groups, Owners(broker.log, "another"), default_partitions=1)
+    admin = Administration(
+        broker.log, broker.groups, Owners(broker.topology, "another"), default_partitions=1
+    )
     await broker.produce("t", b"x")
     epochs, broker.coordinator_epochs = dict(broker.coordinator_epochs), broker.coordinator_epochs
     broker.coordinator_epochs.clear()

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millpond.cluster import addresses_of
 from millpond.frontends.kafka.limits import KafkaLimits
 from millpond.groups import GroupLimits, Groups
 from millpond.log import Log, TransactionLimits, Transactions
@@ -13,6 +12,7 @@ from millpond.model.clock import Clock
 from millpond.model.ids import TopicId, TopicPartition
 from millpond.protocol import NO_UUID
 from millpond.service import ClusterAdministration, Owners
+from millpond.topology import addresses_of
 
 
 class Node(NamedTuple):

@@ -1,7 +1,7 @@
 """A lease by the holder's own clock, and who may judge others."""
 
-from millpond.cluster import Lease, Shards
 from millpond.testing.clock import SimulatedClock
+from millpond.topology import Lease, Shards
 
 
 def test_it_is_held_until_the_time_from_before_the_renewal():

@@ -1,25 +1,26 @@
-"""The catalog as this broker last read it: topics, owners, and the rows of its own partitions.
+"""Reads the catalog and applies what it finds: topics, owners, and the rows of this broker's partitions.
 
-Reads that change this view run one at a time: an older read must not be applied after a newer one, or a topic
+These reads run one at a time: an older read must not be applied after a newer one, or a topic
 just created would be forgotten again. A broker reads the catalog when another broker notifies it, when
 another process has written, and when it receives a request for an unknown topic. Lives on one event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millpond.catalog import compactions, partitions, topics, topology
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.partitions import PartitionRow
 from millpond.catalog.topology import Ownership, Topology
-from millpond.log.owned_partitions import CompactionMark, OwnedPartitions
-from millpond.log.threads import Threads
-from millpond.log.topics import TopicRegistry
 from millpond.model.errors import MillpondError
 from millpond.model.ids import Session, TopicPartition
 from millpond.model.topics import Topic
+from millpond.topology.catalog_access import ReadCatalog
+from millpond.topology.owned_rows import CompactionMark, OwnedRows
+from millpond.topology.topics import TopicRegistry
+from millpond.topology.view import TopologyView
 
 REFRESH_RETRY_S = 1.0
 CATCH_UP_EVERY_S = 0.1
@@ -31,21 +32,20 @@ logger = logging.getLogger(__name__)
 class CatalogView:
     def __init__(
         self,
-        threads: Threads,
+        read: ReadCatalog,
         session: Session,
+        view: TopologyView,
         topics: TopicRegistry,
-        owned: OwnedPartitions,
+        owned: OwnedRows,
         *,
-        on_topology: Callable[[Topology], None],
         shares_catalog: bool,
     ) -> None:
         """With `shares_catalog`, other brokers may create topics, too."""
-        self.topology = Topology()
-        self._threads = threads
+        self._read = read
         self._session = session
         self._topics = topics
         self._owned = owned
-        self._on_topology = on_topology
+        self._view = view
         self._shares_catalog = shares_catalog
         self._read_lock = asyncio.Lock()
         self._catching_up: asyncio.Future[None] | None = None
@@ -58,11 +58,11 @@ class CatalogView:
         """Apply the current state of the catalog: topics, partitions, and appends by other processes."""
         async with self._read_lock:
             seen = self._owned.seen()
-            known = self.topology
-            found = await self._threads.read(lambda tx: _read_all(tx, self._session, known))
+            known = self._view.current
+            found = await self._read(lambda tx: _read_all(tx, self._session, known))
             if found.new_topology is not None:
                 self._topics.replace_all(found.new_topology.topics)
-                self._apply_topology(found.new_topology.topology)
+                self._view.apply(found.new_topology.topology)
             self._owned.apply_all(found.rows, seen)
             self._owned.apply_compactions(found.marks)
 
@@ -70,18 +70,14 @@ class CatalogView:
         """Reload one topic that this broker has changed, which created this version of the topology. A broker
         may have thousands of topics, so the others are not read."""
         async with self._read_lock:
-            topic, rows = await self._threads.read(lambda tx: _read_topic(tx, name))
+            topic, rows = await self._read(lambda tx: _read_topic(tx, name))
             known = self._topics.put(topic)
             for row in rows:
                 if row.owner == self._session:
                     self._owned.apply(row)
-            if version == self.topology.version + 1:
-                self._apply_topology(_with_rows(self.topology, version, rows))
+            if version == self._view.current.version + 1:
+                self._view.apply(_with_rows(self._view.current, version, rows))
         return known
-
-    def _apply_topology(self, found: Topology) -> None:
-        self.topology = found
-        self._on_topology(found)
 
     # -- changes by other brokers -----------------------------------------------------------------------------
 
@@ -99,7 +95,7 @@ class CatalogView:
         await asyncio.sleep(self._catch_up_at - loop.time())
         self._catch_up_at = loop.time() + CATCH_UP_EVERY_S
         self._catching_up = None
-        if await self._threads.read(topology.version) != self.topology.version:
+        if await self._read(topology.version) != self._view.current.version:
             await self.refresh()
 
     # -- writes by other processes ----------------------------------------------------------------------------

@@ -5,8 +5,6 @@ import random
 import subprocess
 import sys
 
-from millpond.catalog import topics as catalog_topics
-from millpond.catalog.sqlite import SqliteDatabase
 from millpond.records import iter_records
 
 HANG_S = 60
@@ -101,28 +99,3 @@ async def test_a_foreign_append_that_commits_between_two_of_ours_leaves_a_hole_a
     assert engine.partition().tail.start == 2
     assert await engine.values(1) == [b"1", b"2"]
     assert await engine.values(0) == [b"0", b"1", b"2"]
-
-
-async def test_a_change_during_a_refresh_is_not_missed(start, tmp_path, eventually):
-    engine = await start(tmp_path)
-    log = engine.log
-    engine.broker.database.has_foreign_commits = lambda: False  # only the calls below announce the change
-    real, read, go_on = log._threads.read, asyncio.Event(), asyncio.Event()
-
-    async def slow(function):
-        answer = await real(function)
-        read.set()
-        await go_on.wait()
-        return answer
-
-    log._threads.read = slow
-    log._view.on_foreign_change()
-    await read.wait()
-    other = SqliteDatabase(tmp_path / "catalog.db")
-    with other.write() as tx:
-        catalog_topics.create(tx, "foreign", 1, {}, now_ms=1, owner=engine.broker.session)
-    other.close()
-    log._view.on_foreign_change()  # the first refresh has read, and has not yet applied what it read
-    log._threads.read = real
-    go_on.set()
-    await eventually(lambda: log.topics.knows("foreign"))

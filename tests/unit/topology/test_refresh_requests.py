@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from millpond.cluster import RefreshRequests
+from millpond.topology import RefreshRequests
 
 
 class Silent(grpc.GenericRpcHandler):

@@ -2,9 +2,9 @@
 
 import uuid
 
-from millpond.log.topics import TopicRegistry
 from millpond.model.ids import TopicId, new_topic_id
 from millpond.model.topics import Topic
+from millpond.topology import TopicRegistry
 
 
 def test_a_topic_is_shown_by_its_name_and_one_that_is_gone_by_its_id():

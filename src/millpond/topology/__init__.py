@@ -1,0 +1,35 @@
+"""Which broker owns what, as this broker last read it from the catalog; its lease; and its requests to other brokers
+to read the catalog."""
+
+from millpond.topology.addresses import addresses_of, machine_of
+from millpond.topology.catalog_access import ReadCatalog, WriteCatalog
+from millpond.topology.catalog_view import CatalogView
+from millpond.topology.changes_in_flight import ChangesInFlight
+from millpond.topology.lease import Lease, Shards
+from millpond.topology.owned_rows import CompactionMark, OwnedRows, Seen
+from millpond.topology.peers import Peers
+from millpond.topology.refresh_requests import RefreshRequests
+from millpond.topology.shard_ownership import ShardOwnership
+from millpond.topology.topic_changes import TopicChanges
+from millpond.topology.topics import TopicRegistry
+from millpond.topology.view import TopologyView
+
+__all__ = [
+    "CatalogView",
+    "ChangesInFlight",
+    "CompactionMark",
+    "Lease",
+    "OwnedRows",
+    "Peers",
+    "ReadCatalog",
+    "RefreshRequests",
+    "Seen",
+    "ShardOwnership",
+    "Shards",
+    "TopicChanges",
+    "TopicRegistry",
+    "TopologyView",
+    "WriteCatalog",
+    "addresses_of",
+    "machine_of",
+]
