@@ -14,7 +14,16 @@ from millpond.catalog.database import Database
 from millpond.catalog.open import CATALOG_FILE, sqlite_path, sqlite_url
 from millpond.catalog.schema import read_meta
 from millpond.catalog.topology import Topology
-from millpond.cluster import BrokerIdentity, Handover, Lease, Membership, RefreshRequests, Shards, join, leave
+from millpond.cluster import (
+    BrokerIdentity,
+    Handover,
+    Lease,
+    Membership,
+    OwnedShards,
+    RefreshRequests,
+    join,
+    leave,
+)
 from millpond.data_directory import DataDirectory, lock_data_dir
 from millpond.frontends.kafka import KafkaServer, Node, Services
 from millpond.frontends.rpc import RpcServer, RpcServices
@@ -347,7 +356,7 @@ class Broker:
             random=self._random,
             check_disk_space=self._check_disk_space,
         )
-        self.coordinator_epochs = Shards(self.lease)
+        self.owned_shards = OwnedShards(self.lease)
         self.maintenance = Maintenance(
             self.log,
             self.store,
@@ -361,7 +370,7 @@ class Broker:
         self.transactions = Transactions(
             self.log,
             self.session,
-            self.coordinator_epochs,
+            self.owned_shards.epoch_of,
             clock=self.clock,
             limits=settings.transaction_limits(),
             trusts_clock=self.maintenance.guard.trusts_clock,
@@ -369,7 +378,7 @@ class Broker:
         self.groups = Groups(
             self.log,
             self.session,
-            self.coordinator_epochs,
+            self.owned_shards.epoch_of,
             clock=self.clock,
             limits=settings.group_limits(),
             trusts_clock=self.maintenance.guard.trusts_clock,
@@ -407,7 +416,7 @@ class Broker:
             self.log,
             self.session,
             self.lease,
-            self.coordinator_epochs,
+            self.owned_shards,
             Handover(self._prepare_handover, self._end_handover, self.groups.prepare_handover),
             self._refresh_requests,
             clock=self.clock,

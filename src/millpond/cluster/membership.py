@@ -18,7 +18,8 @@ from millpond.catalog import topology, writers
 from millpond.catalog.database import CatalogTransaction
 from millpond.catalog.topology import Ownership, Topology, topic_of
 from millpond.cluster.joining import addresses_of
-from millpond.cluster.lease import Lease, Shards
+from millpond.cluster.lease import Lease
+from millpond.cluster.owned_shards import OwnedShards
 from millpond.cluster.refresh_requests import RefreshRequests
 from millpond.log import Log
 from millpond.model.clock import Clock
@@ -57,7 +58,7 @@ class Membership:
         log: Log,
         session: Session,
         lease: Lease,
-        shards: Shards,
+        owned_shards: OwnedShards,
         handover: Handover,
         refresh_requests: RefreshRequests,
         *,
@@ -68,7 +69,7 @@ class Membership:
         self._log = log
         self._session = session
         self._lease = lease
-        self._shards = shards
+        self._owned_shards = owned_shards
         self._handover = handover
         self._refresh_requests = refresh_requests
         self._clock = clock
@@ -78,7 +79,7 @@ class Membership:
         self._balanced_version = -1
         """The topology version for which this broker has handed over all that it should."""
         self._shards_in_handover: set[int] = set()
-        """`apply` does not add these to `_shards` before their handover has ended."""
+        """`apply` does not add these to `_owned_shards` before their handover has ended."""
         self._balance_lock = asyncio.Lock()
         self._refreshing: asyncio.Future[None] | None = None
         self._refresh_lock = asyncio.Lock()
@@ -95,9 +96,9 @@ class Membership:
         """Apply the topology that the log has just read."""
         for shard, owner in found.shards.items():
             if owner.session == self._session and shard not in self._shards_in_handover:
-                self._shards[shard] = owner.epoch
+                self._owned_shards.add(shard, owner.epoch)
             else:
-                self._shards.pop(shard, None)
+                self._owned_shards.remove(shard)
         self._metrics.brokers.set(len(found.members))
         self._woken.set()
 
@@ -297,7 +298,7 @@ class Membership:
         handovers = {shard: (owners[shard].epoch, planned[shard]) for shard in mine}
         self._shards_in_handover.update(mine)
         for shard in mine:
-            self._shards.pop(shard, None)
+            self._owned_shards.remove(shard)
         try:
             await self._handover.shards(mine)
             handed_over: int = await self._log.write(

@@ -83,13 +83,14 @@ def new_member_id(name: str) -> str:
 
 
 class Groups:
-    """The groups whose shards this broker owns. `trusts_clock` returns whether data may be deleted by age."""
+    """The groups whose shards this broker owns. `epoch_of` returns the epoch under which it owns a shard; None if it
+    does not. `trusts_clock` returns whether data may be deleted by age."""
 
     def __init__(
         self,
         log: Log,
         session: Session,
-        epochs: Mapping[int, int],
+        epoch_of: Callable[[int], int | None],
         *,
         clock: Clock,
         limits: GroupLimits,
@@ -100,7 +101,7 @@ class Groups:
         self._clock = clock
         self._limits = limits
         self._trusts_clock = trusts_clock
-        self._store = GroupStore(log, session, epochs, clock)
+        self._store = GroupStore(log, session, epoch_of, clock)
         self._claims = Claims(limits.reader_lease_ms, limits.readers_max)
         self._loaded_groups = LoadedGroups(self._store, clock=clock, limits=limits, new_id=new_id)
 
@@ -175,13 +176,13 @@ class Groups:
         if accepted:
             now_ms = self._clock.now_ms()
             await self._loaded_groups.write(
-                loaded.coordinated,
+                loaded.ownership,
                 lambda tx: catalog.commit_offsets_now(tx, group_id, accepted, now_ms=now_ms),
             )
         return errors
 
     async def committed_offsets(self, group_id: str) -> CommittedOffsets:
-        self._store.coordinated(group_id)  # raises unless this broker coordinates the group
+        self._store.ownership(group_id)  # raises unless this broker coordinates the group
 
         def read(tx: CatalogTransaction) -> CommittedOffsets:
             # Pending offsets first: if a transaction ends between the two reads, its offsets are committed ones then.
@@ -210,10 +211,10 @@ class Groups:
             for topic_partition, error in zip(topic_partitions, errors, strict=True)
             if error is None
         ]
-        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
+        ownership = loaded.ownership if loaded is not None else self._store.ownership(group_id)
         if deletable:
             await self._loaded_groups.write(
-                coordinated, lambda tx: catalog.delete_offsets(tx, group_id, deletable)
+                ownership, lambda tx: catalog.delete_offsets(tx, group_id, deletable)
             )
         return errors
 
@@ -230,7 +231,7 @@ class Groups:
         return self._limits.reader_lease_ms
 
     async def release(self, claim: Claim, reader: str) -> None:
-        self._store.coordinated(claim.group_id)  # raises unless this broker coordinates the group
+        self._store.ownership(claim.group_id)  # raises unless this broker coordinates the group
         self._claims.release(claim, reader)
 
     async def check_reader(self, group_id: str, topic: str, partitions: Collection[int], reader: str) -> None:
@@ -272,8 +273,8 @@ class Groups:
             if loaded.group.state is not GroupPhase.EMPTY:
                 raise GroupNotEmpty(group=group_id)
         existed = loaded is not None and not loaded.group.is_idle()
-        coordinated = loaded.coordinated if loaded is not None else self._store.coordinated(group_id)
-        existed |= await self._loaded_groups.write(coordinated, lambda tx: catalog.delete(tx, group_id))
+        ownership = loaded.ownership if loaded is not None else self._store.ownership(group_id)
+        existed |= await self._loaded_groups.write(ownership, lambda tx: catalog.delete(tx, group_id))
         if loaded is not None and loaded.group.state is GroupPhase.EMPTY:
             self._loaded_groups.drop(loaded)
         if not existed:
@@ -293,7 +294,7 @@ class Groups:
         """Finish the saves of these shards' groups, and drop the groups; their members then look for the new
         coordinator. The caller ensures that new requests for these groups are refused."""
         for loaded in self._loaded_groups:
-            if loaded.coordinated.shard in shards:
+            if loaded.ownership.shard in shards:
                 await self._loaded_groups.wait_until_saved(loaded)
                 self._loaded_groups.drop(loaded)
 

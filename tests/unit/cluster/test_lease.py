@@ -1,6 +1,6 @@
 """A lease by the holder's own clock, and who may judge others."""
 
-from millpond.cluster import Lease, Shards
+from millpond.cluster import Lease, OwnedShards
 from millpond.testing.clock import SimulatedClock
 
 
@@ -81,12 +81,19 @@ def test_an_outage_that_it_has_just_survived_may_have_been_too_long_for_others()
 
 def test_shards_are_kept_only_with_the_lease():
     clock = SimulatedClock()
-    shards = Shards(Lease(clock, 1_000))
-    shards[3] = 7
-    assert 3 in shards
-    assert 4 not in shards
+    shards = OwnedShards(Lease(clock, 1_000))
+    shards.add(3, 7)
+    assert (shards.epoch_of(3), shards.epoch_of(4)) == (7, None)
     clock.advance(1_000)
-    assert 3 not in shards
+    assert shards.epoch_of(3) is None
+
+
+def test_a_shard_that_was_removed_has_no_epoch():
+    shards = OwnedShards(Lease(SimulatedClock(), 1_000))
+    shards.add(3, 7)
+    shards.remove(3)
+    shards.remove(4)
+    assert shards.epoch_of(3) is None
 
 
 def test_a_broker_whose_commits_take_their_time_is_steady_all_the_same():

@@ -369,7 +369,11 @@ async def timed(loop_time):
     async with running_broker() as broker:
         limits = GroupLimits(initial_rebalance_delay_ms=20, session_timeout_min_ms=10, expiry_every_ms=5)
         groups = Groups(
-            broker.log, broker.session, broker.coordinator_epochs, clock=LoopClock(loop_time), limits=limits
+            broker.log,
+            broker.session,
+            broker.owned_shards.epoch_of,
+            clock=LoopClock(loop_time),
+            limits=limits,
         )
         running = asyncio.create_task(groups.run())
         groups.broker = broker
