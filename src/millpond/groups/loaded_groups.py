@@ -14,9 +14,8 @@ from itertools import count
 from typing import Any
 
 from millpond.catalog.commits import CommitOperation
-from millpond.groups.consumer_group import ConsumerGroup
+from millpond.groups.consumer_group import ConsumerGroup, NewId
 from millpond.groups.deadlines import NamedDeadlines
-from millpond.groups.group_state import NewId
 from millpond.groups.limits import GroupLimits
 from millpond.groups.messages import GroupResponse, Joined, SaveSnapshot, Synced
 from millpond.groups.store import GroupOwnership, GroupStore
